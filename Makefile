@@ -1,0 +1,40 @@
+# Two commands matter: `make demo` shows Headgate at work, `make test` proves it.
+SHELL := /bin/bash
+BIN := .venv/bin
+JAR := src/headgate/match/jars/headgate-connector.jar
+
+.PHONY: setup demo test test-fast check lock bench clean
+
+setup: .venv/.ready $(JAR)
+
+.venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+
+$(JAR): $(wildcard connector/src/**/*.java connector/src/*/*/*/*.java connector/src/*/*/*/*/*.java) scripts/build-connector.sh | .venv/.ready
+	@scripts/build-connector.sh
+
+demo: setup
+	@$(BIN)/python -m examples.demo
+
+check: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: check
+	@$(BIN)/python -m pytest
+
+# Everything that starts neither a JVM nor a server: seconds, for the inner loop.
+test-fast: setup
+	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
+
+bench: setup
+	@$(BIN)/python -m benchmarks
+
+lock:
+	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
+	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
+
+clean:
+	rm -rf .venv build connector/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Who wants what? Brokers, triggers, their store, conditions and generations."""

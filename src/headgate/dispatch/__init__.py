@@ -1,0 +1,1 @@
+"""Has everyone received it? Match link, outbox, cursors, delivery, retry."""

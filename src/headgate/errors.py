@@ -1,0 +1,71 @@
+"""What can go wrong? One tree of errors, each with what a client and an operator need to know.
+
+`code` names the error for machines (kebab-case, stable), `retriable` says whether the same call may
+succeed later, `http_status` is the answer where the error crosses HTTP, `hint` says what to do.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HeadgateError(Exception):
+    """Root of every error that Headgate raises on purpose.
+
+    Args:
+        message: What was wrong and where, in one sentence.
+        hint: What the reader can do about it; empty when there is nothing to add.
+    """
+
+    code: ClassVar[str] = "internal"
+    retriable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class InvalidInputError(HeadgateError):
+    """The caller's input breaks a rule; the message names the rule and the place."""
+
+    code = "invalid"
+    http_status = 400
+
+
+class NotFoundError(HeadgateError):
+    """The named thing does not exist."""
+
+    code = "not-found"
+    http_status = 404
+
+
+class ConflictError(HeadgateError):
+    """The named thing exists already, or changed since the caller read it."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class TooLargeError(HeadgateError):
+    """An input is over a named limit."""
+
+    code = "too-large"
+    http_status = 413
+
+
+class OverloadedError(HeadgateError):
+    """A bounded queue is full: come back later."""
+
+    code = "overloaded"
+    retriable = True
+    http_status = 429
+
+
+class UnavailableError(HeadgateError):
+    """A part that the call needs is not working now (disk full, starting, stopping)."""
+
+    code = "unavailable"
+    retriable = True
+    http_status = 503

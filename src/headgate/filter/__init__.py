@@ -1,0 +1,1 @@
+"""Is this event wanted? Dialects to CEL, CEL to plan rows, evaluation. Pure."""

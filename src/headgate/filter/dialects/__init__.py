@@ -1,0 +1,1 @@
+"""How may a filter be written? One file a dialect; each gives CEL text."""

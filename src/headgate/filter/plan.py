@@ -1,0 +1,148 @@
+"""What does a filter ask of an event, as rows of a join?
+
+A filter is a disjunction of conjunctions (`filter/rewrite.py`). A conjunction's *shape* is its `Signature`; its
+constants are one `PlanRow`. The matcher's query depends on the set of signatures only; the rows are data of
+its broadcast table (TriggerMan's expression signatures: Hanson et al., ICDE 1999).
+
+Verdicts of the rows of one (event, filter) merge by `Verdict` precedence: any MATCH wins, else any CANDIDATE, else
+any ERROR. That is CEL's commutative `||` with "perhaps" in the middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+Constant = str | int | float | bool | None
+"""A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types."""
+
+
+class Root(StrEnum):
+    """Where a path starts."""
+
+    CE = "ce"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`.
+
+    Attributes:
+        root: `CE` for context attributes and extensions, `DATA` for the JSON data.
+        path: Names from the root on, never empty for `CE`.
+    """
+
+    root: Root
+    path: tuple[str, ...]
+
+
+class Verdict(IntEnum):
+    """What the matcher can say about an (event, target) pair; the higher number wins when rows merge."""
+
+    ERROR = 1
+    CANDIDATE = 2
+    MATCH = 3
+
+
+class KeyKind(StrEnum):
+    """How the value at a place becomes part of a join key."""
+
+    STRING = "string"  # the value is this string
+    NUMBER = "number"  # the value is numerically equal (int, uint, double across types; -0.0 == 0.0)
+    BOOL = "bool"  # the value is this boolean
+    PREFIX = "prefix"  # the first `length` code points of the string value
+    SUFFIX = "suffix"  # the last `length` code points of the string value
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyPart:
+    """One indexed comparison of a signature; `length` (code points) is set for PREFIX and SUFFIX, else 0."""
+
+    place: Place
+    kind: KeyKind
+    length: int = 0
+
+
+class Op(StrEnum):
+    """A residual comparison: three-valued, where NULL stands for a CEL error.
+
+    A missing value is an error for every op except `HAS`. Types other than the constant's: `EQ` and `IN` give false,
+    the others give an error (CEL's "no such overload").
+    """
+
+    EQ = "eq"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+    STARTS = "starts"
+    ENDS = "ends"
+    CONTAINS = "contains"
+    IN = "in"  # the row's constant is a tuple of constants of one kind
+    HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
+    TRUE = "true"  # the value itself, which must be a boolean; takes no constant
+
+
+class ConstantKind(StrEnum):
+    """The type of a residual's constant: decides which column of the broadcast table holds it."""
+
+    STRING = "string"
+    NUMBER = "number"
+    BOOL = "bool"
+    NULL = "null"
+    NONE = "none"  # HAS and TRUE
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Residual:
+    """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error)."""
+
+    place: Place
+    op: Op
+    kind: ConstantKind
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Signature:
+    """The shape of a conjunction. Every key starts with the event's broker, which is not written here.
+
+    Attributes:
+        key: Indexed parts, sorted; empty means every event of the broker is looked at (a scan).
+        residual: Comparisons on the joined row, sorted.
+        exact: True: residual TRUE is MATCH and NULL is ERROR. False: something of the conjunction could not be said,
+            TRUE and NULL are both CANDIDATE.
+    """
+
+    key: tuple[KeyPart, ...]
+    residual: tuple[Residual, ...]
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One conjunction: a signature with its constants, in the order of `signature.key` and `signature.residual`."""
+
+    signature: Signature
+    key: tuple[Constant, ...]
+    constants: tuple[Constant | tuple[Constant, ...], ...]
+
+
+SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)
+"""The shape of last resort: every event of the broker is a CANDIDATE, cel-cpp decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFilter:
+    """A filter as everything after admission sees it.
+
+    Attributes:
+        cel: Canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter.
+        rows: Conjunctions; empty when the filter is false for every event.
+        notes: Why a conjunction is CANDIDATE or a scan, for people; empty when Catalyst decides by an index.
+    """
+
+    cel: str
+    rows: tuple[PlanRow, ...]
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""May this event come in? HTTP entry, admission limits."""

@@ -1,0 +1,1 @@
+"""Which targets does an event match? Spark: session, plan to DataFrame, query (only here is pyspark imported)."""
