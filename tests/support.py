@@ -18,7 +18,5 @@ def conformance(name: str) -> Path:
     shared = Path(os.environ.get("HEADGATE_SHARED", REPOSITORY.parent / "shared"))
     path = shared / "conformance" / name
     if not path.is_file():
-        pytest.skip(
-            f"conformance cases not found: {path} (set HEADGATE_SHARED to the folder that holds conformance/)"
-        )
+        pytest.skip(f"conformance cases not found: {path} (set HEADGATE_SHARED to the folder that holds conformance/)")
     return path
