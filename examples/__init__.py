@@ -1,0 +1,1 @@
+"""Headgate at work."""

@@ -1,0 +1,255 @@
+"""The main job, live: a real server, a real subscriber, a real producer, and a check of every count.
+
+Run it with `make demo`. Exit status 0 when every trigger got exactly what it should have got, else 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from pyreqwest.client import Client, ClientBuilder
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from examples.workload import SUBSCRIPTIONS, Subscription, samples
+from headgate.testing import Server, free_port
+
+NAMESPACE, BROKER = "shop", "events"
+SETTLE_S_MAX = 20.0
+
+
+class Board:
+    """What has happened so far, as the demo itself sees it from outside the server."""
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.expected: Counter[str] = Counter()
+        self.expected_errors: Counter[str] = Counter()
+        self.received: dict[str, set[str]] = {s.name: set() for s in SUBSCRIPTIONS}
+        self.repeated = 0
+        self.latencies_ms: list[float] = []
+        self.filter_errors: Counter[str] = Counter()
+
+    def accept(self) -> None:
+        """Notes one event that the broker answered with 202."""
+        self.accepted += 1
+
+    def deliver(self, trigger: str, event_id: str, sent_us: int) -> None:
+        """Notes one POST that reached the subscriber."""
+        if event_id in self.received[trigger]:
+            self.repeated += 1
+        self.received[trigger].add(event_id)
+        self.latencies_ms.append((time.time_ns() // 1000 - sent_us) / 1000)
+
+    @property
+    def settled(self) -> bool:
+        """True when everything that should have come has come, or more."""
+        return all(
+            len(self.received[s.name]) >= self.expected[s.name]
+            and self.filter_errors[s.name] >= self.expected_errors[s.name]
+            for s in SUBSCRIPTIONS
+        )
+
+    def wrong(self) -> list[str]:
+        """The triggers whose counts differ from the truth."""
+        return [
+            s.name
+            for s in SUBSCRIPTIONS
+            if len(self.received[s.name]) != self.expected[s.name]
+            or self.filter_errors[s.name] != self.expected_errors[s.name]
+        ]
+
+    def percentile_ms(self, percent: int) -> float:
+        """Latency from before the POST to the subscriber's receipt."""
+        if len(self.latencies_ms) < 2:
+            return 0.0
+        return statistics.quantiles(self.latencies_ms, n=100, method="inclusive")[percent - 1]
+
+    def headline(self) -> str:
+        """One line for logs and the table's title."""
+        return (
+            f"accepted {self.accepted} events, delivered {sum(map(len, self.received.values()))}, "
+            f"latency POST to delivery p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
+        )
+
+    def table(self) -> Table:
+        """The whole board."""
+        table = Table(title=self.headline(), title_justify="left")
+        for name in ("trigger", "shows"):
+            table.add_column(name)
+        for name in ("delivered", "expected", "filter errors"):
+            table.add_column(name, justify="right")
+        for s in SUBSCRIPTIONS:
+            table.add_row(
+                s.name,
+                s.why,
+                str(len(self.received[s.name])),
+                str(self.expected[s.name]),
+                str(self.filter_errors[s.name]),
+            )
+        return table
+
+
+def subscriber(board: Board) -> Callable[..., Awaitable[None]]:
+    """A subscriber of every trigger (the path says whose): a raw ASGI application that answers 202."""
+
+    async def app(
+        scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        headers = dict(scope["headers"])
+        board.deliver(scope["path"][1:], headers[b"ce-id"].decode(), int(headers[b"ce-sentus"]))
+        await send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(board: Board, port: int) -> AsyncIterator[None]:
+    """Runs the subscriber on `port`."""
+    config = uvicorn.Config(subscriber(board), port=port, log_level="error", lifespan="off", access_log=False)
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+    task = asyncio.create_task(server.serve())
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def publish(client: Client, url: str, event_id: str, type_: str, data: bytes) -> None:
+    """Publishes one event in binary mode; its `sentus` extension says when."""
+    request = client.post(url).body_bytes(data)
+    for name, value in (
+        ("ce-specversion", "1.0"),
+        ("ce-id", event_id),
+        ("ce-source", "/demo"),
+        ("ce-type", type_),
+        ("ce-sentus", str(time.time_ns() // 1000)),
+        ("content-type", "application/json"),
+    ):
+        request = request.header(name, value)
+    answer = await request.build().send()
+    if answer.status != 202:
+        raise SystemExit(f"error: event {event_id} was answered {answer.status}: {await answer.text()}")
+
+
+def trigger_spec(s: Subscription, subscriber_port: int) -> dict[str, Any]:
+    """`spec` of the trigger of `s`."""
+    return {
+        "broker": BROKER,
+        "filter": s.filter,
+        "subscriber": {"uri": f"http://127.0.0.1:{subscriber_port}/{s.name}"},
+    }
+
+
+def set_up(server: Server, subscriber_port: int) -> None:
+    """Creates the broker and the triggers, and waits until the matcher evaluates every one of them."""
+    server.create("brokers", NAMESPACE, BROKER, {})
+    for s in SUBSCRIPTIONS:
+        server.create("triggers", NAMESPACE, s.name, trigger_spec(s, subscriber_port))
+    for s in SUBSCRIPTIONS:
+        server.wait_trigger_ready(NAMESPACE, s.name)
+
+
+async def produce(client: Client, url: str, board: Board, events: int, rate_per_s: float) -> None:
+    """Publishes at a steady rate, without waiting for the answer before the next event."""
+    started = time.monotonic()
+    async with asyncio.TaskGroup() as group:
+        for number, sample in zip(range(events), samples(seed=7), strict=False):
+            await asyncio.sleep(max(0.0, started + number / rate_per_s - time.monotonic()))
+            for s in SUBSCRIPTIONS:
+                board.expected[s.name] += s.wanted(sample)
+                board.expected_errors[s.name] += s.fails(sample)
+            data = json.dumps(sample.data).encode()
+            task = group.create_task(publish(client, url, f"demo-{number}", sample.type, data))
+            task.add_done_callback(lambda _: board.accept())
+
+
+async def watch_filter_errors(server: Server, board: Board) -> None:
+    """Reads the errors of each filter from its trigger's status, where an operator would look."""
+    while True:
+        for trigger in await asyncio.to_thread(server.list, "triggers", NAMESPACE):
+            count = trigger.get("status", {}).get("annotations", {}).get("headgate.dev/filter-errors", "0")
+            board.filter_errors[trigger["metadata"]["name"]] = int(count)
+        await asyncio.sleep(0.5)
+
+
+async def show(board: Board, console: Console) -> None:
+    """Draws the board: a live table on a terminal, a line every two seconds elsewhere."""
+    if not console.is_terminal:
+        while True:
+            await asyncio.sleep(2)
+            console.print(board.headline())
+    with Live(board.table(), console=console, transient=True, auto_refresh=False) as live:
+        while True:
+            live.update(board.table(), refresh=True)
+            await asyncio.sleep(0.25)
+
+
+async def settle(board: Board) -> None:
+    """Waits until everything expected has come, and a little longer for what should not come."""
+    deadline = time.monotonic() + SETTLE_S_MAX
+    while not board.settled and time.monotonic() < deadline:
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(1)
+
+
+async def run(events: int, rate_per_s: float, console: Console) -> int:
+    """The whole demo; returns the exit status."""
+    board, subscriber_port = Board(), free_port()
+    async with contextlib.AsyncExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-demo-")))
+        await stack.enter_async_context(serving(board, subscriber_port))
+        server = Server(data)
+        await asyncio.to_thread(server.start)
+        stack.push_async_callback(asyncio.to_thread, server.stop)
+        await asyncio.to_thread(set_up, server, subscriber_port)
+        console.print(f"{len(SUBSCRIPTIONS)} triggers are Ready; publishing {events} events at {rate_per_s:g}/s")
+        client = await stack.enter_async_context(ClientBuilder().build())
+        helpers = [asyncio.create_task(watch_filter_errors(server, board)), asyncio.create_task(show(board, console))]
+        await produce(client, f"{server.url}/{NAMESPACE}/{BROKER}", board, events, rate_per_s)
+        await settle(board)
+        for helper in helpers:
+            helper.cancel()
+    return summary(board, console)
+
+
+def summary(board: Board, console: Console) -> int:
+    """Prints what happened beside what should have happened; returns the exit status."""
+    console.print(board.table())
+    if wrong := board.wrong():
+        console.print(f"[bold red]WRONG[/]: the counts of {', '.join(wrong)} differ from what was expected")
+        return 1
+    console.print(f"[bold green]OK[/]: every trigger got exactly its events ({board.repeated} deliveries repeated)")
+    return 0
+
+
+def main() -> None:
+    """Parses the flags and runs the demo."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=4000)
+    parser.add_argument("--rate", type=float, default=250.0, help="events per second")
+    arguments = parser.parse_args()
+    console = Console(highlight=False)
+    sys.exit(asyncio.run(run(arguments.events, arguments.rate, console)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""`headgate send`: publish events from flags, a file or standard input."""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.event.json_format import decode_event, encode_event
+from headgate.event.model import DataKind, Event
+
+
+class RefusedError(HeadgateError):
+    """The broker did not accept the event."""
+
+    code = "refused"
+
+
+def send(
+    file: Annotated[
+        Path | None, typer.Argument(help="Events as JSON lines (structured CloudEvents); - reads stdin.")
+    ] = None,
+    type_: Annotated[
+        str | None, typer.Option("--type", help="The event's type, for example com.shop.order.paid.")
+    ] = None,
+    source: Annotated[str, typer.Option(help="Where the event happened.")] = "/headgate/cli",
+    id_: Annotated[str | None, typer.Option("--id", help="Default: a new UUID.")] = None,
+    subject: Annotated[str | None, typer.Option(help="What the event is about.")] = None,
+    data: Annotated[str | None, typer.Option(help="JSON data.")] = None,
+    extension: Annotated[list[str] | None, typer.Option("--extension", "-e", help="NAME=VALUE, repeatable.")] = None,
+    broker: Annotated[str, typer.Option(help="NAMESPACE/NAME of the broker.")] = "default/default",
+    server: Annotated[str, typer.Option(envvar="HEADGATE_SERVER", help="The server's URL.")] = "http://127.0.0.1:8080",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
+) -> None:
+    """Publish CloudEvents: one from flags, or many from a file of JSON lines.
+
+    Example: headgate send --type com.shop.order.paid --data '{"total": 42}'
+
+    Example: headgate send events.jsonl --broker shop/orders
+    """
+    if (file is None) == (type_ is None):
+        raise InvalidInputError("give either --type or a FILE of events", hint="headgate send --help shows examples")
+    if file is not None:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        events = [decode_event(line.encode()) for line in text.splitlines() if line.strip()]
+    else:
+        assert type_ is not None
+        events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
+    for event in events:
+        _post(f"{server.rstrip('/')}/{broker}", event)
+        typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
+
+
+def _from_flags(
+    type_: str, source: str, id_: str, subject: str | None, data: str | None, extensions: list[str]
+) -> Event:
+    pairs = [pair.partition("=") for pair in extensions]
+    if any(not equals for _, equals, _ in pairs):
+        raise InvalidInputError("--extension is not NAME=VALUE", hint="for example: -e tenant=acme")
+    return Event(
+        specversion="1.0",
+        id=id_,
+        source=source,
+        type=type_,
+        subject=subject,
+        datacontenttype="application/json" if data is not None else None,
+        extensions={name: value for name, _, value in pairs},
+        data_kind=DataKind.NONE if data is None else DataKind.JSON,
+        data=None if data is None else data.encode(),
+    )
+
+
+def _post(url: str, event: Event) -> None:
+    request = urllib.request.Request(
+        url, encode_event(event), {"content-type": "application/cloudevents+json"}, method="POST"
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=30):
+            return
+    except urllib.error.HTTPError as error:
+        problem = _problem(error.read())
+        raise RefusedError(
+            f"event {event.id}: {problem.get('detail') or error.reason} (HTTP {error.code})",
+            hint=problem.get("hint", ""),
+        ) from error
+    except OSError as error:
+        raise UnavailableError(f"cannot reach {url}: {error}", hint="is `headgate serve` running?") from error
+
+
+def _problem(body: bytes) -> dict[str, str]:
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        return {}
+    return problem if isinstance(problem, dict) else {}

@@ -1,0 +1,47 @@
+"""`headgate serve`: run the broker on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from headgate.errors import InvalidInputError
+from headgate.observe import logs
+from headgate.server.supervisor import Supervisor
+from headgate.settings import Settings
+
+
+def serve(
+    data: Annotated[Path | None, typer.Option(help="Directory of everything that lasts.")] = None,
+    listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
+    manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
+) -> None:
+    """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
+
+    Every option can also be set in the environment: HEADGATE_DATA, HEADGATE_LISTEN, ...
+
+    Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
+    """
+    given = {"data": data, "listen": listen, "manifests": manifests, "partitions": partitions}
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidInputError(
+            f"--{first['loc'][0]}: {first['msg']}", hint="headgate serve --help shows the options"
+        ) from error
+    logs.configure("supervisor")
+    console = Console(stderr=True, highlight=False)
+    console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
+
+    def announce(seconds: float) -> None:
+        console.print(f"headgate: ready after {seconds:.1f} s: POST CloudEvents to {settings.url}/default/default")
+
+    sys.exit(asyncio.run(Supervisor(settings, announce).run()))

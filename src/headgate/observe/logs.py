@@ -1,0 +1,35 @@
+"""How do the processes log? structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure(process: str) -> None:
+    """Sets up logging of this process; call once, first.
+
+    Args:
+        process: Which process speaks: `supervisor`, `front`, `matcher`, `dispatcher`.
+    """
+    terminal = sys.stderr.isatty()
+    renderer: structlog.typing.Processor = (
+        structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=32)
+        if terminal
+        else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    structlog.contextvars.bind_contextvars(process=process)
+    logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")

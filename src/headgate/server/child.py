@@ -1,0 +1,65 @@
+"""What do all supervised processes have in common? How they learn their settings and when to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headgate.settings import Settings
+
+SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
+TOKEN_VARIABLE = "HEADGATE_CHILD_TOKEN"
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the supervisor gives to a process.
+
+    Attributes:
+        settings: The server's settings.
+        token: 32 random bytes that authenticate the match link, new at every start.
+    """
+
+    settings: Settings
+    token: bytes
+
+
+def environment(settings: Settings, token: bytes) -> dict[str, str]:
+    """The environment of a child: ours, the settings, the token and where metrics are kept."""
+    return {
+        **os.environ,
+        SETTINGS_VARIABLE: settings.model_dump_json(),
+        TOKEN_VARIABLE: token.hex(),
+        "PROMETHEUS_MULTIPROC_DIR": str((settings.run_directory / "metrics").absolute()),
+    }
+
+
+def context() -> Context:
+    """Reads what the supervisor gave to this process."""
+    settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
+    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
+
+
+def on_stop(callback: Callable[[], None]) -> None:
+    """Calls `callback` once, on SIGTERM or when the supervisor is gone (our standard input, a pipe from it, ends).
+
+    A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback may run in another thread.
+    """
+    once = threading.Lock()
+
+    def stop() -> None:
+        if once.acquire(blocking=False):
+            callback()
+
+    def watch_pipe() -> None:
+        while os.read(sys.stdin.fileno(), 1):
+            pass
+        stop()
+
+    signal.signal(signal.SIGTERM, lambda *_: stop())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor decides the order
+    threading.Thread(target=watch_pipe, name="supervisor-watch", daemon=True).start()

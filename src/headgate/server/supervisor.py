@@ -1,0 +1,125 @@
+"""How do the processes live and die together? Started in order, each restarted alone, drained in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.errors import UnavailableError
+from headgate.server import child, ready
+from headgate.settings import Settings
+
+_log = structlog.get_logger()
+
+DRAIN_ORDER: Final = ("front", "matcher", "dispatcher")
+"""Stop accepting first; what was matched can then still be persisted and delivered."""
+
+
+class Supervisor:
+    """Runs the server's processes until it is told to stop.
+
+    Args:
+        settings: The server's settings.
+        on_ready: Called once, when every part is ready for the first time, with the seconds that it took.
+    """
+
+    def __init__(self, settings: Settings, on_ready: Callable[[float], None]) -> None:
+        self._settings = settings
+        self._on_ready = on_ready
+        self._token = secrets.token_bytes(32)
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Runs until SIGTERM or SIGINT; returns the exit status, 0 after an orderly drain."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        with _own(self._settings.data):
+            self._clean_run_directory()
+            keepers = [asyncio.create_task(self._keep(part)) for part in ready.PARTS]
+            announcer = asyncio.create_task(self._announce())
+            await self._stopping.wait()
+            announcer.cancel()
+            clean = await self._drain()
+            await asyncio.gather(*keepers)
+        return 0 if clean else 1
+
+    def _clean_run_directory(self) -> None:
+        shutil.rmtree(self._settings.run_directory, ignore_errors=True)
+        (self._settings.run_directory / "metrics").mkdir(parents=True)
+        self._settings.run_directory.chmod(0o700)
+
+    async def _keep(self, part: str) -> None:
+        """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing."""
+        pause_s = limits.RESTART_PAUSE_S_MIN
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "headgate.server",
+                part,
+                stdin=asyncio.subprocess.PIPE,
+                env=child.environment(self._settings, self._token),
+            )
+            self._processes[part] = process
+            status = await process.wait()
+            ready.mark(self._settings.run_directory, part, ready=False)
+            if self._stopping.is_set():
+                return
+            lived_s = time.monotonic() - started
+            pause_s = limits.RESTART_PAUSE_S_MIN if lived_s > limits.RESTART_PAUSE_S_MAX else pause_s * 2
+            pause_s = min(pause_s, limits.RESTART_PAUSE_S_MAX)
+            _log.error(
+                "process ended, restarting", part=part, status=status, lived_s=round(lived_s, 1), pause_s=pause_s
+            )
+            await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=pause_s)
+
+    async def _announce(self) -> None:
+        started = time.monotonic()
+        while not all(ready.parts_ready(self._settings.run_directory).values()):
+            await asyncio.sleep(0.05)
+        self._on_ready(time.monotonic() - started)
+
+    async def _drain(self) -> bool:
+        """Stops the parts one after the other; True when each ended by itself within its share of the time."""
+        clean = True
+        for part in DRAIN_ORDER:
+            process = self._processes.get(part)
+            if process is None or process.returncode is not None:
+                continue
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), limits.DRAIN_S_MAX / len(DRAIN_ORDER))
+            except TimeoutError:
+                _log.error("process did not stop in time, killed", part=part)
+                process.kill()
+                clean = False
+        return clean
+
+
+@contextlib.contextmanager
+def _own(data: Path) -> Iterator[None]:
+    """Holds the data directory for this server alone; a second server on it is refused."""
+    data.mkdir(parents=True, exist_ok=True)
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise UnavailableError(
+                f"another server uses the data directory {data}", hint="choose another with --data"
+            ) from error
+        yield

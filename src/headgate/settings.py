@@ -1,0 +1,66 @@
+"""How is this server set up? One frozen object, from flags and HEADGATE_* environment variables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Settings of one server; each field is also read from the environment (`HEADGATE_LISTEN`, ...).
+
+    Attributes:
+        data: Directory of everything that lasts: log, outbox, objects, cursors.
+        listen: HOST:PORT of ingress, API and metrics.
+        partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
+        manifests: Directory of YAML objects that are applied on start; None for none.
+        jvm_memory_mb: Heap of the matcher's JVM.
+        segment_mb: Size at which a log segment is closed.
+        retention_hours: Age at which whole segments are deleted once every trigger is done with them; 0 keeps all.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)
+
+    data: Path = Path("headgate-data")
+    listen: str = "127.0.0.1:8080"
+    partitions: int = Field(default=2, ge=1, le=64)
+    manifests: Path | None = None
+    jvm_memory_mb: int = Field(default=2048, ge=512)
+    segment_mb: int = Field(default=256, ge=1, le=1024)
+    retention_hours: float = Field(default=168.0, ge=0)
+
+    @field_validator("listen")
+    @classmethod
+    def _host_and_port(cls, value: str) -> str:
+        host, colon, port = value.rpartition(":")
+        if not (host and colon and port.isdigit() and int(port) < 65536):
+            raise ValueError(f"{value!r} is not HOST:PORT, for example 127.0.0.1:8080")
+        return value
+
+    @property
+    def host(self) -> str:
+        """The host part of `listen`, without the brackets of an IPv6 address."""
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port part of `listen`."""
+        return int(self.listen.rpartition(":")[2])
+
+    @property
+    def url(self) -> str:
+        """Where clients on this machine reach the server."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
+        return f"http://{host}:{self.port}"
+
+    @property
+    def log_directory(self) -> Path:
+        """The event log: one directory per partition."""
+        return self.data / "log"
+
+    @property
+    def run_directory(self) -> Path:
+        """What matters only while the server runs: ready files, the match link's address, metrics."""
+        return self.data / "run"

@@ -1,0 +1,198 @@
+"""How do I run Headgate in a test? A real server as a child process, and the few API calls that a test needs.
+
+Used by our own tests, benchmarks and examples; nothing in the server imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from headgate.errors import HeadgateError, UnavailableError
+
+Object = dict[str, Any]
+"""A Kubernetes-style JSON object, as the API has it."""
+
+START_S_MAX: Final = 120.0
+"""A server that is not ready by then is not going to be: the JVM takes some 10 s on two busy cores."""
+
+_KINDS: Final = {"brokers": "Broker", "triggers": "Trigger"}
+
+
+class ApiError(HeadgateError):
+    """The API answered a call with an error; `status` is the HTTP status, `body` the Status object."""
+
+    code = "api"
+
+    def __init__(self, status: int, body: Object) -> None:
+        super().__init__(f"{status}: {body.get('message', body)}")
+        self.status = status
+        self.body = body
+
+
+class Server:
+    """`headgate serve` as a child process group, on a free port; a context manager that stops it at the end.
+
+    Args:
+        data: The data directory.
+        port: The port, None for a free one. It stays the same over restarts.
+        arguments: More arguments of `headgate serve`.
+        log: Where its standard error goes; None leaves it on ours.
+    """
+
+    def __init__(
+        self, data: Path, port: int | None = None, *, arguments: tuple[str, ...] = (), log: Path | None = None
+    ):
+        self.data = data
+        self.port = port if port is not None else free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._arguments = arguments
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Starts the server; returns when it is ready.
+
+        Raises:
+            UnavailableError: It ended, or is not ready within `START_S_MAX`.
+        """
+        command = [Path(sys.executable).with_name("headgate"), "serve", "--data", self.data]
+        with contextlib.ExitStack() as stack:
+            log = stack.enter_context(self._log.open("ab")) if self._log else None
+            self._process = subprocess.Popen(
+                [*map(str, command), "--listen", f"127.0.0.1:{self.port}", *self._arguments],
+                stderr=log,
+                start_new_session=True,
+            )
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Waits until every part of the server is ready."""
+        deadline = time.monotonic() + START_S_MAX
+        while not self.is_ready():
+            assert self._process is not None
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise UnavailableError(f"the server on {self.url} is not ready", hint=f"its log: {self._log}")
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        """Whether /readyz says so now."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def stop(self) -> int:
+        """Stops it as an operator would (SIGTERM); returns the exit status."""
+        if self._process is None:
+            return 0
+        self._process.terminate()
+        status = self._process.wait()
+        self._process = None
+        return status
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the server at once, the JVM included."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    @property
+    def pid(self) -> int:
+        """Process (and group) id of the supervisor."""
+        assert self._process is not None
+        return self._process.pid
+
+    def objects_url(self, kind: str, namespace: str) -> str:
+        """Where the objects of `kind` (`brokers` or `triggers`) live."""
+        return f"{self.url}/apis/eventing.knative.dev/v1/namespaces/{namespace}/{kind}"
+
+    def call(self, method: str, url: str, body: Object | None = None) -> Object:
+        """One API call.
+
+        Raises:
+            ApiError: The answer is not 2xx.
+        """
+        request = urllib.request.Request(
+            url,
+            None if body is None else json.dumps(body).encode(),
+            {"content-type": "application/json"},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read())  # type: ignore[no-any-return]
+        except urllib.error.HTTPError as error:
+            raise ApiError(error.code, json.loads(error.read())) from error
+
+    def create(self, kind: str, namespace: str, name: str, spec: Object) -> Object:
+        """Creates a broker or a trigger."""
+        body = {
+            "apiVersion": "eventing.knative.dev/v1",
+            "kind": _KINDS[kind],
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": spec,
+        }
+        return self.call("POST", self.objects_url(kind, namespace), body)
+
+    def get(self, kind: str, namespace: str, name: str) -> Object:
+        """One object."""
+        return self.call("GET", f"{self.objects_url(kind, namespace)}/{name}")
+
+    def list(self, kind: str, namespace: str) -> list[Object]:
+        """All objects of `kind` in a namespace."""
+        return self.call("GET", self.objects_url(kind, namespace))["items"]  # type: ignore[no-any-return]
+
+    def delete(self, kind: str, namespace: str, name: str) -> None:
+        """Deletes one object."""
+        self.call("DELETE", f"{self.objects_url(kind, namespace)}/{name}")
+
+    def wait_trigger_ready(self, namespace: str, name: str, *, seconds: float = 30.0) -> float:
+        """Waits until the trigger is Ready; returns how long that took in seconds.
+
+        Raises:
+            UnavailableError: It is not Ready in time; the message holds its conditions.
+        """
+        started = time.monotonic()
+        while condition(trigger := self.get("triggers", namespace, name), "Ready").get("status") != "True":
+            if time.monotonic() - started > seconds:
+                raise UnavailableError(f"trigger {namespace}/{name} is not Ready: {trigger.get('status')}")
+            time.sleep(0.02)
+        return time.monotonic() - started
+
+
+def condition(item: Object, kind: str) -> Object:
+    """The condition `kind` of an object, {} when it has none yet."""
+    return next((c for c in item.get("status", {}).get("conditions", []) if c["type"] == kind), {})
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
