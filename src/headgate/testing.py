@@ -53,7 +53,7 @@ class Server:
 
     def __init__(
         self, data: Path, port: int | None = None, *, arguments: tuple[str, ...] = (), log: Path | None = None
-    ):
+    ) -> None:
         self.data = data
         self.port = port if port is not None else free_port()
         self.url = f"http://127.0.0.1:{self.port}"
