@@ -1,0 +1,79 @@
+import pyarrow as pa
+import pytest
+
+from headgate.event import rfc3339
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch, from_batch_all, time_range_us, to_batch
+from headgate.event.model import DataKind, Event
+
+PLAIN = Event("1.0", "1", "/s", "t")
+FULL = Event(
+    "0.3",
+    "2",
+    "/s",
+    "t",
+    "subject",
+    "2018-04-05T17:31:00.123456789+02:00",
+    "application/json",
+    "schema",
+    {"flag": True, "num": -5, "text": "€\U0001f600"},
+    DataKind.JSON,
+    b'{"a": 1.0e2}',
+)
+
+
+def test_columns_are_those_of_the_log_format():
+    assert EVENT_SCHEMA.names == [
+        "broker", "specversion", "id", "source", "type", "subject", "time", "time_us", "datacontenttype", "dataschema",
+        "extensions", "data_kind", "data",
+    ]  # fmt: skip
+    assert {field.name for field in EVENT_SCHEMA if not field.nullable} == {
+        "broker", "specversion", "id", "source", "type", "data_kind",
+    }  # fmt: skip
+    assert EVENT_SCHEMA.field("time_us").type == pa.int64()
+    assert EVENT_SCHEMA.field("data_kind").type == pa.int8()
+    assert EVENT_SCHEMA.field("data").type == pa.binary()
+
+
+@pytest.mark.parametrize("entries", [[PLAIN], [FULL], [PLAIN, FULL], [FULL, PLAIN, FULL]])
+def test_round_trip(entries):
+    stored = [StoredEvent(f"ns/b{index}", event) for index, event in enumerate(entries)]
+    batch = to_batch(stored)
+    batch.validate(full=True)
+    assert batch.schema == EVENT_SCHEMA
+    assert from_batch_all(batch) == stored
+    assert [from_batch(batch, row) for row in range(batch.num_rows)] == stored
+
+
+def test_extensions_keep_their_types():
+    column = to_batch([StoredEvent("ns/b", PLAIN), StoredEvent("ns/b", FULL)]).column("extensions")
+    assert column.to_pylist() == [None, '{"flag":true,"num":-5,"text":"€\U0001f600"}']
+    assert type(from_batch(to_batch([StoredEvent("ns/b", FULL)]), 0).event.extensions["flag"]) is bool
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2018-04-05T17:31:00Z",
+        "2018-04-05T17:31:00.123456789Z",
+        "2018-04-05t17:31:00z",
+        "2018-04-05T17:31:00-11:30",
+        "2018-04-05T17:31:00-00:00",
+        "0000-01-01T00:00:00Z",
+        "0000-01-01T00:00:00+23:59",
+        "9999-12-31T23:59:59.999999-23:59",
+        "2016-12-31T23:59:60Z",
+    ],
+)
+def test_time_us_is_the_instant_whoever_parsed_it(text):
+    for others in ([], ["2016-12-31T23:59:60Z"]):  # a rare form sends the whole column the slow way
+        times = [text, *others, None]
+        batch = to_batch([StoredEvent("ns/b", Event("1.0", "1", "/s", "t", time=time)) for time in times])
+        assert batch.column("time_us").to_pylist() == [time and rfc3339.micros(time) for time in times]
+
+
+def test_time_range():
+    def batch(*times):
+        return to_batch([StoredEvent("ns/b", Event("1.0", "1", "/s", "t", time=time)) for time in times])
+
+    assert time_range_us(batch(None, None)) is None
+    assert time_range_us(batch("1970-01-01T00:00:01Z", None, "1970-01-01T00:00:00Z")) == (0, 1_000_000)
