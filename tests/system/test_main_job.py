@@ -1,0 +1,183 @@
+"""Does the main job work end to end: real server, real Spark, real subscriber?"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import ApiError, Server, condition
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = pytest.mark.system
+
+SECONDS_MAX = 20.0
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    """Waits until `holds()`; fails after SECONDS_MAX."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.02)
+
+
+def trigger(server: Server, name: str, subscriber: Subscriber, filter_: dict[str, object] | None = None) -> None:
+    spec = {"broker": "default", "subscriber": {"uri": subscriber.url(name)}, "filter": filter_ or {}}
+    server.create("triggers", "default", name, spec)
+    server.wait_trigger_ready("default", name)
+
+
+def test_only_matching_events_arrive_with_attributes_and_data_unchanged(server: Server, subscriber: Subscriber) -> None:
+    trigger(server, "big", subscriber, {"expression": 'ce.type == "order.paid" && data.total > 100'})
+    trigger(server, "attrs", subscriber, {"attributes": {"type": "order.paid", "tenant": ""}})
+    publisher = Publisher(server)
+    assert publisher.publish("m1", "order.paid", {"total": 101, "name": "Zoë"}, tenant="t%20x") == 202
+    assert publisher.publish("m2", "order.paid", {"total": 100}) == 202
+    assert publisher.publish("m3", "order.created", {"total": 500}, tenant="t") == 202
+    assert publisher.publish("m4", "order.paid", {"total": 100.5}) == 202
+    eventually(lambda: len(subscriber.deliveries) >= 3)
+    time.sleep(0.5)
+    assert subscriber.ids("big") == {"m1": 1, "m4": 1}
+    assert subscriber.ids("attrs") == {"m1": 1}
+    first = next(d for d in subscriber.deliveries if d.id == "m1")
+    assert first.body == json.dumps({"total": 101, "name": "Zoë"}).encode()
+    assert first.headers["content-type"] == "application/json"
+    assert first.headers["ce-specversion"] == "1.0"
+    assert first.headers["ce-tenant"] == "t%20x"
+    assert first.headers["prefer"] == "reply"
+
+
+def test_what_catalyst_cannot_decide_is_decided_by_cel(server: Server, subscriber: Subscriber) -> None:
+    trigger(server, "tags", subscriber, {"expression": 'ce.type == "tagged" && data.tags.exists(t, t == "vip")'})
+    publisher = Publisher(server)
+    for event_id, tags in (("c1", ["vip", "x"]), ("c2", ["x"]), ("c3", [])):
+        assert publisher.publish(event_id, "tagged", {"tags": tags}) == 202
+    eventually(lambda: len(subscriber.deliveries) >= 1)
+    time.sleep(0.5)
+    assert subscriber.ids("tags") == {"c1": 1}
+
+
+def test_a_filter_error_fails_closed_and_shows_on_the_trigger(server: Server, subscriber: Subscriber) -> None:
+    trigger(server, "erring", subscriber, {"expression": 'ce.type == "erring" && data.age > 17'})
+    assert Publisher(server).publish("x1", "erring", {"name": "no age"}) == 202
+    eventually(lambda: condition(server.get("triggers", "default", "erring"), "FilterHealthy").get("status") == "False")
+    assert subscriber.deliveries == []
+
+
+def test_an_invalid_filter_is_refused_with_its_field(server: Server, subscriber: Subscriber) -> None:
+    spec = {"broker": "default", "subscriber": {"uri": subscriber.url("x")}, "filter": {"expression": "ce.type = 1"}}
+    with pytest.raises(ApiError) as caught:
+        server.create("triggers", "default", "invalid", spec)
+    assert caught.value.status == 422
+    assert caught.value.body["details"]["causes"][0]["field"] == "spec.filter.expression"
+
+
+def test_a_trigger_added_while_events_flow_loses_nothing_after_it_is_ready(
+    server: Server, subscriber: Subscriber
+) -> None:
+    trigger(server, "steady", subscriber, {"attributes": {"type": "flow"}})
+    accepted: list[tuple[float, str]] = []
+    stop = threading.Event()
+
+    def produce() -> None:
+        publisher = Publisher(server)
+        number = 0
+        while not stop.is_set():
+            assert publisher.publish(f"f{number}", "flow", {"n": number}) == 202
+            accepted.append((time.monotonic(), f"f{number}"))
+            number += 1
+            time.sleep(0.002)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        ready_at = {}
+        for number in range(3):
+            name = f"added-{number}"
+            started = time.monotonic()
+            trigger(server, name, subscriber, {"expression": f'ce.type == "flow" && data.n >= {number}'})
+            ready_at[name] = time.monotonic()
+            assert ready_at[name] - started < 5, "a trigger is Ready within 5 s"
+        time.sleep(0.5)
+    finally:
+        stop.set()
+        producer.join()
+    eventually(lambda: len(subscriber.ids("steady")) == len(accepted))
+    for name, ready in ready_at.items():
+        due = {event_id for at, event_id in accepted if at > ready}
+        assert due
+        eventually(lambda name=name, due=due: due <= set(subscriber.ids(name)))  # type: ignore[misc]
+    assert set(subscriber.ids("steady").values()) == {1}, "each event is evaluated once although generations change"
+
+
+def test_a_deleted_trigger_gets_nothing_more(server: Server, subscriber: Subscriber) -> None:
+    trigger(server, "going", subscriber, {"attributes": {"type": "going"}})
+    trigger(server, "staying", subscriber, {"attributes": {"type": "going"}})
+    server.delete("triggers", "default", "going")
+    time.sleep(1)
+    assert Publisher(server).publish("g1", "going") == 202
+    eventually(lambda: subscriber.ids("staying") == {"g1": 1})
+    assert subscriber.ids("going") == {}
+
+
+def test_health_and_metrics(server: Server) -> None:
+    with urllib.request.urlopen(f"{server.url}/livez") as answer:
+        assert answer.status == 200
+    with urllib.request.urlopen(f"{server.url}/readyz") as answer:
+        assert json.loads(answer.read()) == {"front": True, "dispatcher": True, "matcher": True}
+    assert Publisher(server).publish("h1", "metrics") == 202
+    with urllib.request.urlopen(f"{server.url}/metrics") as answer:
+        text = answer.read().decode()
+    assert "headgate_events_accepted_total" in text
+    assert "headgate_generation" in text
+
+
+def test_unknown_brokers_and_methods(server: Server) -> None:
+    assert Publisher(server, "default/none").publish("u1", "t") == 404
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    connection.request("GET", "/default/default")
+    answer = connection.getresponse()
+    assert answer.status == 405
+    assert "POST" in (answer.getheader("allow") or "")
+
+
+def test_an_orderly_stop_and_a_restart_lose_nothing(tmp_path: Path, subscriber: Subscriber) -> None:
+    server = Server(tmp_path / "data", log=tmp_path / "server.log")
+    server.start()
+    trigger(server, "kept", subscriber, {"attributes": {"type": "kept"}})
+    publisher = Publisher(server)
+    for number in range(50):
+        assert publisher.publish(f"k{number}", "kept", {"n": number}) == 202
+    assert server.stop() == 0
+    server.start()
+    assert Publisher(server).publish("after", "kept") == 202
+    eventually(lambda: len(subscriber.ids("kept")) == 51)
+    time.sleep(0.5)
+    assert set(subscriber.ids("kept").values()) == {1}
+    server.stop()
+
+
+@pytest.mark.parametrize("part", ["front", "dispatcher", "matcher"])
+def test_each_process_can_die_alone(tmp_path: Path, subscriber: Subscriber, part: str) -> None:
+    with Server(tmp_path / "data", log=tmp_path / "server.log") as server:
+        trigger(server, "lone", subscriber, {"attributes": {"type": "lone"}})
+        assert Publisher(server).publish("before", "lone") == 202
+        eventually(lambda: "before" in subscriber.ids("lone"))
+        ready_file = tmp_path / "data" / "run" / f"{part}.ready"
+        pid = int(ready_file.read_text())
+        import os
+
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: ready_file.exists() and int(ready_file.read_text()) != pid)
+        server.wait_ready()
+        assert Publisher(server).publish("later", "lone") == 202
+        eventually(lambda: "later" in subscriber.ids("lone"))
