@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import random
 import statistics
@@ -191,9 +192,10 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=0, help="triggers added during the run")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
-        with Server(Path(folder) / "data", log=Path(folder) / "server.log") as server:
-            figures = asyncio.run(measure(server, Receiver(), arguments))
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-bench-")))
+        server = stack.enter_context(Server(folder / "data", log=folder / "server.log"))
+        figures = asyncio.run(measure(server, Receiver(), arguments))
     if arguments.json:
         print(json.dumps(figures))
         return
