@@ -1,0 +1,374 @@
+"""Which events and filters does a generated test use? Both come from one small universe, so that filters often match.
+
+`random_event(rng)` and `random_filter(rng)` are plain and fast (15 microseconds each) for tests over many pairs;
+`events()` and `filters()` are the same generators as hypothesis strategies. `random_filter` stays inside the
+operators that the matcher decides by itself, `random_hard_filter` also writes what only cel-cpp can decide.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from headgate.event.model import DataKind, Event
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+INT64_MAX = 2**63 - 1
+INT64_MIN = -(2**63)
+UINT64_MAX = 2**64 - 1
+
+STRINGS = [
+    "",
+    "a",
+    "b",
+    "ab",
+    "abc",
+    "order",
+    "order.created",
+    "order.cancelled",
+    "gold",
+    "1",
+    "true",
+    "null",
+    "é",
+    "éa",
+    "😀",
+    "a😀b",
+    "A",
+    "a'b",
+    'q"q',
+    "a\\b",
+    "%",
+    "a\nb",
+]
+SMALL_NUMBERS: list[int | float] = [0, 1, 2, -1, 3, 10, 100, 0.0, -0.0, 1.0, 2.0, 0.5, 1.5, -1.5, 99.5, 1e-9]
+LARGE_NUMBERS: list[int | float] = [
+    2**53 - 1,
+    2**53,
+    2**53 + 1,
+    float(2**53),
+    float(2**53 + 2),
+    INT64_MAX,
+    INT64_MIN,
+    INT64_MAX - 1,
+    2**63,
+    UINT64_MAX,
+    float(2**63),
+    -float(2**63),
+    1e18,
+    1e300,
+    -1e300,
+    2**64,
+    10**25,
+    5e-324,
+]
+TYPES = ["a", "b", "order", "order.created", "order.cancelled", "éa"]
+SOURCES = ["/a", "/a/b", "urn:x", "order"]
+SUBJECTS = [None, None, "a", "ab", "gold", "1", "😀"]
+TIMES = [None, "2026-11-21T10:00:00Z", "2020-02-29T23:59:59.123456789+05:30", "1970-01-01T00:00:00Z"]
+EXTENSIONS: dict[str, list[str | int | bool]] = {
+    "tenant": ["a", "b", "gold", "1", ""],
+    "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31)],
+    "flag": [True, False, "true"],
+    "in": ["a", "b"],
+    "size": ["a", 1],
+}
+ATTRIBUTES = ["type", "source", "id", "specversion", "subject", "datacontenttype", "dataschema", *EXTENSIONS, "nosuch"]
+DATA_PATHS: list[tuple[str, ...]] = [
+    ("s",),
+    ("n",),
+    ("b",),
+    ("v",),
+    ("o", "s"),
+    ("o", "n"),
+    ("o", "v"),
+    ("o", "o", "k"),
+    ("for",),
+    ("a.b",),
+    ("é",),
+    ("l",),
+    ("nosuch",),
+    ("s", "x"),
+]
+
+
+def _number(rng: random.Random) -> int | float:
+    return rng.choice(SMALL_NUMBERS) if rng.random() < 0.8 else rng.choice(LARGE_NUMBERS)
+
+
+def _scalar(rng: random.Random) -> Json:
+    pick = rng.random()
+    if pick < 0.4:
+        return rng.choice(STRINGS)
+    if pick < 0.75:
+        return _number(rng)
+    return rng.choice([True, False, None])
+
+
+def _value(rng: random.Random, depth: int = 0) -> Json:
+    pick = rng.random()
+    if pick < 0.85 or depth > 1:
+        return _scalar(rng)
+    if pick < 0.93:
+        return [_value(rng, depth + 1) for _ in range(rng.randrange(3))]
+    return {rng.choice(["s", "n", "k", "x"]): _value(rng, depth + 1) for _ in range(rng.randrange(3))}
+
+
+def _typical(rng: random.Random, name: str) -> Json:
+    """A value for a field: mostly of the type that its name suggests."""
+    if rng.random() < 0.12:
+        return _value(rng)
+    if name in {"s", "for", "a.b", "é"}:
+        return rng.choice(STRINGS)
+    if name == "n":
+        return _number(rng)
+    if name == "b":
+        return rng.random() < 0.5
+    if name == "k":
+        return rng.choice(["a", 1, True])
+    return _value(rng)
+
+
+def _object(rng: random.Random, depth: int = 0) -> dict[str, Json]:
+    result: dict[str, Json] = {}
+    for name in ("s", "n", "b", "v"):
+        if rng.random() < 0.75:
+            result[name] = _typical(rng, name)
+    if depth == 0:
+        for name in ("for", "a.b", "é"):
+            if rng.random() < 0.3:
+                result[name] = _typical(rng, name)
+        if rng.random() < 0.3:
+            result["l"] = [_value(rng, 1) for _ in range(rng.randrange(4))]
+    if depth < 2 and rng.random() < 0.7:
+        result["o"] = _object(rng, depth + 1) if rng.random() < 0.9 else _value(rng)
+    if depth == 2:
+        result["k"] = _typical(rng, "k")
+    return result
+
+
+def random_data(rng: random.Random) -> Json:
+    """JSON data: nearly always an object with fields of `DATA_PATHS`."""
+    return _object(rng) if rng.random() < 0.95 else _value(rng)
+
+
+def random_event(rng: random.Random) -> Event:
+    """One valid event of the universe. Data is JSON in 19 of 20 events, else text, bytes or none."""
+    extensions = {name: rng.choice(values) for name, values in EXTENSIONS.items() if rng.random() < 0.6}
+    kind, data, content_type = DataKind.JSON, b"", "application/json"
+    pick = rng.random()
+    if pick < 0.95:
+        data = json.dumps(random_data(rng), ensure_ascii=rng.random() < 0.5).encode()
+    elif pick < 0.97:
+        kind, data, content_type = DataKind.TEXT, b'{"s": "a"}', "text/plain"
+    elif pick < 0.985:
+        kind, data, content_type = DataKind.BINARY, b"\x00\xff", "application/octet-stream"
+    else:
+        kind = DataKind.NONE
+    return Event(
+        specversion="1.0" if rng.random() < 0.9 else "0.3",
+        id=rng.choice(["1", "2", "a"]),
+        source=rng.choice(SOURCES),
+        type=rng.choice(TYPES),
+        subject=rng.choice(SUBJECTS),
+        time=rng.choice(TIMES),
+        datacontenttype=None if kind is DataKind.NONE or rng.random() < 0.2 else content_type,
+        dataschema=rng.choice([None, None, "urn:schema:a"]),
+        extensions=extensions,
+        data_kind=kind,
+        data=None if kind is DataKind.NONE else data,
+    )
+
+
+# --- filters -------------------------------------------------------------------------------------------------------
+
+_IDENTIFIERS = {"s", "n", "b", "v", "o", "k", "l", "x", "nosuch"}
+COMPARISONS = ["==", "!=", "<", "<=", ">", ">="]
+
+
+def string_literal(text: str) -> str:
+    """`text` as a CEL string literal."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def literal(value: Json) -> str:
+    """A JSON scalar as CEL text; integers above int64 become uint, and above uint64 double."""
+    match value:
+        case str():
+            return string_literal(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() if value > UINT64_MAX or value < INT64_MIN:
+            return repr(float(value))
+        case int() if value > INT64_MAX:
+            return f"{value}u"
+        case _:
+            return repr(value)
+
+
+def _step(rng: random.Random, name: str) -> str:
+    if name in _IDENTIFIERS and rng.random() < 0.8:
+        return f".{name}"
+    if name.isascii() and rng.random() < 0.5:
+        return f".`{name}`"
+    return f"[{string_literal(name)}]"
+
+
+def data_place(rng: random.Random, path: tuple[str, ...]) -> str:
+    """A path into the data, in one of its spellings."""
+    return "data" + "".join(_step(rng, name) for name in path)
+
+
+def attribute_place(rng: random.Random, name: str) -> str:
+    """An attribute, in one of its spellings."""
+    return f"ce.{name}" if name != "in" and rng.random() < 0.8 else rng.choice([f'ce["{name}"]', f"ce.`{name}`"])
+
+
+def _place_and_values(rng: random.Random) -> tuple[str, list[Json]]:
+    if rng.random() < 0.45:
+        name = rng.choice(ATTRIBUTES)
+        known: dict[str, list[Json]] = {
+            "type": list(TYPES),
+            "source": list(SOURCES),
+            "subject": list(SUBJECTS),
+            "id": ["1", "2"],
+            "specversion": ["1.0", "0.3"],
+        }
+        known.update({key: list(values) for key, values in EXTENSIONS.items()})
+        return attribute_place(rng, name), known.get(name, list(STRINGS))
+    path = rng.choice(DATA_PATHS)
+    place = data_place(rng, path)
+    if path[-1] in {"s", "for", "a.b", "é"}:
+        return place, list(STRINGS)
+    if path[-1] == "n":
+        return place, [_number(rng)]
+    if path[-1] == "b":
+        return place, [True, False]
+    if path[-1] == "k":
+        return place, ["a", 1, True]
+    return place, [_scalar(rng)]
+
+
+def _constant(rng: random.Random, values: list[Json]) -> Json:
+    value = rng.choice(values) if rng.random() < 0.85 else _scalar(rng)
+    return value if value is not None or rng.random() < 0.3 else "a"
+
+
+def random_atom(rng: random.Random) -> str:
+    """One comparison, call, presence test or bare boolean."""
+    place, values = _place_and_values(rng)
+    pick = rng.random()
+    if pick < 0.42:
+        constant, operator = (
+            literal(_constant(rng, values)),
+            "==" if rng.random() < 0.6 else rng.choice(COMPARISONS[:2]),
+        )
+        return f"{place} {operator} {constant}" if rng.random() < 0.8 else f"{constant} {operator} {place}"
+    if pick < 0.6:
+        value = _constant(rng, values)
+        constant = literal("a" if value is None else value)
+        operator = rng.choice(COMPARISONS[2:])
+        return f"{place} {operator} {constant}" if rng.random() < 0.8 else f"{constant} {operator} {place}"
+    if pick < 0.72:
+        items = [literal(_constant(rng, values)) for _ in range(rng.randrange(1, 4))]
+        return f"{place} in [{', '.join(items)}]"
+    if pick < 0.86:
+        value = rng.choice([item for item in values if isinstance(item, str)] or STRINGS)
+        start = rng.randrange(len(value) + 1)
+        part = value[:start] if rng.random() < 0.5 else value[start:]
+        return f"{place}.{rng.choice(['startsWith', 'endsWith', 'contains'])}({string_literal(part)})"
+    if pick < 0.94:
+        name = rng.choice(ATTRIBUTES)
+        path = rng.choice([path for path in DATA_PATHS if all(step in _IDENTIFIERS for step in path)])
+        return f"has(data.{'.'.join(path)})" if rng.random() < 0.6 else f"has(ce.`{name}`)"
+    return rng.choice([data_place(rng, ("b",)), data_place(rng, ("o", "b")), "ce.flag", "data.v"])
+
+
+def random_filter(rng: random.Random, depth: int = 2) -> str:
+    """A filter in the operators that the matcher is to decide by itself."""
+    return _combine(rng, depth, random_atom)
+
+
+def random_hard_atom(rng: random.Random) -> str:
+    """An atom that the matcher cannot decide (and `random_atom` now and then)."""
+    if rng.random() < 0.4:
+        return random_atom(rng)
+    place, _ = _place_and_values(rng)
+    other, _ = _place_and_values(rng)
+    return rng.choice(
+        [
+            f"{place} == {other}",
+            f"{place} < {other}",
+            f"size({place}) > 1",
+            f"{place}.size() == 0",
+            f"{place}.matches('^a.*b$')",
+            f"{place}.matches('^order')",
+            f"{place}.matches('^gold$')",
+            f"{place} in data.l",
+            "data.l.exists(x, x == 1)",
+            "data.l.all(x, x != 'a')",
+            "data.l[0] == 1",
+            "'tenant' in ce",
+            "'s' in data",
+            "data.n + 1 > 2",
+            f"string({place}) == '1'",
+            f"type({place}) == int",
+            "ce.time > timestamp('2021-01-01T00:00:00Z')",
+            "ce.time < '2021'",
+            "ce.time == '2026-11-21T10:00:00Z'",
+            "has(ce.time)",
+            f"{place} in []",
+            f"{place} == [1]",
+            "data == {}",
+            "data != 'a'",
+            "has(data.s.x)",
+            "ce.a.b == 'x'",
+            "1 + 1 == 2",
+            "'a' < 'b'",
+            "true",
+            "false",
+            "-data.n == -1",
+            f"({place} == 'a') == true",
+            "'abc'.startsWith(ce.type)",
+        ]
+    )
+
+
+def random_hard_filter(rng: random.Random, depth: int = 2) -> str:
+    """A filter with anything in it."""
+    return _combine(rng, depth, random_hard_atom)
+
+
+def _combine(rng: random.Random, depth: int, atom: Callable[[random.Random], str]) -> str:
+    pick = rng.random()
+    if depth == 0 or pick < 0.3:
+        return atom(rng)
+    if pick < 0.58:
+        return " && ".join(_nested(rng, depth - 1, atom) for _ in range(rng.randrange(2, 4)))
+    if pick < 0.8:
+        return " || ".join(_nested(rng, depth - 1, atom) for _ in range(rng.randrange(2, 4)))
+    if pick < 0.92:
+        return "!" + _nested(rng, depth - 1, atom)
+    return " ".join(
+        [_nested(rng, depth - 1, atom), "?", _nested(rng, depth - 1, atom), ":", _nested(rng, depth - 1, atom)]
+    )
+
+
+def _nested(rng: random.Random, depth: int, atom: Callable[[random.Random], str]) -> str:
+    return f"({_combine(rng, depth, atom)})"
+
+
+def events() -> st.SearchStrategy[Event]:
+    """`random_event` as a hypothesis strategy."""
+    return st.randoms(use_true_random=False).map(random_event)
+
+
+def filters(*, hard: bool = False) -> st.SearchStrategy[str]:
+    """`random_filter` (or `random_hard_filter`) as a hypothesis strategy."""
+    return st.randoms(use_true_random=False).map(random_hard_filter if hard else random_filter)
