@@ -36,6 +36,41 @@ SEGMENTS_OPEN_MAX: Final = 8
 """Segments that one reader or lookup keeps open, each with its index (4,096 positions at most by default)."""
 
 # --- control -------------------------------------------------------------------------------------
+OBJECT_BYTES_MAX: Final = 256 << 10
+"""One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
+OBJECT_DEPTH_MAX: Final = 32
+"""Nesting of an object's body; Knative's objects nest six deep."""
+OBJECT_NODES_MAX: Final = 20_000
+"""Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+BROKERS_MAX: Final = 10_000
+TRIGGERS_MAX: Final = 200_000
+"""Objects in the store. Twice the number of filters for which matching has been measured."""
+LIST_PAGE_MAX: Final = 1_000
+"""Objects in one page of a list; kubectl asks for 500."""
+CONTINUE_CHARS_MAX: Final = 1_024
+"""A list's continue token as a client hands it back."""
+SELECTOR_CHARS_MAX: Final = 4_096
+"""A label or field selector."""
+WATCH_EVENTS_MAX: Final = 20_480
+"""Changes kept for watchers: one rewrite of the status of 10,000 triggers must not expire them all."""
+WATCH_BYTES_MAX: Final = 64 << 20
+"""Disk space of the changes kept for watchers."""
+WATCHES_MAX: Final = 256
+"""Watches open at the same time."""
+WATCH_SECONDS_MAX: Final = 3_600
+"""A watch ends after this; clients open the next one where it ended."""
+RETRY_MAX: Final = 1_000
+"""spec.delivery.retry: with the longest back-off this is over a year."""
+BACKOFF_SECONDS_MAX: Final = 86_400
+"""spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
+TIMEOUT_SECONDS_MAX: Final = 600
+"""spec.delivery.timeout: a subscriber that needs longer answers 202 and works later."""
+URL_CHARS_MAX: Final = 2_048
+"""A subscriber's URL: what proxies and servers are known to take."""
+MANIFEST_BYTES_MAX: Final = 16 << 20
+"""One manifest file (many documents)."""
+MANIFEST_FILES_MAX: Final = 10_000
+"""Files in a directory of manifests."""
 
 # --- ingress -------------------------------------------------------------------------------------
 

@@ -1,0 +1,52 @@
+"""What can go wrong in the log? The room's errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+
+
+class LogUnavailableError(UnavailableError):
+    """The log cannot take records now (disk full, I/O error, closing); nothing of the call was kept."""
+
+    code = "log-unavailable"
+
+
+class LogLockedError(ConflictError):
+    """Another writer holds the partition."""
+
+    code = "log-locked"
+
+
+class LogSchemaError(InvalidInputError):
+    """The schema or the batch does not fit the log (dictionary columns, wrong columns, wrong row count)."""
+
+    code = "log-schema"
+
+
+class OffsetNotKeptError(NotFoundError):
+    """No record with this offset: retention removed it, or it was never written."""
+
+    code = "offset-not-kept"
+
+
+class CorruptChunkError(HeadgateError):
+    """Bytes of the log are not what was written.
+
+    Attributes:
+        path: The segment file.
+        byte: Where in it the bad chunk (0: the segment header) starts.
+        reason: What is wrong there.
+    """
+
+    code = "log-corrupt"
+
+    def __init__(self, path: Path, byte: int, reason: str) -> None:
+        super().__init__(
+            f"{path} is damaged at byte {byte}: {reason}",
+            hint=f"headgate log verify {path.parent} lists every damaged place; restore the segment from a copy",
+        )
+        self.path = path
+        self.byte = byte
+        self.reason = reason

@@ -1,0 +1,159 @@
+"""How does the log touch the disk? The write side's system calls behind one object, so that tests can make them fail."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from headgate.log.format import COMMITTED_BYTES, COMMITTED_NAME
+
+Bytes = Any
+"""bytes, bytearray, memoryview or pyarrow.Buffer (Python 3.11 cannot name the buffer protocol)."""
+
+_READ_PIECE_BYTES = 1 << 30
+
+
+class FileOps:
+    """The real thing; every method raises OSError as the system call does."""
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open for the writer; new files get mode 0640."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o640)
+
+    def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
+        """Write the parts one behind the other; may write less than all."""
+        return os.pwritev(fd, parts, position)
+
+    def fdatasync(self, fd: int) -> None:
+        """Make a file's data and size durable."""
+        os.fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        """Make a file or a directory durable."""
+        os.fsync(fd)
+
+    def ftruncate(self, fd: int, size_bytes: int) -> None:
+        """Cut a file."""
+        os.ftruncate(fd, size_bytes)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file."""
+        path.unlink()
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        os.close(fd)
+
+
+def write_all(files: FileOps, fd: int, parts: Sequence[Bytes], position: int) -> int:
+    """Write all parts, however little one call takes.
+
+    Returns:
+        Bytes written.
+    """
+    size = sum(memoryview(part).nbytes for part in parts)
+    done = files.pwritev(fd, parts, position)
+    if done < size:
+        rest = memoryview(b"".join(parts))
+        while done < size:
+            done += files.pwritev(fd, [rest[done:]], position + done)
+    return size
+
+
+def read_at(fd: int, size_bytes: int, position: int) -> bytes:
+    """Read up to `size_bytes`; less only at the end of the file."""
+    data = os.pread(fd, min(size_bytes, _READ_PIECE_BYTES), position)
+    if len(data) == size_bytes or not data:
+        return data
+    pieces = [data]
+    done = len(data)
+    while done < size_bytes:
+        data = os.pread(fd, size_bytes - done, position + done)
+        if not data:
+            break
+        pieces.append(data)
+        done += len(data)
+    return b"".join(pieces)
+
+
+def sync_directory(files: FileOps, directory: Path) -> None:
+    """Make created and removed names durable."""
+    fd = files.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+
+
+class Committed:
+    """The mapped file `committed`: next offset and first offset, each one aligned 8-byte word.
+
+    A reader may open it before the writer has made it: both offsets are then 0 until the file is there.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / COMMITTED_NAME
+        self._map: mmap.mmap | None = None
+        self._words: memoryview | None = None
+
+    @classmethod
+    def create(cls, directory: Path, files: FileOps, next_offset: int, first_offset: int) -> Committed:
+        """Make or rewrite the file in place (readers keep their mapping) and map it for writing."""
+        self = cls(directory)
+        fd = files.open(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            # Written, not only extended: a store into a hole of a full disk would be a SIGBUS later.
+            words = next_offset.to_bytes(8, "little") + first_offset.to_bytes(8, "little")
+            write_all(files, fd, [words.ljust(COMMITTED_BYTES, b"\0")], 0)
+            files.fsync(fd)
+            self._set(mmap.mmap(fd, COMMITTED_BYTES))
+        finally:
+            files.close(fd)
+        return self
+
+    def _set(self, mapping: mmap.mmap) -> None:
+        self._map = mapping
+        self._words = memoryview(mapping).cast("q")
+
+    def _attach(self) -> memoryview | None:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            if os.fstat(fd).st_size < COMMITTED_BYTES:
+                return None
+            self._set(mmap.mmap(fd, COMMITTED_BYTES, prot=mmap.PROT_READ))
+        finally:
+            os.close(fd)
+        return self._words
+
+    def next_offset(self) -> int:
+        """Every record below it is durable."""
+        words = self._words or self._attach()
+        return words[0] if words else 0
+
+    def first_offset(self) -> int:
+        """No record below it is kept."""
+        words = self._words or self._attach()
+        return words[1] if words else 0
+
+    def publish(self, next_offset: int) -> None:
+        """One aligned 8-byte store: a reader sees the old or the new offset, nothing between."""
+        assert self._words is not None
+        self._words[0] = next_offset
+
+    def publish_first(self, first_offset: int) -> None:
+        """Say that records below are going away."""
+        assert self._words is not None
+        self._words[1] = first_offset
+
+    def close(self) -> None:
+        """Unmap; afterwards both offsets are read from the file again."""
+        if self._words is not None and self._map is not None:
+            self._words.release()
+            self._map.close()
+            self._words = self._map = None

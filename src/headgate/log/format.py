@@ -1,0 +1,302 @@
+"""Which bytes is a chunk? Headers packed, unpacked and checked, as docs/spec/log-format.md lays them out. Pure.
+
+Everything is little-endian. A checksum is CRC-32C.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+
+from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX, CHUNK_BODY_BYTES_MAX, SCHEMA_BYTES_MAX
+from headgate.log.bloom import Bloom
+from headgate.log.errors import LogSchemaError
+
+SEGMENT_MAGIC: Final = b"HGS1"
+CHUNK_MAGIC: Final = b"HGC1"
+SEGMENT_FIXED_BYTES: Final = 16
+SEGMENT_ALIGN: Final = 64
+CHUNK_HEADER_BYTES: Final = 64
+COMMITTED_BYTES: Final = 64
+SEGMENT_SUFFIX: Final = ".seg"
+COMMITTED_NAME: Final = "committed"
+LOCK_NAME: Final = "lock"
+FLAG_UNFILTERED: Final = 1
+NO_TIME_MIN: Final = (1 << 63) - 1
+NO_TIME_MAX: Final = -(1 << 63)
+PREFIX_BYTES_MAX: Final = CHUNK_HEADER_BYTES + BLOOM_BYTES_MAX
+"""Header and largest Bloom filter: what one small read must fetch to decide whether to skip a chunk."""
+
+_SEGMENT = struct.Struct("<4sII")
+_CHUNK = struct.Struct("<4sBBBBqIIqqqB7sI")
+_CRC = struct.Struct("<I")
+_ZERO7: Final = bytes(7)
+
+
+class FormatError(ValueError):
+    """Bytes that break the format; the caller knows the file and the position."""
+
+
+class Codec(IntEnum):
+    """Compression of the body's buffers (Arrow IPC buffer compression)."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class ChunkHeader(NamedTuple):
+    """The 64 bytes before a chunk's payload, checked.
+
+    Attributes:
+        bloom_bytes: Stored Bloom bytes: 0 or 16..255.
+        hash_count: k of the filter, 0 without one.
+        unfiltered: The chunk holds a record without filter value.
+        first_offset: Offset of row 0.
+        record_count: Rows, at least 1.
+        body_bytes: Size of the Arrow message, a multiple of 8.
+        append_time_us: Microseconds since 1970 UTC.
+        time_us_min: Smallest event time; NO_TIME_MIN when no record has one.
+        time_us_max: Largest event time; NO_TIME_MAX when no record has one.
+        codec: Compression of the body.
+        payload_crc: CRC-32C of Bloom filter, padding and body.
+    """
+
+    bloom_bytes: int
+    hash_count: int
+    unfiltered: bool
+    first_offset: int
+    record_count: int
+    body_bytes: int
+    append_time_us: int
+    time_us_min: int
+    time_us_max: int
+    codec: int
+    payload_crc: int
+
+    @property
+    def next_offset(self) -> int:
+        """Offset behind the last record."""
+        return self.first_offset + self.record_count
+
+    @property
+    def bloom_padded_bytes(self) -> int:
+        """Bytes between header and body."""
+        return (self.bloom_bytes + 7) & ~7
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes behind the header."""
+        return ((self.bloom_bytes + 7) & ~7) + self.body_bytes
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of the whole chunk."""
+        return CHUNK_HEADER_BYTES + ((self.bloom_bytes + 7) & ~7) + self.body_bytes
+
+
+def segment_name(first_offset: int) -> str:
+    """File name of the segment whose first record has this offset."""
+    return f"{first_offset:020d}{SEGMENT_SUFFIX}"
+
+
+def segment_offset(path: Path) -> int | None:
+    """The first offset that a file's name promises; None when the file is no segment."""
+    digits = path.name.removesuffix(SEGMENT_SUFFIX)
+    if len(digits) != 20 or path.name == digits or not (digits.isascii() and digits.isdecimal()):
+        return None
+    return int(digits)
+
+
+def check_schema(schema: pa.Schema) -> None:
+    """Refuse what one record batch message cannot carry.
+
+    Raises:
+        LogSchemaError: A column is dictionary-encoded (dictionaries travel in messages of their own).
+    """
+
+    def has_dictionary(kind: pa.DataType) -> bool:
+        if pa.types.is_dictionary(kind):
+            return True
+        return any(has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+    for field in schema:
+        if has_dictionary(field.type):
+            raise LogSchemaError(
+                f"column {field.name!r} is dictionary-encoded, which the log cannot store",
+                hint="cast the column to its value type",
+            )
+
+
+def pack_segment_header(schema: pa.Schema) -> bytes:
+    """The bytes before a segment's first chunk: a multiple of 64."""
+    schema_bytes = schema.serialize().to_pybytes()
+    head = _SEGMENT.pack(SEGMENT_MAGIC, len(schema_bytes), google_crc32c.value(schema_bytes))
+    size = segment_header_bytes(len(schema_bytes))
+    return (head + _CRC.pack(google_crc32c.value(head)) + schema_bytes).ljust(size, b"\0")
+
+
+def segment_header_bytes(schema_bytes: int) -> int:
+    """Where the first chunk of a segment starts, from the size of its schema message."""
+    return -(-(SEGMENT_FIXED_BYTES + schema_bytes) // SEGMENT_ALIGN) * SEGMENT_ALIGN
+
+
+def unpack_segment_header(data: bytes) -> tuple[pa.Schema, int]:
+    """Read a segment header.
+
+    Args:
+        data: The file from byte 0, at least the whole header.
+
+    Returns:
+        The schema and the position of the first chunk.
+
+    Raises:
+        FormatError: The header is cut off or damaged.
+    """
+    size = segment_size_promised(data)
+    if len(data) < size:
+        raise FormatError("the segment header is cut off")
+    _, schema_size, schema_crc = _SEGMENT.unpack_from(data)
+    end = SEGMENT_FIXED_BYTES + schema_size
+    schema_bytes = bytes(data[SEGMENT_FIXED_BYTES:end])
+    if google_crc32c.value(schema_bytes) != schema_crc:
+        raise FormatError("the schema's checksum is wrong")
+    if any(data[end:size]):
+        raise FormatError("the padding behind the schema is not zero")
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(schema_bytes)), size
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"the schema cannot be read: {error}") from error
+
+
+def segment_size_promised(data: bytes) -> int:
+    """Size of the whole segment header, from its first 16 bytes.
+
+    Raises:
+        FormatError: The 16 bytes are cut off or damaged.
+    """
+    if len(data) < SEGMENT_FIXED_BYTES:
+        raise FormatError("the segment header is cut off")
+    magic, schema_size, _ = _SEGMENT.unpack_from(data)
+    if magic != SEGMENT_MAGIC:
+        raise FormatError(f"the segment starts with {bytes(magic)!r}, not {SEGMENT_MAGIC!r}")
+    if google_crc32c.value(bytes(data[:12])) != _CRC.unpack_from(data, 12)[0]:
+        raise FormatError("the segment header's checksum is wrong")
+    if schema_size > SCHEMA_BYTES_MAX:
+        raise FormatError(f"a schema of {schema_size} bytes is over {SCHEMA_BYTES_MAX}")
+    return segment_header_bytes(schema_size)
+
+
+def pack_chunk(
+    body: pa.Buffer,
+    bloom: Bloom,
+    *,
+    first_offset: int,
+    record_count: int,
+    append_time_us: int,
+    time_range_us: tuple[int, int] | None,
+    codec: Codec,
+) -> tuple[bytes, pa.Buffer]:
+    """Make a chunk's bytes without copying the body.
+
+    Returns:
+        (header and Bloom filter with its padding, body): written one behind the other they are the chunk.
+    """
+    padded = bloom.bits.ljust((len(bloom.bits) + 7) & ~7, b"\0")
+    low, high = time_range_us or (NO_TIME_MIN, NO_TIME_MAX)
+    head = _CHUNK.pack(
+        CHUNK_MAGIC,
+        CHUNK_HEADER_BYTES,
+        len(bloom.bits),
+        bloom.hash_count,
+        FLAG_UNFILTERED if bloom.unfiltered else 0,
+        first_offset,
+        record_count,
+        body.size,
+        append_time_us,
+        low,
+        high,
+        codec,
+        _ZERO7,
+        google_crc32c.extend(google_crc32c.value(padded), body),
+    )
+    return head + _CRC.pack(google_crc32c.value(head)) + padded, body
+
+
+def unpack_chunk_header(data: bytes) -> ChunkHeader:
+    """Read and check a chunk header.
+
+    Args:
+        data: At least the chunk's first 64 bytes.
+
+    Raises:
+        FormatError: Cut off, wrong checksum, or a field that the format does not allow.
+    """
+    head = data[:60]
+    if len(data) < CHUNK_HEADER_BYTES:
+        raise FormatError("the chunk header is cut off")
+    magic, size, bloom, k, flags, first, count, body, at, low, high, codec, zero, crc = _CHUNK.unpack(head)
+    if magic != CHUNK_MAGIC:
+        raise FormatError(f"the chunk starts with {magic!r}, not {CHUNK_MAGIC!r}")
+    if google_crc32c.value(head) != _CRC.unpack_from(data, 60)[0]:
+        raise FormatError("the chunk header's checksum is wrong")
+    if size != CHUNK_HEADER_BYTES or flags & ~FLAG_UNFILTERED or codec > Codec.ZSTD or zero != _ZERO7:
+        raise FormatError("the chunk header has fields of a later format")
+    if (bloom and (bloom < BLOOM_BYTES_MIN or not 1 <= k <= BLOOM_HASHES_MAX)) or (not bloom and k):
+        raise FormatError(f"a Bloom filter of {bloom} bytes with {k} hashes is not allowed")
+    if not count or body % 8 or body > CHUNK_BODY_BYTES_MAX or first < 0:
+        raise FormatError(f"{count} records in {body} body bytes from offset {first} are not allowed")
+    return ChunkHeader(bloom, k, bool(flags), first, count, body, at, low, high, codec, crc)
+
+
+def encode_body(batch: pa.RecordBatch, codec: Codec) -> pa.Buffer:
+    """One encapsulated Arrow IPC record batch message, its size a multiple of 8."""
+    if codec is Codec.NONE:
+        return batch.serialize()
+    # RecordBatch.serialize() takes no options, so a stream of one batch is written and its frame taken off:
+    # the schema message before (8 bytes of prefix, then as many as it says) and the end mark behind (8 bytes).
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression=codec.name.lower())
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as stream:
+        stream.write_batch(batch)
+    whole = sink.getvalue()
+    start = 8 + int.from_bytes(whole.slice(4, 4), "little")
+    return whole.slice(start, whole.size - start - 8)
+
+
+def decode_body(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.RecordBatch:
+    """Read a chunk's body.
+
+    Raises:
+        FormatError: The message cannot be read or has another number of rows.
+    """
+    try:
+        batch = pa.ipc.read_record_batch(body, schema)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"the record batch cannot be read: {error}") from error
+    if batch.num_rows != record_count:
+        raise FormatError(f"the record batch has {batch.num_rows} rows, its header says {record_count}")
+    return batch
+
+
+def check_payload(header: ChunkHeader, payload: bytes) -> None:
+    """Compare a payload with its header.
+
+    Raises:
+        FormatError: Cut off, or a wrong checksum.
+    """
+    if len(payload) != header.payload_bytes:
+        raise FormatError("the chunk is cut off")
+    if google_crc32c.value(payload) != header.payload_crc:
+        raise FormatError("the checksum of filter and records is wrong")
+
+
+def chunk_bytes(parts: Sequence[bytes | pa.Buffer]) -> int:
+    """Bytes of what `pack_chunk` made."""
+    return sum(len(part) if isinstance(part, bytes) else part.size for part in parts)

@@ -1,0 +1,247 @@
+"""Where does the log end? What the writer finds, cuts and refuses when it opens a partition."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headgate.log.errors import CorruptChunkError
+from headgate.log.files import FileOps, read_at, sync_directory, write_all
+from headgate.log.format import (
+    CHUNK_HEADER_BYTES,
+    CHUNK_MAGIC,
+    SEGMENT_ALIGN,
+    SEGMENT_FIXED_BYTES,
+    ChunkHeader,
+    FormatError,
+    check_payload,
+    segment_offset,
+    segment_size_promised,
+    unpack_chunk_header,
+    unpack_segment_header,
+)
+
+NO_APPEND_TIME = -(1 << 63)
+_SCAN_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """How far the chunks of a segment are good.
+
+    Attributes:
+        end: Byte behind the last good chunk.
+        next_offset: Offset behind the last good record.
+        append_time_us: Of the last good chunk; NO_APPEND_TIME without one.
+        problem: Why the byte at `end` starts no good chunk; empty at the end of the file.
+    """
+
+    end: int
+    next_offset: int
+    append_time_us: int
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A partition after recovery.
+
+    Attributes:
+        segment: The last segment, which the writer goes on with; None when there is none.
+        schema: Its schema.
+        data_start: Byte of its first chunk.
+        end: Byte behind its last chunk.
+        first_offset: First offset kept.
+        next_offset: Offset of the next record.
+        append_time_us: Append time of the last chunk, NO_APPEND_TIME without one.
+        cut_bytes: Bytes of a torn tail that were removed.
+        records_lost: Records once published as durable that are gone: the disk broke its promise.
+    """
+
+    segment: Path | None
+    schema: pa.Schema | None
+    data_start: int
+    end: int
+    first_offset: int
+    next_offset: int
+    append_time_us: int
+    cut_bytes: int
+    records_lost: int
+
+
+def list_segments(directory: Path) -> list[tuple[int, Path]]:
+    """(first offset, file) of every segment, in order; an absent directory has none."""
+    try:
+        paths = list(directory.iterdir())
+    except FileNotFoundError:
+        return []
+    return sorted((first, path) for path in paths if (first := segment_offset(path)) is not None)
+
+
+def read_segment_header(fd: int) -> tuple[pa.Schema, int]:
+    """Schema and position of the first chunk.
+
+    Raises:
+        FormatError: The header is cut off or damaged.
+    """
+    size = segment_size_promised(read_at(fd, SEGMENT_FIXED_BYTES, 0))
+    return unpack_segment_header(read_at(fd, size, 0))
+
+
+def read_chunk(fd: int, position: int, *, with_payload: bool) -> ChunkHeader | None:
+    """Read and check a chunk; None exactly at the end of the file.
+
+    Raises:
+        FormatError: No good chunk stands there.
+    """
+    data = read_at(fd, CHUNK_HEADER_BYTES, position)
+    if not data:
+        return None
+    header = unpack_chunk_header(data)
+    if with_payload:
+        check_payload(header, read_at(fd, header.payload_bytes, position + CHUNK_HEADER_BYTES))
+    elif position + header.chunk_bytes > os.fstat(fd).st_size:
+        raise FormatError("the chunk is cut off")
+    return header
+
+
+def walk(path: Path, fd: int, position: int, offset: int, *, with_payload: bool = True) -> Walk:
+    """Follow good chunks from `position`, whose first record must have `offset`.
+
+    Raises:
+        CorruptChunkError: A chunk with good checksums has another offset than the one before it promises.
+    """
+    append_time_us = NO_APPEND_TIME
+    while True:
+        try:
+            header = read_chunk(fd, position, with_payload=with_payload)
+        except FormatError as error:
+            return Walk(position, offset, append_time_us, str(error))
+        if header is None:
+            return Walk(position, offset, append_time_us, "")
+        if header.first_offset != offset:
+            raise CorruptChunkError(path, position, f"the chunk starts with record {header.first_offset}, not {offset}")
+        position += header.chunk_bytes
+        offset = header.next_offset
+        append_time_us = header.append_time_us
+
+
+def chunk_behind(fd: int, position: int, offset: int) -> int | None:
+    """Is there a good chunk behind the bad one at `position`, whose first record would have `offset`?
+
+    A bad chunk whose header is good tells where the next one would start, and nothing else is looked at: its
+    records may hold bytes that look like chunks. Behind a bad header every multiple of 8 is looked at.
+
+    Returns:
+        The byte where the good chunk starts, None when the bad one is a torn tail.
+    """
+    try:
+        header = unpack_chunk_header(read_at(fd, CHUNK_HEADER_BYTES, position))
+    except FormatError:
+        return _scan(fd, position + 8, offset + 1)
+    behind = position + header.chunk_bytes
+    return behind if _good_chunk(fd, behind, header.next_offset, header.next_offset) else None
+
+
+def _good_chunk(fd: int, position: int, offset_min: int, offset_max: int | None) -> bool:
+    try:
+        header = read_chunk(fd, position, with_payload=True)
+    except FormatError:
+        return False
+    if header is None:
+        return False
+    return offset_min <= header.first_offset and (offset_max is None or header.first_offset <= offset_max)
+
+
+def _scan(fd: int, position: int, offset_min: int) -> int | None:
+    while data := read_at(fd, _SCAN_PIECE_BYTES, position):
+        at = data.find(CHUNK_MAGIC)
+        while at >= 0:
+            if (position + at) % 8 == 0 and _good_chunk(fd, position + at, offset_min, None):
+                return position + at
+            at = data.find(CHUNK_MAGIC, at + 1)
+        # Chunks start at multiples of 8 and so do the pieces, so no magic is cut in two.
+        position += len(data) if len(data) % 8 == 0 else len(data) - len(data) % 8 + 8
+    return None
+
+
+def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered:
+    """Find the end of a partition, cut a torn tail, remove a last segment that was never finished.
+
+    Args:
+        directory: The partition; nobody else writes it.
+        files: System calls.
+        published_offset: Next offset that the file `committed` held before, 0 when unknown.
+
+    Raises:
+        CorruptChunkError: A bad chunk has a good one behind it, or a segment header is damaged before good chunks.
+        OSError: The disk does not answer.
+    """
+    segments = list_segments(directory)
+    cut_bytes = 0
+    while segments:
+        first, path = segments[-1]
+        fd = files.open(path, os.O_RDWR)
+        try:
+            try:
+                schema, start = read_segment_header(fd)
+            except FormatError as error:
+                if _scan(fd, SEGMENT_ALIGN, first) is not None:
+                    raise CorruptChunkError(path, 0, str(error)) from error
+                cut_bytes += os.fstat(fd).st_size
+                files.unlink(path)
+                sync_directory(files, directory)
+                segments.pop()
+                if not segments:
+                    return _empty(first, cut_bytes, published_offset)
+                continue
+            good = walk(path, fd, start, first)
+            if good.problem:
+                cut_bytes += _cut(path, fd, good, files, published_offset)
+        finally:
+            files.close(fd)
+        append_time_us = good.append_time_us
+        if append_time_us == NO_APPEND_TIME and len(segments) > 1:
+            append_time_us = _last_append_time(*segments[-2])
+        lost = max(0, published_offset - good.next_offset)
+        kept_first = segments[0][0]
+        return Recovered(path, schema, start, good.end, kept_first, good.next_offset, append_time_us, cut_bytes, lost)
+    return _empty(0, 0, published_offset)
+
+
+def _empty(next_offset: int, cut_bytes: int, published_offset: int) -> Recovered:
+    lost = max(0, published_offset - next_offset)
+    return Recovered(None, None, 0, 0, next_offset, next_offset, NO_APPEND_TIME, cut_bytes, lost)
+
+
+def _cut(path: Path, fd: int, good: Walk, files: FileOps, published_offset: int) -> int:
+    behind = chunk_behind(fd, good.end, good.next_offset)
+    if behind is not None:
+        raise CorruptChunkError(path, good.end, f"{good.problem}; a good chunk follows at byte {behind}")
+    size = os.fstat(fd).st_size
+    if published_offset > good.next_offset:
+        # Not a torn write: these records were acknowledged. The bytes are put aside, for whoever wants to look.
+        aside = path.with_suffix(f".cut-{good.next_offset}")
+        out = files.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(files, out, [read_at(fd, size - good.end, good.end)], 0)
+            files.fsync(out)
+        finally:
+            files.close(out)
+    files.ftruncate(fd, good.end)
+    files.fsync(fd)
+    return size - good.end
+
+
+def _last_append_time(first: int, path: Path) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, start = read_segment_header(fd)
+        return walk(path, fd, start, first, with_payload=False).append_time_us
+    except FormatError as error:
+        raise CorruptChunkError(path, 0, str(error)) from error
+    finally:
+        os.close(fd)

@@ -1,0 +1,325 @@
+"""How does a record get on disk? The one writer of a partition: append, sync, publish.
+
+Order: chunk bytes -> fdatasync -> publish the next offset -> return. An append either returns the first offset of its
+records, which are then durable, or raises and leaves nothing behind.
+
+After a failure the writer needs no help: every later append first tries to bring the files back in order.
+
+* A write failed (disk full): the file is cut back to the end of its last good chunk, and that is all.
+* A sync failed: the kernel may have dropped the pages and call them clean. The segment is reopened, cut, synced, its
+  pages are thrown out of the cache and every chunk is read again from the disk; the next chunk starts a new segment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from headgate.errors import TooLargeError
+from headgate.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, SEGMENT_BYTES_MAX
+from headgate.log.bloom import build
+from headgate.log.errors import CorruptChunkError, LogLockedError, LogSchemaError, LogUnavailableError
+from headgate.log.files import Committed, FileOps, sync_directory, write_all
+from headgate.log.format import (
+    LOCK_NAME,
+    Codec,
+    check_schema,
+    encode_body,
+    pack_chunk,
+    pack_segment_header,
+    segment_name,
+)
+from headgate.log.recovery import Recovered, recover, walk
+
+
+def wall_clock_us() -> int:
+    """Microseconds since 1970 UTC."""
+    return time.time_ns() // 1000
+
+
+class PartitionWriter:
+    """Appends chunks to one partition; made by `open`. Call it from one thread at a time.
+
+    Attributes:
+        directory: The partition's directory.
+        recovered: What opening found and cut.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        directory: Path,
+        schema: pa.Schema,
+        *,
+        segment_bytes_max: int = SEGMENT_BYTES_MAX,
+        bloom_bytes: int = BLOOM_BYTES_MIN,
+        codec: Codec = Codec.NONE,
+        clock_us: Callable[[], int] = wall_clock_us,
+        files: FileOps | None = None,
+    ) -> PartitionWriter:
+        """Lock the partition, recover it (a torn tail is cut) and publish its end.
+
+        Args:
+            directory: Made when absent.
+            schema: Columns of every batch to come; another one than before starts a new segment.
+            segment_bytes_max: A segment that has reached it is followed by a new one.
+            bloom_bytes: Size of each chunk's filter, 16..255.
+            codec: Compression of chunk bodies.
+            clock_us: Wall clock, microseconds since 1970 UTC.
+            files: System calls.
+
+        Raises:
+            LogLockedError: Another writer holds the partition.
+            CorruptChunkError: The partition is damaged before its end.
+            LogSchemaError: The schema cannot be stored.
+            LogUnavailableError: The disk refuses.
+        """
+        check_schema(schema)
+        build((), bloom_bytes)
+        files = files or FileOps()
+        lock = -1
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            lock = _lock(directory)
+            known = Committed(directory)
+            published = known.next_offset()
+            known.close()
+            found = recover(directory, files, published)
+            committed = Committed.create(directory, files, found.next_offset, found.first_offset)
+            sync_directory(files, directory)
+            sync_directory(files, directory.parent)
+        except OSError as error:
+            if lock >= 0:
+                os.close(lock)
+            raise LogUnavailableError(f"{directory} cannot be opened for writing: {error}") from error
+        except BaseException:
+            if lock >= 0:
+                os.close(lock)
+            raise
+        self = cls(directory, schema, found, committed, lock, files)
+        self._segment_bytes_max = segment_bytes_max
+        self._bloom_bytes = bloom_bytes
+        self._codec = codec
+        self._clock_us = clock_us
+        return self
+
+    def __init__(
+        self, directory: Path, schema: pa.Schema, found: Recovered, committed: Committed, lock: int, files: FileOps
+    ) -> None:
+        """Use `open`."""
+        self.directory = directory
+        self.recovered = found
+        self._schema = schema
+        self._files = files
+        self._lock = lock
+        self._committed = committed
+        self._next_offset = found.next_offset
+        self._append_time_us = found.append_time_us
+        self._segment = found.segment
+        self._data_start = found.data_start
+        self._end = found.end
+        self._fd = -1  # opened by the first append: then a failure to open is a failure like any other
+        self._doubt = False  # the end of the segment on disk is not known to be `_end`
+        self._roll_next = found.schema is None or not found.schema.equals(schema, check_metadata=True)
+        self._broken = ""
+        self._closed = False
+        self._segment_bytes_max = SEGMENT_BYTES_MAX
+        self._bloom_bytes = BLOOM_BYTES_MIN
+        self._codec = Codec.NONE
+        self._clock_us: Callable[[], int] = wall_clock_us
+
+    @property
+    def next_offset(self) -> int:
+        """Offset that the next record gets; everything below is durable."""
+        return self._next_offset
+
+    @property
+    def first_offset(self) -> int:
+        """First offset kept."""
+        return self._committed.first_offset()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of every batch."""
+        return self._schema
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        filter_values: Sequence[str | None],
+        *,
+        time_range_us: tuple[int, int] | None = None,
+    ) -> int:
+        """Write one chunk; blocks until it is durable and published.
+
+        Args:
+            batch: At least one record, of the writer's schema.
+            filter_values: One per record; None or "" for a record without.
+            time_range_us: Smallest and largest event time, None when no record has one.
+
+        Returns:
+            The offset of the batch's first record.
+
+        Raises:
+            LogUnavailableError: Nothing was stored; a later call may work.
+            LogSchemaError: The batch does not fit.
+            TooLargeError: The batch is over CHUNK_BODY_BYTES_MAX.
+        """
+        if self._closed:
+            raise LogUnavailableError(f"the writer of {self.directory} is closed")
+        count = batch.num_rows
+        if not count or len(filter_values) != count:
+            raise LogSchemaError(f"{len(filter_values)} filter values for a batch of {count} records")
+        if batch.schema is not self._schema and not batch.schema.equals(self._schema):
+            raise LogSchemaError(f"the batch's columns are not those of {self.directory}: {batch.schema.names}")
+        body = encode_body(batch, self._codec)
+        if body.size > CHUNK_BODY_BYTES_MAX:
+            raise TooLargeError(f"a chunk of {body.size} bytes is over {CHUNK_BODY_BYTES_MAX}")
+        append_time_us = max(self._append_time_us, self._clock_us())
+        first = self._next_offset
+        parts = pack_chunk(
+            body,
+            build(filter_values, self._bloom_bytes),
+            first_offset=first,
+            record_count=count,
+            append_time_us=append_time_us,
+            time_range_us=time_range_us,
+            codec=self._codec,
+        )
+        self._write(parts)
+        self._append_time_us = append_time_us
+        self._next_offset = first + count
+        self._committed.publish(self._next_offset)
+        return first
+
+    def publish_first_offset(self, first_offset: int) -> None:
+        """Tell readers that records below are going away (retention); the segments are removed afterwards."""
+        self._committed.publish_first(first_offset)
+
+    def close(self) -> None:
+        """Release the partition; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._close_fd()
+        self._committed.close()
+        os.close(self._lock)
+
+    def __enter__(self) -> PartitionWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- from here on: what may fail -----------------------------------------------------------------
+
+    def _write(self, parts: Sequence[bytes | pa.Buffer]) -> None:
+        files = self._files
+        try:
+            self._make_ready()
+        except OSError as error:
+            raise LogUnavailableError(f"{self.directory} does not take records: {error}") from error
+        try:
+            size = write_all(files, self._fd, parts, self._end)
+        except OSError as error:
+            self._doubt = not self._cut_back()
+            raise LogUnavailableError(f"{self._segment} does not take records: {error}") from error
+        try:
+            files.fdatasync(self._fd)
+        except OSError as error:
+            self._cut_back()
+            self._doubt = True
+            raise LogUnavailableError(f"{self._segment} cannot be made durable: {error}") from error
+        self._end += size
+
+    def _make_ready(self) -> None:
+        if self._broken:
+            raise LogUnavailableError(self._broken, hint=f"headgate log verify {self.directory}")
+        if self._doubt:
+            self._repair()
+        if self._roll_next or (self._end >= self._segment_bytes_max and self._end > self._data_start):
+            self._roll()
+        elif self._fd < 0:
+            assert self._segment is not None
+            self._fd = self._files.open(self._segment, os.O_RDWR)
+
+    def _cut_back(self) -> bool:
+        try:
+            self._files.ftruncate(self._fd, self._end)
+        except OSError:
+            return False
+        return True
+
+    def _repair(self) -> None:
+        """Bring the last segment to its last good chunk and prove, from the disk, that it is whole."""
+        assert self._segment is not None
+        self._close_fd()
+        self._fd = self._files.open(self._segment, os.O_RDWR)
+        self._files.ftruncate(self._fd, self._end)
+        self._files.fsync(self._fd)
+        os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        first = int(self._segment.stem)
+        try:
+            good = walk(self._segment, self._fd, self._data_start, first)
+        except CorruptChunkError as error:
+            self._broken = error.message
+            raise LogUnavailableError(error.message, hint=error.hint) from error
+        if good.end != self._end:
+            self._broken = f"{self._segment} lost records from {good.next_offset} on: {good.problem or 'it is cut off'}"
+            raise LogUnavailableError(self._broken, hint=f"headgate log verify {self.directory}")
+        self._doubt = False
+        self._roll_next = True
+
+    def _roll(self) -> None:
+        """Start a new segment; on failure the old one stays the last."""
+        files = self._files
+        path = self.directory / segment_name(self._next_offset)
+        header = pack_segment_header(self._schema)
+        fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        try:
+            write_all(files, fd, [header], 0)
+            files.fsync(fd)
+            sync_directory(files, self.directory)
+        except OSError:
+            # Left behind it would do no harm (recovery removes it, the next try starts it anew), but take space.
+            with contextlib.suppress(OSError):
+                files.close(fd)
+            with contextlib.suppress(OSError):
+                files.unlink(path)
+            self._roll_next = True
+            raise
+        self._close_fd()
+        self._fd = fd
+        self._segment = path
+        self._data_start = self._end = len(header)
+        self._roll_next = False
+
+    def _close_fd(self) -> None:
+        # Everything acknowledged has been synced: what close() could report concerns nobody.
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._files.close(self._fd)
+            self._fd = -1
+
+
+def _lock(directory: Path) -> int:
+    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+        os.close(fd)
+        raise LogLockedError(
+            f"{directory} has a writer already (process {holder})",
+            hint="a partition has one writer: stop the other headgate, or give this one another data directory",
+        ) from error
+    with contextlib.suppress(OSError):  # a full disk must not keep a writer from opening: the name is for people
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
