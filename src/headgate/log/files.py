@@ -1,4 +1,4 @@
-"""How does the log touch the disk? The write side's system calls behind one object, so that tests can make them fail."""
+"""How does the log touch the disk? The write side's calls behind one object, so that tests can make them fail."""
 
 from __future__ import annotations
 

@@ -139,7 +139,8 @@ def pack_segment_header(schema: pa.Schema) -> bytes:
     schema_bytes = schema.serialize().to_pybytes()
     head = _SEGMENT.pack(SEGMENT_MAGIC, len(schema_bytes), google_crc32c.value(schema_bytes))
     size = segment_header_bytes(len(schema_bytes))
-    return (head + _CRC.pack(google_crc32c.value(head)) + schema_bytes).ljust(size, b"\0")
+    whole: bytes = (head + _CRC.pack(google_crc32c.value(head)) + schema_bytes).ljust(size, b"\0")
+    return whole
 
 
 def segment_header_bytes(schema_bytes: int) -> int:
