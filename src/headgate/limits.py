@@ -9,6 +9,18 @@ EVENT_BYTES_MAX: Final = 1 << 20
 """One event's body. CloudEvents asks intermediaries for at least 64 KiB; 1 MiB is what Knative users set."""
 JSON_DEPTH_MAX: Final = 1_000
 """Nesting of JSON data: cel-cpp's and Jackson's own limits lie just above."""
+BATCH_BYTES_MAX: Final = 4 << 20
+"""The body of a batch: a decode of this size holds up the event loop for about 30 ms."""
+BATCH_EVENTS_MAX: Final = 10_000
+"""Events in one batch: they become one chunk of the log."""
+HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10
+"""Names and values of all ce- headers of a request; CloudEvents asks for at least 64 KiB an event."""
+ATTRIBUTE_NAME_CHARS_MAX: Final = 128
+"""One attribute name. CloudEvents recommends 20; a bound keeps caches of names small."""
+VALUE_CACHED_CHARS_MAX: Final = 256
+"""Sources, schemas and media types up to this length are checked once and remembered."""
+VALUES_CACHED_MAX: Final = 4_096
+"""Remembered values of one kind: with their longest length this is about 1 MiB."""
 
 # --- filter --------------------------------------------------------------------------------------
 SIGNATURES_COMPILED_MAX: Final = 64
@@ -77,6 +89,34 @@ MANIFEST_FILES_MAX: Final = 10_000
 # --- match ---------------------------------------------------------------------------------------
 
 # --- dispatch ------------------------------------------------------------------------------------
+LINK_PARTITIONS_MAX: Final = 1_024
+"""Partitions of one run: sixteen times what the settings allow."""
+LINK_RUNS_MAX: Final = 8
+"""Runs alive at once: one in force, one taking over, and what has not closed its sockets yet."""
+LINK_DEAD_RUNS_MAX: Final = 64
+"""Dead runs remembered, so that a connection that comes late is refused."""
+LINK_CONNECTIONS_MAX: Final = 2_048
+"""Connections of the match link, those that have not said hello included."""
+LINK_HELLO_S_MAX: Final = 5.0
+"""A connection that has not said hello by then is closed."""
+LINK_SILENCE_S_MAX: Final = 30.0
+"""A run's connection speaks every second; one silent for this long is dead (a long GC pause is not)."""
+LINK_LINE_BYTES_MAX: Final = 1 << 16
+"""One JSON line of the driver's connection."""
+LINK_ROWS_PER_EVENT_MAX: Final = 1 << 20
+"""Targets of one event: five times TRIGGERS_MAX."""
+LINK_HELD_ROWS_MAX: Final = 1 << 17
+"""Rows held of a run that waits for its turn (about 12 MiB); over it the connection is not read."""
+TAKEOVER_NEAR_EVENTS: Final = 1_024
+"""A run this close behind the owner is waited for: some 10 ms of matching."""
+OUTBOX_PENDING_ROWS_MAX: Final = 1 << 17
+"""Rows between the link and the scheduler; over it no connection of the link is read."""
+OUTBOX_CHUNK_ROWS_MAX: Final = 1 << 16
+"""Rows in one outbox chunk (1.6 MiB), unless one event has more."""
+OUTBOX_PROGRESS_S_MAX: Final = 0.2
+"""How late the progress of events that match nothing reaches the outbox: what a restart matches again."""
+OUTBOX_RETRY_S: Final = 0.25
+"""Pause before a failed outbox write is tried again."""
 
 # --- server --------------------------------------------------------------------------------------
 RESTART_PAUSE_S_MIN: Final = 0.2

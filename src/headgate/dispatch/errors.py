@@ -1,0 +1,26 @@
+"""What can go wrong between a match and its delivery?"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from headgate.errors import HeadgateError, UnavailableError
+
+
+class LinkProtocolError(HeadgateError):
+    """A peer of the match link sent what docs/spec/match-link.md does not allow; its connection is closed."""
+
+    code: ClassVar[str] = "link-protocol"
+
+
+class EventGoneError(UnavailableError):
+    """The log no longer holds an event that the outbox names (retention took it)."""
+
+    code: ClassVar[str] = "event-gone"
+    retriable: ClassVar[bool] = False
+
+
+class DispatcherStoppingError(UnavailableError):
+    """The dispatcher is stopping: nothing new is taken."""
+
+    code: ClassVar[str] = "dispatcher-stopping"

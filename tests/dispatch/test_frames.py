@@ -1,0 +1,136 @@
+"""The match link's bytes: complete events out, whatever the cuts; nonsense refused."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.dispatch.errors import LinkProtocolError
+from headgate.dispatch.frames import (
+    HELLO_BYTES,
+    FrameParser,
+    Hello,
+    decode_hello,
+    encode_hello,
+    encode_passed,
+    encode_row,
+)
+
+TOKEN = bytes(range(32))
+
+
+def test_hello_is_84_bytes_at_the_places_of_the_spec():
+    data = encode_hello(Hello(run=7, generation=12, partition=1, partitions=2, start=812), TOKEN)
+    assert len(data) == HELLO_BYTES
+    assert data[:4] == b"HGM1"
+    assert data[4:36] == TOKEN
+    assert struct.unpack_from("<qq", data, 36) == (7, 12)
+    assert struct.unpack_from("<ii", data, 52) == (1, 2)
+    assert struct.unpack_from("<q", data, 60) == (812,)
+    assert decode_hello(data) == (Hello(7, 12, 1, 2, 812), TOKEN)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (0, b"HGM2"),
+        (36, struct.pack("<q", 0)),
+        (36, struct.pack("<q", -1)),
+        (44, struct.pack("<q", -1)),
+        (52, struct.pack("<i", -2)),
+        (52, struct.pack("<i", 1 << 20)),
+        (56, struct.pack("<i", 0)),
+        (60, struct.pack("<q", -1)),
+        (68, b"x"),
+    ],
+)
+def test_hello_out_of_range_is_refused(change: tuple[int, bytes]):
+    data = bytearray(encode_hello(Hello(7, 12, 1, 2, 812), TOKEN))
+    at, value = change
+    data[at : at + len(value)] = value
+    with pytest.raises(LinkProtocolError):
+        decode_hello(bytes(data))
+
+
+def test_driver_hello_names_no_run():
+    assert decode_hello(encode_hello(Hello(0, 0, -1, 1, 0), TOKEN))[0].is_driver
+    with pytest.raises(LinkProtocolError):
+        decode_hello(encode_hello(Hello(1, 0, -1, 1, 0), TOKEN))
+
+
+def test_an_event_is_complete_when_something_follows_it():
+    parser = FrameParser(10)
+    assert parser.feed(encode_row(3, 1, 10) + encode_row(1, 2, 10)) == ([], 10)
+    assert parser.feed(encode_row(3, 1, 12)) == ([(10, 1, 3), (10, 2, 1)], 12)
+    assert parser.feed(encode_passed(13)) == ([(12, 1, 3)], 13)
+    assert parser.feed(encode_passed(20)) == ([], 20)
+
+
+@pytest.mark.parametrize(("verdicts", "merged"), [((1, 2), 2), ((2, 1), 2), ((3, 1), 3), ((1, 3), 3), ((2, 2), 2)])
+def test_rows_of_one_event_and_target_merge_by_the_higher_verdict(verdicts: tuple[int, int], merged: int):
+    parser = FrameParser(0)
+    data = b"".join(encode_row(v, 9, 5) for v in verdicts) + encode_passed(6)
+    assert parser.feed(data) == ([(5, 9, merged)], 6)
+
+
+def test_a_passed_frame_that_trails_the_rows_says_nothing_new():
+    parser = FrameParser(0)
+    assert parser.feed(encode_row(3, 1, 7) + encode_passed(5) + encode_passed(7)) == ([], 7)
+    assert parser.feed(encode_row(3, 2, 7) + encode_passed(8)) == ([(7, 1, 3), (7, 2, 3)], 8)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode_row(3, 1, 9),  # below the start
+        encode_passed(12) + encode_row(3, 1, 11),
+        encode_row(3, 1, 12) + encode_row(3, 1, 11),
+        encode_row(0, 1, 12),
+        encode_row(4, 1, 12),
+        encode_row(3, -1, 12),
+        encode_passed(-1),
+        struct.pack("<BBiq", 2, 1, 0, 12),
+        struct.pack("<BBiq", 0, 0, 0, 0),
+        struct.pack("<BBiq", 255, 255, -1, -1),
+    ],
+)
+def test_frames_that_cannot_be_are_refused(data: bytes):
+    with pytest.raises(LinkProtocolError):
+        FrameParser(10).feed(data)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_parsed_or_refused(data: bytes):
+    parser = FrameParser(0)
+    try:
+        rows, passed = parser.feed(data)
+    except LinkProtocolError:
+        return
+    assert all(offset < passed for offset, _, _ in rows)
+
+
+EVENTS = st.lists(st.dictionaries(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, max_size=3)), max_size=6)
+
+
+@given(EVENTS, st.data())
+def test_cuts_do_not_matter(events: list[dict[int, list[int]]], data: st.DataObject):
+    frames, expected = b"", []
+    for offset, targets in enumerate(events):
+        for target, verdicts in targets.items():
+            frames += b"".join(encode_row(v, target, offset) for v in verdicts)
+            expected.append((offset, target, max(verdicts)))
+        if data.draw(st.booleans()):
+            frames += encode_passed(offset + 1)
+    frames += encode_passed(len(events))
+    parser, rows, passed, at = FrameParser(0), [], 0, 0
+    while at < len(frames):
+        size = data.draw(st.integers(1, len(frames) - at))
+        more, now = parser.feed(frames[at : at + size])
+        assert now >= passed
+        assert all(passed <= offset < now for offset, _, _ in more)
+        rows, passed, at = rows + more, now, at + size
+    assert rows == expected
+    assert passed == len(events)

@@ -1,0 +1,297 @@
+"""Takeover: whatever runs start, stall and die, every event counts exactly once and in order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.dispatch.frames import Hello, Row
+from headgate.dispatch.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+
+
+def rows(*offsets: int) -> list[Row]:
+    return [(offset, 1, 3) for offset in offsets]
+
+
+def hello(run: int, start: int, *, partition: int = 0, partitions: int = 1) -> Hello:
+    return Hello(run, run * 10, partition, partitions, start)
+
+
+def kinds(steps: list[Step]) -> list[str]:
+    return [type(step).__name__ for step in steps]
+
+
+def test_the_first_run_owns_at_once():
+    takeover = Takeover({0: 5})
+    assert takeover.open(hello(1, 5)) == [RunActive(1, 10)]
+    assert takeover.frames(1, 0, rows(5, 6), 7) == [Accepted(0, 10, rows(5, 6), 7)]
+    assert takeover.watermarks() == {0: 7}
+
+
+def test_what_is_complete_already_is_dropped():
+    takeover = Takeover({0: 5})
+    takeover.open(hello(1, 2))
+    assert takeover.frames(1, 0, rows(2, 4), 5) == []
+    assert takeover.frames(1, 0, rows(6), 8) == [Accepted(0, 10, rows(6), 8)]
+
+
+def test_a_gap_is_rejected():
+    takeover = Takeover({0: 5})
+    assert kinds(takeover.open(hello(1, 6))) == ["RunRejected"]
+    assert takeover.watermarks() == {0: 5}
+    assert kinds(takeover.open(hello(1, 5))) == ["RunRejected"], "a dead run stays dead"
+    assert takeover.open(hello(2, 5)) == [RunActive(2, 20)]
+
+
+def test_a_run_is_active_when_it_owns_all_its_partitions():
+    takeover = Takeover({})
+    assert takeover.open(hello(1, 0, partition=0, partitions=2)) == []
+    assert takeover.open(hello(1, 0, partition=1, partitions=2)) == [RunActive(1, 10)]
+
+
+def test_the_next_run_takes_over_when_it_has_caught_up():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, rows(*range(10)), 10)
+    assert takeover.open(hello(2, 10)) == []
+    assert takeover.frames(2, 0, rows(10, 11), 12) == [Accepted(0, 20, rows(10, 11), 12), RunActive(2, 20)]
+    assert takeover.frames(1, 0, rows(10, 11), 12) == [], "the old run is retired"
+    assert takeover.close(1, 0) == [], "and may go"
+
+
+def test_the_owner_covers_what_lies_before_the_next_runs_start():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    assert takeover.open(hello(2, 20)) == []
+    assert takeover.frames(2, 0, rows(21), 23) == []
+    assert takeover.frames(1, 0, rows(3), 20) == [
+        Accepted(0, 10, rows(3), 20),
+        Accepted(0, 20, rows(21), 23),
+        RunActive(2, 20),
+    ]
+
+
+def test_the_owner_stands_still_at_the_limit_until_the_next_run_is_there():
+    near = limits.TAKEOVER_NEAR_EVENTS
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 1_000))
+    takeover.frames(2, 0, [], 4_500)  # near enough: the limit is 5,000 + near
+    limit = 5_000 + near
+    assert takeover.frames(1, 0, rows(5_001, limit, limit + 1), limit + 2) == [Accepted(0, 10, rows(5_001), limit)]
+    assert takeover.held_rows(1, 0) == 2
+    assert takeover.frames(2, 0, rows(5_001), limit - 1) == []
+    assert takeover.frames(2, 0, rows(limit), limit + 1) == [
+        Accepted(0, 20, rows(limit), limit + 1),
+        RunActive(2, 20),
+    ]
+
+
+def test_the_owner_goes_on_when_the_next_run_dies_at_the_limit():
+    near = limits.TAKEOVER_NEAR_EVENTS
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 1_000))
+    takeover.frames(2, 0, [], 4_500)
+    limit = 5_000 + near
+    takeover.frames(1, 0, rows(limit + 1), limit + 2)
+    steps = takeover.close(2, 0)
+    assert kinds(steps) == ["RunRejected", "Accepted"]
+    assert steps[1] == Accepted(0, 10, rows(limit + 1), limit + 2)
+    assert takeover.frames(1, 0, rows(limit + 2), limit + 3) == [Accepted(0, 10, rows(limit + 2), limit + 3)]
+
+
+def test_the_owner_dies_before_the_takeover_ended():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 4_000))
+    takeover.frames(2, 0, [], 4_100)
+    assert kinds(takeover.close(1, 0)) == ["RunRejected", "RunActive"]
+    assert takeover.frames(2, 0, rows(4_500, 5_000), 5_001) == [Accepted(0, 20, rows(5_000), 5_001)]
+
+
+def test_the_owner_dies_and_the_next_run_starts_too_late():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 10)
+    takeover.open(hello(2, 20))
+    steps = takeover.close(1, 0)
+    assert [step.run for step in steps if isinstance(step, RunRejected)] == [1, 2]
+    assert takeover.watermarks() == {0: 10}
+
+
+def test_a_run_that_lost_a_partition_to_a_dead_run_is_rejected():
+    takeover = Takeover({})
+    for partition in (0, 1):
+        takeover.open(hello(1, 0, partition=partition, partitions=2))
+    takeover.open(hello(2, 0, partition=0, partitions=2))
+    takeover.frames(2, 0, [], 5)  # run 2 owns partition 0, run 1 owns partition 1
+    takeover.open(hello(2, 0, partition=1, partitions=2))
+    steps = takeover.close(2, 1)
+    assert [step.run for step in steps if isinstance(step, RunRejected)] == [2, 1]
+
+
+def test_an_older_run_that_comes_late_is_refused():
+    takeover = Takeover({})
+    takeover.open(hello(2, 0))
+    assert kinds(takeover.open(hello(1, 0))) == ["RunRejected"]
+    assert takeover.frames(2, 0, rows(0), 1) == [Accepted(0, 20, rows(0), 1)]
+
+
+@pytest.mark.parametrize("second", [hello(1, 0), Hello(1, 11, 1, 2, 0), Hello(1, 10, 1, 3, 0)])
+def test_a_run_that_contradicts_itself_is_refused(second: Hello):
+    takeover = Takeover({})
+    takeover.open(hello(1, 0, partitions=2))
+    assert kinds(takeover.open(second)) == ["RunRejected"]
+
+
+def test_held_rows_are_dropped_as_the_owner_passes_them():
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 10_000)
+    takeover.open(hello(2, 11_000))
+    takeover.frames(2, 0, rows(*range(11_000, 11_100)), 11_100)
+    assert takeover.held_rows(2, 0) == 100
+    takeover.frames(1, 0, [], 10_999)
+    assert takeover.held_rows(2, 0) == 100
+    takeover.frames(1, 0, [], 11_050)
+    assert takeover.held_rows(2, 0) == 0, "all has been taken"
+    assert takeover.watermarks() == {0: 11_100}
+
+
+# --- simulation -----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Query:
+    """A Spark query as the dispatcher sees it: reads each partition from its start, at its own speed."""
+
+    run: int
+    starts: dict[int, int]
+    at: dict[int, int] = field(default_factory=dict)
+    connected: set[int] = field(default_factory=set)
+
+
+class World:
+    """Partitions of a synthetic log, runs that read it, and an outbox that takes what is accepted."""
+
+    def __init__(self, seed: int, partitions: int) -> None:
+        self.random = random.Random(seed)
+        self.ends = {p: 0 for p in range(partitions)}
+        self.matches: dict[int, list[list[int]]] = {p: [] for p in range(partitions)}
+        self.outbox: dict[int, list[tuple[int, int]]] = {p: [] for p in range(partitions)}
+        self.complete = {p: 0 for p in range(partitions)}
+        self.takeover = Takeover({})
+        self.queries: dict[int, Query] = {}
+        self.runs = 0
+        self.active: list[int] = []
+
+    def produce(self) -> None:
+        partition = self.random.choice(list(self.ends))
+        for _ in range(self.random.randint(1, 40)):
+            self.matches[partition].append(self.random.sample(range(5), self.random.randint(0, 3)))
+        self.ends[partition] = len(self.matches[partition])
+
+    def start(self) -> None:
+        """The matcher starts a run: at the watermark, sometimes at the end (beside another), sometimes in a gap."""
+        if len(self.queries) >= 3:
+            return
+        self.runs += 1
+        marks = self.takeover.watermarks()
+        starts = {}
+        for partition, end in self.ends.items():
+            mark = marks.get(partition, 0)
+            starts[partition] = self.random.choice([mark, end, self.random.randint(0, mark), max(mark, end - 3)])
+        self.queries[self.runs] = Query(self.runs, starts, dict(starts))
+
+    def speak(self) -> None:
+        if not self.queries:
+            return
+        query = self.random.choice(list(self.queries.values()))
+        partition = self.random.choice(list(self.ends))
+        if partition not in query.connected:
+            query.connected.add(partition)
+            said = Hello(query.run, query.run, partition, len(self.ends), query.starts[partition])
+            self.apply(self.takeover.open(said))
+            return
+        at, end = query.at[partition], self.ends[partition]
+        to = self.random.randint(at, end) if at < end else at
+        spoken = [(o, t, 3) for o in range(at, to) for t in self.matches[partition][o]]
+        query.at[partition] = to
+        self.apply(self.takeover.frames(query.run, partition, spoken, to))
+
+    def crash_run(self) -> None:
+        if self.queries:
+            run = self.random.choice(list(self.queries))
+            query = self.queries.pop(run)
+            if query.connected:
+                self.apply(self.takeover.close(run, self.random.choice(sorted(query.connected))))
+
+    def crash_dispatcher(self) -> None:
+        self.takeover = Takeover(self.complete)
+        self.queries.clear()
+
+    def apply(self, steps: list[Step]) -> None:
+        for step in steps:
+            match step:
+                case Accepted():
+                    assert step.passed > self.complete[step.partition]
+                    for offset, target, _ in step.rows:
+                        assert self.complete[step.partition] <= offset < step.passed
+                        self.outbox[step.partition].append((offset, target))
+                    self.complete[step.partition] = step.passed
+                case RunRejected():
+                    self.queries.pop(step.run, None)
+                case RunActive():
+                    assert step.run in self.queries
+                    self.active.append(step.run)
+                    # The matcher stops what came before it.
+                    for older in [run for run in self.queries if run < step.run]:
+                        connected = sorted(self.queries.pop(older).connected)
+                        for partition in connected[:1]:
+                            self.apply(self.takeover.close(older, partition))
+
+    def finish(self) -> None:
+        """No more crashes: the world must come to an end."""
+        for _ in range(5_000):
+            if self.complete == self.ends:
+                return
+            if not self.queries:
+                self.runs += 1
+                marks = self.takeover.watermarks()
+                starts = {p: marks.get(p, 0) for p in self.ends}
+                self.queries[self.runs] = Query(self.runs, starts, dict(starts))
+            self.speak()
+        raise AssertionError(f"stuck at {self.complete} of {self.ends}")
+
+    def check(self) -> None:
+        for partition, matches in self.matches.items():
+            expected = [(offset, target) for offset, targets in enumerate(matches) for target in targets]
+            assert self.outbox[partition] == expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    partitions=st.integers(1, 3),
+    near=st.sampled_from([0, 1, 5, 1_024]),
+    crashes=st.integers(0, 30),
+)
+def test_every_event_counts_exactly_once_and_in_order(seed: int, partitions: int, near: int, crashes: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "TAKEOVER_NEAR_EVENTS", near)
+        world = World(seed, partitions)
+        acts = [world.produce] * 20 + [world.start] * 12 + [world.speak] * 100
+        acts += [world.crash_run] * (crashes // 3) + [world.crash_dispatcher] * (crashes // 10)
+        for _ in range(400):
+            world.random.choice(acts)()
+        world.finish()
+        world.check()
