@@ -25,6 +25,26 @@ VALUES_CACHED_MAX: Final = 4_096
 # --- filter --------------------------------------------------------------------------------------
 SIGNATURES_COMPILED_MAX: Final = 64
 """Signatures in one Spark plan: 64 cost a fifth of the speed, 256 make code generation give up."""
+FILTER_CHARACTERS_MAX: Final = 16_384
+"""One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
+FILTER_NODES_MAX: Final = 4_096
+"""Nodes of one filter's tree: bounds what admission and every walk over the tree cost."""
+FILTER_DEPTH_MAX: Final = 32
+"""Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
+FILTER_LIST_ITEMS_MAX: Final = 1_000
+"""Items of one list or map literal."""
+FILTER_REGEX_CHARACTERS_MAX: Final = 1_000
+"""One regular expression: RE2 is linear in the text, but its program grows with the pattern."""
+FILTER_COST_MAX: Final = 1_000_000
+"""Static cost of one evaluation (steps, a macro over data counted as 1,000 iterations): two nested macros pass, three do not."""
+FILTER_GROWTH_MAX: Final = 64
+"""How many times its event an expression may grow by joining strings and lists: 64 MiB in the worst case."""
+FILTER_CONJUNCTIONS_MAX: Final = 32
+"""Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
+FILTER_ROWS_MAX: Final = 256
+"""Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
+FILTERS_CACHED_MAX: Final = 65_536
+"""Compiled filters and programs kept in memory, each some kilobytes."""
 
 # --- log -----------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16
@@ -87,6 +107,12 @@ MANIFEST_FILES_MAX: Final = 10_000
 # --- ingress -------------------------------------------------------------------------------------
 
 # --- match ---------------------------------------------------------------------------------------
+JVM_HEAP_MIB: Final = 2_048
+"""The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
+JVM_RETAINED_MAX: Final = 20
+"""Ended jobs, stages, tasks and queries that Spark remembers; nobody looks at them."""
+REAL_TIME_BATCH_S: Final = 24 * 3_600
+"""One real-time batch. A boundary between two would break the run's connections, so no run may live as long."""
 
 # --- dispatch ------------------------------------------------------------------------------------
 LINK_PARTITIONS_MAX: Final = 1_024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from headgate.errors import InvalidInputError
 
 
@@ -22,6 +24,10 @@ class EventError(InvalidInputError):
         self.attribute = attribute
         self.rule = rule
         self.index = index
+
+    def at(self, index: int) -> Self:
+        """The same error of the event at `index` of a batch."""
+        return type(self)(self.rule, attribute=self.attribute, index=index, hint=self.hint)
 
 
 class EventTooLargeError(EventError):

@@ -1,0 +1,47 @@
+"""What kind of data are these bytes?"""
+
+from __future__ import annotations
+
+import binascii
+
+from headgate.event import json_text
+from headgate.event.attributes import media_type
+from headgate.event.errors import EventError
+from headgate.event.model import DataKind
+
+
+def kind_of(content_type: str | None, data: bytes) -> DataKind:
+    """Kind of data that came as bytes: in a binary request's body or as Base64.
+
+    Without a media type nothing is assumed. Bytes that call themselves JSON and are not stay what they are: BINARY.
+
+    Raises:
+        EventError: JSON that breaks one of the rules of `json_text`.
+    """
+    if content_type is None:
+        return DataKind.BINARY
+    media = media_type(content_type)
+    if media is None or not media.is_json:
+        return DataKind.BINARY
+    try:
+        json_text.parse(data)
+        json_text.check_depth(data)
+    except json_text.MalformedJsonError:
+        return DataKind.BINARY
+    except json_text.AmbiguousJsonError as error:
+        raise EventError(str(error), attribute="data") from None
+    return DataKind.JSON
+
+
+def decode_base64(encoded: object) -> bytes:
+    """Decodes data that is written as Base64 (RFC 4648, padded, no line breaks).
+
+    Raises:
+        EventError: It is not.
+    """
+    if type(encoded) is not str:
+        raise EventError("must be a string of Base64", attribute="data")
+    try:
+        return binascii.a2b_base64(encoded, strict_mode=True)
+    except ValueError:
+        raise EventError("must be Base64 (RFC 4648)", attribute="data") from None

@@ -1,0 +1,185 @@
+"""How is an event written as JSON? The JSON event format and the JSON batch format, versions 1.0 and 0.3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headgate.event import json_text
+from headgate.event.attributes import make_event, media_type
+from headgate.event.data import decode_base64, kind_of
+from headgate.event.errors import EventError, EventTooLargeError
+from headgate.event.model import DataKind, Event
+from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX
+
+
+class _DataOnly(msgspec.Struct):
+    """The bytes of the member `data`; everything else was read already."""
+
+    data: msgspec.Raw = msgspec.Raw()
+
+
+_decode_data = msgspec.json.Decoder(_DataOnly).decode
+_decode_batch_data = msgspec.json.Decoder(list[_DataOnly]).decode
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+_MISSING: Final = object()
+
+
+def decode_event(body: bytes) -> Event:
+    """Reads one event in the JSON event format (UTF-8).
+
+    Raises:
+        EventError: Names the attribute and the rule.
+    """
+    if len(body) > EVENT_BYTES_MAX:
+        raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
+    members = _parse(body)
+    if not isinstance(members, dict):
+        raise EventError("the outermost JSON value must be an object")
+    raw = bytes(_decode_data(body).data) if "data" in members else b""
+    return _event(members, raw, _is_plain(body))
+
+
+def decode_batch(body: bytes) -> list[Event]:
+    """Reads events in the JSON batch format: all of them or none. An empty batch is a batch.
+
+    Raises:
+        EventError: Names the index of the event, the attribute and the rule.
+    """
+    if len(body) > BATCH_BYTES_MAX:
+        raise EventTooLargeError(f"a batch must not be larger than {BATCH_BYTES_MAX} bytes")
+    elements = _parse(body)
+    if not isinstance(elements, list):
+        raise EventError("the outermost JSON value of a batch must be an array")
+    if len(elements) > BATCH_EVENTS_MAX:
+        raise EventTooLargeError(f"a batch must not have more than {BATCH_EVENTS_MAX} events")
+    for index, element in enumerate(elements):
+        if not isinstance(element, dict):
+            raise EventError("an element of a batch must be an object", index=index)
+    if len(body) > EVENT_BYTES_MAX:
+        for index, element in enumerate(_decode_elements(body)):
+            if memoryview(element).nbytes > EVENT_BYTES_MAX:
+                raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes", index=index)
+    plain = _is_plain(body)
+    events: list[Event] = []
+    try:
+        for members, holder in zip(elements, _decode_batch_data(body), strict=True):
+            events.append(_event(members, bytes(holder.data), plain))
+    except EventError as error:
+        raise error.at(len(events)) from None
+    return events
+
+
+def encode_event(event: Event) -> bytes:
+    """Writes one event in the JSON event format of its own version. JSON data is written byte for byte."""
+    return _encode(_members(event))
+
+
+def encode_batch(events: Iterable[Event]) -> bytes:
+    """Writes events in the JSON batch format."""
+    return _encode([_members(event) for event in events])
+
+
+def _parse(body: bytes) -> object:
+    try:
+        return json_text.parse(body)
+    except json_text.MalformedJsonError as error:
+        raise EventError(f"the body must be JSON in UTF-8: {error}") from None
+    except json_text.AmbiguousJsonError as error:
+        raise EventError(str(error)) from None
+
+
+def _is_plain(body: bytes) -> bool:
+    """True: no string of this JSON text can hold a character that attributes forbid."""
+    return body.isascii() and b"\\" not in body and b"\x7f" not in body
+
+
+def _event(members: dict[str, object], raw: bytes, plain: bool) -> Event:
+    """Makes an event of a JSON object.
+
+    Args:
+        members: All members; consumed.
+        raw: The bytes of the member `data`, if it is there.
+        plain: See `make_event`.
+    """
+    value = members.pop("data", _MISSING)
+    if "data_base64" in members or "datacontentencoding" in members:
+        encoded = _take_encoded(members, value)
+        if encoded is not _MISSING:
+            return _event_of_base64(members, encoded, plain)
+    if value is _MISSING:
+        return make_event(members, DataKind.NONE, None, plain=plain)
+    content_type = members.get("datacontenttype")
+    if type(content_type) is str:
+        media = media_type(content_type)
+        if media is not None and not media.is_json:
+            if type(value) is not str:
+                raise EventError(f"must be a string, because {content_type[:64]!r} is not JSON", attribute="data")
+            return make_event(members, DataKind.TEXT, value.encode(), plain=plain)
+    if len(raw) > 2 * JSON_DEPTH_MAX:
+        try:
+            json_text.check_depth(raw)
+        except json_text.AmbiguousJsonError as error:
+            raise EventError(str(error), attribute="data") from None
+    return make_event(members, DataKind.JSON, raw, plain=plain)
+
+
+def _take_encoded(members: dict[str, object], value: object) -> object:
+    """Takes Base64 data out of the members: `data_base64` in 1.0, `data` with `datacontentencoding` in 0.3.
+
+    What the other version calls so is left where it is, to be treated as any attribute of that name.
+    """
+    if members.get("specversion") == "0.3":
+        encoding = members.pop("datacontentencoding", None)
+        if encoding is None:
+            return _MISSING
+        if encoding != "base64":
+            raise EventError('the only value is "base64"', attribute="datacontentencoding")
+        return value
+    encoded = members.pop("data_base64", None)
+    if encoded is None:
+        return _MISSING
+    if value is not _MISSING:
+        raise EventError("data and data_base64 must not both be present", attribute="data")
+    return encoded
+
+
+def _event_of_base64(members: dict[str, object], encoded: object, plain: bool) -> Event:
+    data = decode_base64(encoded)
+    content_type = members.get("datacontenttype")
+    kind = kind_of(content_type if type(content_type) is str else None, data)
+    return make_event(members, kind, data, plain=plain)
+
+
+def _members(event: Event) -> dict[str, object]:
+    """An event as the members of a JSON object."""
+    members: dict[str, object] = {
+        "specversion": event.specversion,
+        "id": event.id,
+        "source": event.source,
+        "type": event.type,
+    }
+    if event.subject is not None:
+        members["subject"] = event.subject
+    if event.time is not None:
+        members["time"] = event.time
+    if event.datacontenttype is not None:
+        members["datacontenttype"] = event.datacontenttype
+    if event.dataschema is not None:
+        members["dataschema" if event.specversion == "1.0" else "schemaurl"] = event.dataschema
+    members.update(event.extensions)
+    if event.data is None:
+        return members
+    if event.data_kind is DataKind.JSON:
+        members["data"] = msgspec.Raw(event.data)
+    elif event.data_kind is DataKind.TEXT:
+        members["data"] = event.data.decode()
+    elif event.specversion == "1.0":
+        members["data_base64"] = event.data  # msgspec writes bytes as Base64
+    else:
+        members["datacontentencoding"] = "base64"
+        members["data"] = event.data
+    return members

@@ -1,0 +1,115 @@
+"""Does this JSON text mean the same to everybody who will read it?
+
+Filters are evaluated by cel-cpp on what Python decoded and by Spark on the bytes. What the two would read differently
+is refused at the door: duplicate keys, U+0000 and lone surrogates in strings, numbers that no double can hold, deep
+nesting.
+
+The checks that cost something run only where a cheap look at the bytes says that they could fail.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.limits import JSON_DEPTH_MAX
+
+# msgspec counts its recursion against Python's limit, whose default of 1,000 is too low for documents that are allowed.
+# Its frames are small: 3,000 of them are far below the smallest thread stack.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 3 * JSON_DEPTH_MAX))
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # int8: +1, +1, -1, -1
+
+
+class MalformedJsonError(ValueError):
+    """The text is not JSON (RFC 8259, UTF-8)."""
+
+
+class AmbiguousJsonError(ValueError):
+    """The text is JSON, but breaks a rule that makes its meaning the same everywhere; the message is the rule."""
+
+
+def parse(text: bytes) -> object:
+    """Decodes a JSON text and checks all rules of this module but its depth, for which see `check_depth`.
+
+    Raises:
+        MalformedJsonError: It is not JSON.
+        AmbiguousJsonError: It is JSON that breaks a rule.
+    """
+    try:
+        tree: object = _decode(text)
+    except RecursionError:
+        _refuse_depth()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse(text, error)
+    escapes = b"\\u0" in text
+    if escapes and b"\\u0000" in text and _NUL.search(text) is not None:
+        raise AmbiguousJsonError("a string must not hold U+0000")
+    # Every member has one colon outside its strings, and colons inside strings are kept, unless they were escaped. So
+    # fewer colons in the text made from the tree mean that a member was dropped for a later one of the same name.
+    if text.count(b":") != _encode(tree).count(b":") or (escapes and (b"\\u003a" in text or b"\\u003A" in text)):
+        _refuse_duplicate(text)
+    return tree
+
+
+def check_depth(text: bytes) -> None:
+    """Refuses a well-formed JSON text that is nested deeper than `JSON_DEPTH_MAX`.
+
+    Raises:
+        AmbiguousJsonError: It is.
+    """
+    if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"[") + text.count(b"{") <= JSON_DEPTH_MAX:
+        return
+    brackets = _STRING.sub(b"", text).translate(_STEPS, _NOT_BRACKETS)
+    steps = pa.Array.from_buffers(pa.int8(), len(brackets), [None, pa.py_buffer(brackets)])
+    if len(brackets) > 0 and pc.max(pc.cumulative_sum(steps.cast(pa.int32()))).as_py() > JSON_DEPTH_MAX:
+        _refuse_depth()
+
+
+def _refuse_depth() -> NoReturn:
+    raise AmbiguousJsonError(f"JSON must not be nested deeper than {JSON_DEPTH_MAX}") from None
+
+
+def _refuse(text: bytes, error: Exception) -> NoReturn:
+    """Says why msgspec did not take the text: the standard library's parser is the more lenient one.
+
+    It takes lone surrogates, and here also numbers of any size. What it takes is JSON, what it refuses is none.
+    """
+    try:
+        json.loads(text.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant)
+    except RecursionError:
+        _refuse_depth()
+    except ValueError:
+        raise MalformedJsonError(str(error)) from None
+    if isinstance(error, msgspec.ValidationError):
+        raise AmbiguousJsonError("a number must be within the range of a double") from None
+    raise AmbiguousJsonError("a string must not hold a lone surrogate") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _refuse_duplicate(text: bytes) -> None:
+    """Names the member that an object has twice."""
+
+    def check(pairs: Sequence[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise AmbiguousJsonError(f"an object must not have the member {name[:64]!r} twice")
+            names.add(name)
+
+    json.loads(text.decode(), object_pairs_hook=check, parse_int=str, parse_float=str)
