@@ -10,7 +10,7 @@ setup: .venv/.ready $(JAR)
 .venv/.ready: requirements/dev.txt pyproject.toml scripts/setup.sh
 	@scripts/setup.sh
 
-$(JAR): $(wildcard connector/src/**/*.java connector/src/*/*/*/*.java connector/src/*/*/*/*/*.java) scripts/build-connector.sh | .venv/.ready
+$(JAR): $(shell find connector/src connector/resources -type f) scripts/build-connector.sh | .venv/.ready
 	@scripts/build-connector.sh
 
 demo: setup

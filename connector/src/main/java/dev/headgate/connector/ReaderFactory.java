@@ -1,0 +1,46 @@
+package dev.headgate.connector;
+
+import dev.headgate.connector.link.LinkAddress;
+import dev.headgate.connector.log.Wanted;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Makes a task's reader: columns for a range that ends, rows for one that does not.
+ *
+ * @param filterValues null: no pruning
+ * @param link null: nobody wants to know
+ */
+record ReaderFactory(StructType schema, List<String> filterValues, LinkAddress link) implements PartitionReaderFactory {
+  @Override
+  public boolean supportColumnarReads(InputPartition partition) {
+    return !((LogRange) partition).unending();
+  }
+
+  @Override
+  public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+    LogRange range = (LogRange) partition;
+    return new ColumnarReader(new EventReader(range, schema, wanted()), range);
+  }
+
+  @Override
+  public PartitionReader<InternalRow> createReader(InputPartition partition) {
+    LogRange range = (LogRange) partition;
+    try {
+      return RealTimeReader.open(range, new EventReader(range, schema, wanted()), link);
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private Wanted wanted() {
+    return filterValues == null ? Wanted.ALL : Wanted.of(filterValues);
+  }
+}

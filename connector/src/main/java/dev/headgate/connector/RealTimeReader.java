@@ -1,0 +1,134 @@
+package dev.headgate.connector;
+
+import dev.headgate.connector.EventStream.PartitionPosition;
+import dev.headgate.connector.link.LinkAddress;
+import dev.headgate.connector.link.MatchLink;
+import dev.headgate.connector.link.Progress;
+import dev.headgate.connector.log.Committed;
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.nio.file.Path;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * Event by event, as soon as each is committed.
+ *
+ * <p>That the next event is asked for means that every row of the events before has been written (why: {@link MatchLink}). So
+ * this is the place to say `passed`.
+ */
+final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
+  private static final RecordStatus RECORD = RecordStatus.newStatusWithoutArrivalTime(true);
+  private static final RecordStatus NO_RECORD = RecordStatus.newStatusWithoutArrivalTime(false);
+
+  private final int partition;
+  private final EventReader events;
+  private final Committed committed;
+  private final Progress progress;
+  private final Patience patience = new Patience();
+  private final TaskContext task = TaskContext.get();
+
+  /** The offset of the next event to hand out, and the last one that was said to be passed. */
+  private long next;
+  private long passed;
+  private ColumnarBatch batch;
+  private int row;
+
+  private RealTimeReader(LogRange range, EventReader events, Committed committed, Progress progress) {
+    this.partition = range.partition();
+    this.events = events;
+    this.committed = committed;
+    this.progress = progress;
+    this.next = range.start();
+    this.passed = range.start() - 1;
+  }
+
+  /** Takes `events` over, and closes it when it fails. */
+  static RealTimeReader open(LogRange range, EventReader events, LinkAddress link) throws IOException {
+    try {
+      Committed committed = Committed.open(Path.of(range.directory()));
+      if (committed.next() < range.start()) {
+        throw new IOException(
+            "log partition " + range.directory() + " ends at offset " + committed.next() + ", below the start " + range.start());
+      }
+      Progress progress = link == null ? Progress.NONE : MatchLink.open(link, range.partition(), range.start());
+      return new RealTimeReader(range, events, committed, progress);
+    } catch (IOException | RuntimeException e) {
+      events.close();
+      throw e;
+    }
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long startMs, Long timeoutMs) throws IOException {
+    if (batch != null && ++row < batch.numRows()) {
+      if (progress.due()) {
+        pass();
+      }
+      next++;
+      return RECORD;
+    }
+    if (batch != null) {
+      batch = null;
+      pass();
+      patience.restart();
+    }
+    return chunkWithin(timeoutMs) ? RECORD : NO_RECORD;
+  }
+
+  private boolean chunkWithin(long timeoutMs) throws IOException {
+    long deadline = System.nanoTime() + timeoutMs * 1_000_000;
+    while (true) {
+      batch = events.next(committed.next());
+      if (batch != null) {
+        row = 0;
+        next = events.firstOffset() + 1;
+        return true;
+      }
+      next = Math.max(next, events.position());
+      if (passed < next || progress.due()) {
+        pass();
+      }
+      if (System.nanoTime() >= deadline) {
+        return false;
+      }
+      patience.pause();
+      if (Thread.interrupted() || task.isInterrupted()) {
+        throw new InterruptedIOException("the task of partition " + partition + " was stopped");
+      }
+    }
+  }
+
+  private void pass() throws IOException {
+    progress.passed(next);
+    passed = next;
+  }
+
+  @Override
+  public InternalRow get() {
+    return batch.getRow(row);
+  }
+
+  @Override
+  public PartitionOffset getOffset() {
+    return new PartitionPosition(partition, next);
+  }
+
+  @Override
+  public boolean next() {
+    throw new UnsupportedOperationException("real-time mode asks with a time limit");
+  }
+
+  @Override
+  public void close() throws IOException {
+    try {
+      progress.close();
+    } finally {
+      batch = null;
+      events.close();
+    }
+  }
+}

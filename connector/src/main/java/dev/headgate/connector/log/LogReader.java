@@ -1,0 +1,145 @@
+package dev.headgate.connector.log;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.zip.CRC32C;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+
+/**
+ * What comes next in this partition? Reads chunks in order, skips those that hold nothing wanted, follows segment rolls.
+ *
+ * <p>Used by one thread.
+ */
+public final class LogReader implements Closeable {
+  private final Path partition;
+  private final Wanted wanted;
+  private final BufferAllocator allocator;
+  /** A chunk's header and the filter behind it: what skipping a chunk needs, in one read. */
+  private final ByteBuffer head =
+      ByteBuffer.allocateDirect(ChunkHeader.BYTES + ChunkHeader.BLOOM_BYTES_MAX).order(ByteOrder.LITTLE_ENDIAN);
+
+  private long position;
+  private Segment segment;
+  /** The first offset and the byte of the next chunk in `segment`. */
+  private long chunkOffset;
+  private long chunkAt;
+
+  public LogReader(Path partition, long start, Wanted wanted, BufferAllocator allocator) {
+    this.partition = partition;
+    this.position = start;
+    this.wanted = wanted;
+    this.allocator = allocator;
+  }
+
+  /** The first offsets of a partition's segments, ascending. */
+  public static long[] segments(Path partition) throws IOException {
+    return Segment.firstOffsets(partition);
+  }
+
+  /** The next offset that `next` looks at; skipped chunks advance it too. */
+  public long position() {
+    return position;
+  }
+
+  /**
+   * The next chunk that may hold something wanted, or null when there is none below `end`, a committed offset.
+   *
+   * <p>The first chunk may start below the start offset (it holds it). Closing the chunk is the caller's part.
+   */
+  public Chunk next(long end) throws IOException {
+    while (position < end) {
+      if (segment == null) {
+        seek();
+        continue;
+      }
+      head.clear();
+      int bytes = segment.read(head, chunkAt);
+      if (bytes == 0) {
+        roll();
+        continue;
+      }
+      if (bytes < ChunkHeader.BYTES) {
+        throw new CorruptLogException(segment.file, chunkAt, "a chunk header that is cut off");
+      }
+      ChunkHeader header = ChunkHeader.parse(head, segment.file, chunkAt);
+      if (bytes < ChunkHeader.BYTES + header.bloomBytes()) {
+        throw new CorruptLogException(segment.file, chunkAt, "a chunk that is cut off");
+      }
+      if (header.firstOffset() != chunkOffset) {
+        throw new CorruptLogException(
+            segment.file, chunkAt, "a chunk of offset " + header.firstOffset() + " where " + chunkOffset + " is due");
+      }
+      long at = chunkAt;
+      chunkAt += ChunkHeader.BYTES + header.payloadBytes();
+      chunkOffset = header.end();
+      if (chunkOffset <= position) {
+        continue;
+      }
+      boolean mayHold = wanted.mayHold(header, head);
+      Chunk chunk = mayHold ? read(header, at) : null;
+      position = chunkOffset;
+      if (mayHold) {
+        return chunk;
+      }
+    }
+    return null;
+  }
+
+  private void seek() throws IOException {
+    long[] firsts = Segment.firstOffsets(partition);
+    if (firsts.length == 0) {
+      throw new IOException("log partition " + partition + " has no segment, yet offset " + position + " is committed");
+    }
+    int found = Arrays.binarySearch(firsts, position);
+    // Below the first segment: retention has taken those records, the log starts later.
+    open(firsts[Math.max(0, found >= 0 ? found : -found - 2)]);
+    position = Math.max(position, chunkOffset);
+  }
+
+  /** The file ended though more is committed: that is in the next segment, which was created before its first chunk was published. */
+  private void roll() throws IOException {
+    if (chunkOffset == segment.firstOffset) {
+      throw new CorruptLogException(segment.file, chunkAt, "a segment without chunks, yet offset " + position + " is committed");
+    }
+    open(chunkOffset);
+  }
+
+  private void open(long firstOffset) throws IOException {
+    close();
+    segment = Segment.open(Segment.path(partition, firstOffset));
+    chunkOffset = firstOffset;
+    chunkAt = segment.chunksAt;
+  }
+
+  private Chunk read(ChunkHeader header, long at) throws IOException {
+    ArrowBuf payload = allocator.buffer(header.payloadBytes());
+    try {
+      ByteBuffer bytes = payload.nioBuffer(0, header.payloadBytes());
+      if (segment.read(bytes, at + ChunkHeader.BYTES) < header.payloadBytes()) {
+        throw new CorruptLogException(segment.file, at, "a chunk that is cut off");
+      }
+      CRC32C crc = new CRC32C();
+      crc.update(bytes.flip());
+      if ((int) crc.getValue() != header.payloadCrc()) {
+        throw new CorruptLogException(segment.file, at, "wrong checksum of a chunk's payload");
+      }
+      return new Chunk(header, segment.schema, payload);
+    } catch (IOException | RuntimeException e) {
+      payload.close();
+      throw e;
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    if (segment != null) {
+      segment.close();
+      segment = null;
+    }
+  }
+}

@@ -1,0 +1,65 @@
+package dev.headgate.connector.log;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.util.List;
+import java.util.Objects;
+import net.jpountz.xxhash.XXHash64;
+import net.jpountz.xxhash.XXHashFactory;
+
+/** Which chunks may be skipped? The filter values that a reader asks for, hashed once. */
+public final class Wanted {
+  private static final XXHash64 XXH64 = XXHashFactory.fastestInstance().hash64();
+
+  /** Every chunk is read. */
+  public static final Wanted ALL = new Wanted(null, true);
+
+  private final long[] hashes;
+  private final boolean unfiltered;
+
+  private Wanted(long[] hashes, boolean unfiltered) {
+    this.hashes = hashes;
+    this.unfiltered = unfiltered;
+  }
+
+  /** Chunks that may hold one of `values`; a null or empty one asks for records without filter value. */
+  public static Wanted of(List<String> values) {
+    long[] hashes =
+        values.stream().filter(value -> value != null && !value.isEmpty()).mapToLong(Wanted::hash).toArray();
+    return new Wanted(hashes, values.stream().anyMatch(value -> Objects.requireNonNullElse(value, "").isEmpty()));
+  }
+
+  private static long hash(String value) {
+    byte[] bytes = value.getBytes(StandardCharsets.UTF_8);
+    return XXH64.hash(bytes, 0, bytes.length, 0);
+  }
+
+  /** False: the chunk holds nothing that is wanted. `head` is its header and, right behind it, its filter. */
+  boolean mayHold(ChunkHeader header, ByteBuffer head) {
+    if (hashes == null || (unfiltered && header.unfiltered())) {
+      return true;
+    }
+    if (header.bloomBytes() == 0) {
+      return false;
+    }
+    for (long hash : hashes) {
+      if (contains(header, head, hash)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  private static boolean contains(ChunkHeader header, ByteBuffer head, long hash) {
+    int a = (int) hash;
+    int b = (int) (hash >>> 32);
+    long bits = 8L * header.bloomBytes();
+    for (int i = 0; i < header.hashes(); i++) {
+      int bit = (int) ((a + i * b & 0xffffffffL) * bits >>> 32);
+      if ((head.get(ChunkHeader.BYTES + (bit >> 3)) & 1 << (bit & 7)) == 0) {
+        return false;
+      }
+    }
+    return true;
+  }
+}

@@ -1,0 +1,23 @@
+"""What can go wrong while matching? The room's errors; each says what an operator can do."""
+
+from __future__ import annotations
+
+from headgate.errors import HeadgateError, UnavailableError
+
+
+class SparkMissingError(HeadgateError):
+    """Spark cannot start: no suitable Java, or no connector jar. Trying again does not help."""
+
+    code = "spark-missing"
+
+
+class RunFailedError(UnavailableError):
+    """A Spark query did not start, or died; the next run may do better."""
+
+    code = "run-failed"
+
+
+class DriverLinkError(UnavailableError):
+    """The dispatcher's match link cannot be reached, refuses us, or says something that is not in its specification."""
+
+    code = "match-link"

@@ -1,0 +1,134 @@
+"""How does one run live? A Spark query in real-time mode, from explicit offsets to the match link, and its end.
+
+Spark's checkpoint is not our cursor (the outbox is): every run gets a throw-away one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headgate.limits import REAL_TIME_BATCH_S
+from headgate.match.errors import RunFailedError
+
+SOURCE = "headgate"
+"""The connector's format name."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAddress:
+    """Where the dispatcher listens: `run/match-link.json` and the token that both processes were given at start."""
+
+    host: str
+    port: int
+    token: bytes
+
+    def __repr__(self) -> str:
+        """Without the token: this may end in a log."""
+        return f"LinkAddress({self.host}:{self.port})"
+
+
+class Run:
+    """A started query; made by `start_run`.
+
+    Attributes:
+        number: The run's number on the match link.
+        generation: Version of the set of filters that it evaluates.
+    """
+
+    def __init__(self, number: int, generation: int, query: StreamingQuery, checkpoint: Path) -> None:
+        self.number = number
+        self.generation = generation
+        self._query = query
+        self._checkpoint = checkpoint
+
+    @property
+    def alive(self) -> bool:
+        """Whether the query still runs; a call into the JVM."""
+        return bool(self._query.isActive)
+
+    def failure(self) -> str:
+        """Why the query died, in one line; empty when it runs or was stopped."""
+        error = self._query.exception()
+        return "" if error is None else _innermost(str(error))
+
+    def stop(self) -> None:
+        """End the query and its connections; returns when its tasks have ended. May be called twice."""
+        try:
+            self._query.stop()
+        except (PySparkException, Py4JError) as error:
+            raise RunFailedError(f"run {self.number} did not stop: {_innermost(str(error))}") from error
+        finally:
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+
+
+def start_run(
+    spark: SparkSession,
+    matches: Callable[[DataFrame], DataFrame],
+    *,
+    log: Path,
+    start: Mapping[int, int],
+    run: int,
+    generation: int,
+    link: LinkAddress,
+    scratch: Path,
+    batch_s: int = REAL_TIME_BATCH_S,
+) -> Run:
+    """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
+
+    Args:
+        spark: From `start_session`.
+        matches: From events (columns of the log plus partition, offset, append_time_us) to rows of partition INT,
+            offset BIGINT, target INT, verdict TINYINT; only operators that real-time mode admits.
+        log: The log's directory.
+        start: First offset of every partition that is read.
+        run: Grows with every run.
+        generation: Version of the filters in `matches`.
+        link: Where the rows go.
+        scratch: Directory for the checkpoint.
+        batch_s: Length of the one batch: the run must be replaced before (a batch boundary breaks its connections).
+
+    Raises:
+        RunFailedError: Spark refuses the query.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch))
+    options = {
+        "path": str(log),
+        "partitions": ",".join(str(partition) for partition in sorted(start)),
+        "startOffsets": json.dumps({str(partition): offset for partition, offset in start.items()}),
+        "linkHost": link.host,
+        "linkPort": str(link.port),
+        "linkToken": link.token.hex(),
+        "run": str(run),
+        "generation": str(generation),
+    }
+    try:
+        rows = matches(spark.readStream.format(SOURCE).options(**options).load())
+        writer = rows.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+        writer = writer.trigger(realTime=f"{batch_s} seconds")  # type: ignore[call-overload]  # not in its overloads
+        # A JVM writer has no Python face, and Python's `foreach` holds rows back until they are 1 MiB.
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        writer._jwrite = writer._jwrite.foreach(jvm.dev.headgate.connector.link.MatchWriter(run))
+        query = writer.start()
+    except (PySparkException, Py4JError) as error:
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        raise RunFailedError(f"run {run} did not start: {_innermost(str(error))}") from error
+    return Run(run, generation, query, checkpoint)
+
+
+def _innermost(message: str) -> str:
+    """The line of a JVM stack trace that says what happened: the last cause, without its package."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "unknown").strip()

@@ -1,0 +1,127 @@
+"""How does Spark start? One JVM in this process's keeping, with the connector's jar and everything else switched off.
+
+The JVM ends with this process, however it ends: PySpark holds a pipe to the JVM's stdin, and its gateway exits when
+that pipe closes, which the kernel does for a killed process as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from headgate.limits import JVM_HEAP_MIB, JVM_RETAINED_MAX
+from headgate.match.errors import SparkMissingError
+
+JAVA_MAJOR_MIN: Final = 17
+_JAVA_TIMEOUT_S: Final = 30
+_INSTALL_JAVA: Final = "install a Java 17 runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
+
+
+def connector_jar() -> Path:
+    """The data source's jar inside this package.
+
+    Raises:
+        SparkMissingError: It was never built.
+    """
+    jar = Path(str(resources.files("headgate.match") / "jars" / "headgate-connector.jar"))
+    if not jar.is_file():
+        raise SparkMissingError(
+            f"the Spark connector is not built: {jar} is missing", hint="make setup (or scripts/build-connector.sh)"
+        )
+    return jar
+
+
+def task_slots(partitions: int) -> int:
+    """Threads for two runs beside each other: a task a partition each, and one for what Spark does besides."""
+    return 2 * partitions + 1
+
+
+def check_java() -> None:
+    """Is there a Java that Spark can use?
+
+    Raises:
+        SparkMissingError: None, or one that is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        where = f"under JAVA_HOME={home}" if home else "on the PATH"
+        raise SparkMissingError(f"no Java {where}", hint=_INSTALL_JAVA)
+    said = subprocess.run(
+        [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
+    ).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < JAVA_MAJOR_MIN:
+        found = version[1] if version else "an unknown version"
+        raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=_INSTALL_JAVA)
+
+
+def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB) -> SparkSession:
+    """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
+
+    Args:
+        jar: The connector, see `connector_jar`.
+        threads: Tasks that can run at once, see `task_slots`.
+        scratch: Directory for Spark's temporary files; made when absent.
+        heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
+
+    Raises:
+        SparkMissingError: No suitable Java, or the JVM ended at once.
+    """
+    check_java()
+    scratch.mkdir(parents=True, exist_ok=True)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
+    builder = SparkSession.builder.appName("headgate").master(f"local[{threads}]")
+    for name, value in _settings(jar, scratch, heap_mib).items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise SparkMissingError(f"the JVM did not start: {error}", hint=_INSTALL_JAVA) from error
+
+
+def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
+    log4j = Path(str(resources.files("headgate.match") / "log4j2.properties"))
+    java_options = (
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        "-Duser.timezone=UTC",
+        f"-Djava.io.tmpdir={scratch}",
+        f"-XX:MaxDirectMemorySize={heap_mib}m",
+        "-XX:+UseG1GC",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-XX:-UsePerfData",
+    )
+    return {
+        "spark.jars": str(jar),
+        "spark.driver.memory": f"{heap_mib}m",
+        "spark.driver.extraJavaOptions": " ".join(
+            f'"{option}"' if " " in option else option for option in java_options
+        ),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        # A day-long process that starts a query for every change of filters: keep little of the past.
+        "spark.ui.retainedJobs": str(JVM_RETAINED_MAX),
+        "spark.ui.retainedStages": str(JVM_RETAINED_MAX),
+        "spark.ui.retainedTasks": str(JVM_RETAINED_MAX),
+        "spark.sql.ui.retainedExecutions": str(JVM_RETAINED_MAX),
+        "spark.sql.streaming.numRecentProgressUpdates": "1",
+    }
