@@ -36,7 +36,7 @@ FILTER_LIST_ITEMS_MAX: Final = 1_000
 FILTER_REGEX_CHARACTERS_MAX: Final = 1_000
 """One regular expression: RE2 is linear in the text, but its program grows with the pattern."""
 FILTER_COST_MAX: Final = 1_000_000
-"""Static cost of one evaluation (steps, a macro over data counted as 1,000 iterations): two nested macros pass, three do not."""
+"""Static cost of one evaluation in steps; a macro over data counts as 100 rounds, so two may nest, three may not."""
 FILTER_GROWTH_MAX: Final = 64
 """How many times its event an expression may grow by joining strings and lists: 64 MiB in the worst case."""
 FILTER_CONJUNCTIONS_MAX: Final = 32

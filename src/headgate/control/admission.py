@@ -1,0 +1,294 @@
+"""May this object be stored? Decode, set defaults, compile the filter, validate; then create, replace, merge, apply.
+
+The API, manifests and tests all come in here; the store behind it trusts what it is given.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.errors import (
+    Cause,
+    InvalidObjectError,
+    MalformedObjectError,
+    ObjectNotFoundError,
+    StaleObjectError,
+    invalid,
+)
+from headgate.control.objects import (
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    BROKER_LABEL,
+    FILTER_ANNOTATION,
+    Broker,
+    JsonObject,
+    Kind,
+    Metadata,
+    Object,
+    ObjectKey,
+    Trigger,
+    encode,
+)
+from headgate.control.store import Store
+from headgate.control.targets import Compile
+from headgate.control.validate import object_causes
+from headgate.errors import InvalidInputError
+from headgate.filter.plan import CompiledFilter
+
+NAMESPACE_DEFAULT: Final = "default"
+MERGE_ATTEMPTS_MAX: Final = 20
+"""How often a patch without resourceVersion is tried anew when another writer came between."""
+_SUFFIX_BYTES: Final = 4
+"""Of `generateName`: eight hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What became of a write.
+
+    Attributes:
+        obj: As stored.
+        warnings: For `Warning` headers.
+        outcome: `created`, `configured` or `unchanged`.
+    """
+
+    obj: Object
+    warnings: tuple[str, ...] = ()
+    outcome: str = "configured"
+
+
+class Admission:
+    """The only way of objects into the store. Every method may block: call it in a thread.
+
+    Args:
+        store: Where objects go.
+        compile_filter: `filter.compiler.compile_filter`.
+    """
+
+    def __init__(self, store: Store, compile_filter: Compile) -> None:
+        self.store = store
+        self._compile = compile_filter
+
+    def create(
+        self,
+        kind: Kind,
+        document: object,
+        *,
+        namespace: str | None = None,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Store a new object.
+
+        Args:
+            kind: What the document must be.
+            document: Decoded JSON or YAML.
+            namespace: Where the request says it goes; None takes the document's, else `default`.
+            validation: What unknown fields do.
+            dry_run: Do everything, store nothing.
+
+        Raises:
+            InvalidInputError: The document is no valid object.
+            AlreadyExistsError: The name is taken.
+            QuotaError: There are as many as there may be.
+        """
+        decoded, plan = self._admit(kind, document, namespace, None, validation)
+        if decoded.obj.metadata.resource_version:
+            raise MalformedObjectError("resourceVersion should not be set on objects to be created")
+        return Admitted(self.store.create(decoded.obj, plan, dry_run=dry_run), decoded.warnings, "created")
+
+    def replace(
+        self,
+        key: ObjectKey,
+        document: object,
+        *,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Put a whole object in the place of the stored one.
+
+        Raises:
+            InvalidInputError: The document is no valid object, changes an immutable field or erases a filter unseen.
+            ObjectNotFoundError: There is none of the name.
+            StaleObjectError: Its resourceVersion is not the stored one.
+        """
+        decoded, plan = self._admit(key.kind, document, key.namespace, key.name, validation)
+        old = self.store.get(key)
+        _refuse_erased_filter(old, decoded.obj, document)
+        return self._replace(old, decoded, plan, dry_run=dry_run)
+
+    def merge(
+        self,
+        key: ObjectKey,
+        patch: object,
+        *,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Apply a JSON merge patch (RFC 7396) to the stored object.
+
+        Raises:
+            InvalidInputError: The result is no valid object or changes an immutable field.
+            ObjectNotFoundError: There is none of the name.
+            StaleObjectError: The patch names a resourceVersion, and it is not the stored one.
+        """
+        if not isinstance(patch, Mapping):
+            raise MalformedObjectError("a merge patch must be an object")
+        check_shape(patch)
+        for attempt in range(MERGE_ATTEMPTS_MAX):
+            old = self.store.get(key)
+            merged = merge_patch(msgspec.json.decode(encode(old)), patch)
+            decoded, plan = self._admit(key.kind, merged, key.namespace, key.name, validation)
+            try:
+                return self._replace(old, decoded, plan, dry_run=dry_run)
+            except StaleObjectError:
+                theirs = decoded.obj.metadata.resource_version != old.metadata.resource_version
+                if theirs or attempt == MERGE_ATTEMPTS_MAX - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
+        """Create the object, or give the stored one this spec, these labels and these annotations.
+
+        Labels and annotations that the document does not name are kept.
+
+        Raises:
+            InvalidInputError: The document is no valid object or changes an immutable field.
+        """
+        kind = kind_of(document)
+        decoded, _ = self._admit(kind, document, namespace, None, FieldValidation.STRICT)
+        meta = decoded.obj.metadata
+        key = ObjectKey(kind, meta.namespace, meta.name)
+        try:
+            old = self.store.get(key)
+        except ObjectNotFoundError:
+            return self.create(kind, document, namespace=namespace, dry_run=dry_run)
+        kept = msgspec.structs.replace(
+            meta,
+            labels=old.metadata.labels | meta.labels,
+            annotations=_without_filter(old.metadata.annotations) | meta.annotations,
+        )
+        decoded = replace(decoded, obj=_with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept)))
+        plan = self._plan(decoded.obj)
+        return self._replace(old, decoded, plan, dry_run=dry_run)
+
+    def _replace(self, old: Object, decoded: Decoded, plan: CompiledFilter | None, *, dry_run: bool) -> Admitted:
+        new = self.store.replace(decoded.obj, plan, dry_run=dry_run)
+        same = new.metadata.resource_version == old.metadata.resource_version
+        return Admitted(new, decoded.warnings, "unchanged" if same else "configured")
+
+    def _admit(
+        self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
+    ) -> tuple[Decoded, CompiledFilter | None]:
+        decoded = decode_object(kind, document, field_validation=validation)
+        obj = _named(decoded.obj, namespace, name)
+        obj = _with_defaults(obj)
+        causes = list(object_causes(obj))
+        plan = None
+        try:
+            plan = self._plan(obj)
+        except InvalidInputError as error:
+            causes.append(_filter_cause(error, obj))
+            hint = error.hint
+        else:
+            hint = ""
+        if causes:
+            raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
+        return replace(decoded, obj=obj), plan
+
+    def _plan(self, obj: Object) -> CompiledFilter | None:
+        return self._compile(obj.spec.filter) if isinstance(obj, Trigger) else None
+
+
+def kind_of(document: object) -> Kind:
+    """The kind that a document says it is.
+
+    Raises:
+        MalformedObjectError: It is none that can be stored.
+    """
+    found = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(found, str) or found not in set(Kind):
+        said = f"kind is {found!r}" if found else "kind is missing"
+        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
+    return Kind(found)
+
+
+def merge_patch(target: object, patch: object) -> object:
+    """RFC 7396: what the target becomes; bounded by the depth of the patch, which `check_shape` has seen."""
+    if not isinstance(patch, Mapping):
+        return patch
+    merged: JsonObject = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def _named(obj: Object, namespace: str | None, name: str | None) -> Object:
+    """The object under the namespace and name that the request says."""
+    meta = obj.metadata
+    if namespace is not None and meta.namespace not in ("", namespace):
+        raise MalformedObjectError(
+            f"the namespace of the provided object does not match the namespace sent on the request "
+            f"({meta.namespace!r} is not {namespace!r})"
+        )
+    if name is not None and meta.name not in ("", name):
+        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    given = name or meta.name
+    if not given and meta.generate_name:
+        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
+    place = namespace or meta.namespace or NAMESPACE_DEFAULT
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))
+
+
+def _with_defaults(obj: Object) -> Object:
+    if isinstance(obj, Broker):
+        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
+        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
+    annotations = _without_filter(obj.metadata.annotations)
+    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
+        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
+    labels = obj.metadata.labels | ({BROKER_LABEL: obj.spec.broker} if obj.spec.broker else {})
+    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
+    return msgspec.structs.replace(obj, metadata=metadata)
+
+
+def _without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in annotations.items() if key != FILTER_ANNOTATION}
+
+
+def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
+    """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
+    if not isinstance(old, Trigger) or not isinstance(new, Trigger) or new.spec.filter or not old.spec.filter:
+        return
+    metadata = document.get("metadata") if isinstance(document, Mapping) else None
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if isinstance(annotations, Mapping) and FILTER_ANNOTATION in annotations:
+        cause = invalid(
+            "spec.filter",
+            "",
+            f"the update would erase the filter that annotation {FILTER_ANNOTATION} still shows",
+        )
+        raise InvalidObjectError(
+            (cause,),
+            kind=new.kind,
+            name=new.metadata.name,
+            hint="to erase it on purpose, remove the annotation as well",
+        )
+
+
+def _filter_cause(error: InvalidInputError, obj: Object) -> Cause:
+    """The compiler's message, at the field it names below `spec.filter`."""
+    field = str(getattr(error, "field", "") or "").removeprefix("spec.").removeprefix("filter").strip(".")
+    written = obj.spec.filter if isinstance(obj, Trigger) else None
+    value = written.get(field, "") if written else ""
+    path = f"spec.filter.{field}" if field else "spec.filter"
+    return invalid(path, value if isinstance(value, str) else "", str(error))

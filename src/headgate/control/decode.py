@@ -1,0 +1,192 @@
+"""Which object does a document describe? Untrusted values to typed structs, strictly.
+
+Unknown fields are refused, warned of or dropped as `fieldValidation` says. Fields that Knative has and Headgate
+lacks are always refused, and so is every unknown field inside `spec.filter` (by the compiler): a filter
+never fails open.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headgate.control.errors import Cause, InvalidObjectError, MalformedObjectError, unsupported
+from headgate.control.objects import API_VERSION, Broker, JsonObject, Kind, Object, Trigger
+from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
+
+
+class FieldValidation(StrEnum):
+    """What happens to unknown fields."""
+
+    STRICT = "Strict"
+    WARN = "Warn"
+    IGNORE = "Ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """An object and what its author should hear about it.
+
+    Attributes:
+        obj: Typed, not yet validated, without status.
+        warnings: One sentence each, for `Warning` headers.
+    """
+
+    obj: Object
+    warnings: tuple[str, ...] = ()
+
+
+_TYPES: Final[dict[Kind, type[Broker] | type[Trigger]]] = {Kind.BROKER: Broker, Kind.TRIGGER: Trigger}
+# Written by servers; clients send them back after a get, or null from typed clients.
+_SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
+_UNSUPPORTED: Final = {
+    "metadata.finalizers": "finalizers are not supported: deletes take effect at once",
+    "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
+    "spec.brokerRef": "brokerRef is not supported: use spec.broker",
+    "spec.filters": "filters is not supported: use spec.filter",
+    "spec.delivery.deadLetterSink": "deadLetterSink is not supported yet",
+    "spec.delivery.format": "format is not supported yet: events go out in binary content mode",
+    "spec.delivery.retryAfterMax": "retryAfterMax is not supported yet",
+    "spec.subscriber.CACerts": "CACerts is not supported yet: the system's certificate authorities are trusted",
+    "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
+}
+# The compiler decodes the filter; null inside it must not disappear on the way.
+_OPAQUE: Final = frozenset({"spec.filter"})
+_AT: Final = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+
+
+def check_shape(document: object) -> None:
+    """Bound a decoded document before anything walks or writes it; YAML aliases count as often as they are used.
+
+    Raises:
+        MalformedObjectError: Too deep, too many values, or a key that is no string.
+    """
+    nodes = 0
+    todo: list[tuple[object, int]] = [(document, 1)]
+    while todo:
+        value, depth = todo.pop()
+        nodes += 1
+        if depth > OBJECT_DEPTH_MAX:
+            raise MalformedObjectError(f"the object nests deeper than {OBJECT_DEPTH_MAX} levels")
+        if nodes + len(todo) > OBJECT_NODES_MAX:
+            raise MalformedObjectError(f"the object has more than {OBJECT_NODES_MAX} values")
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str):
+                    raise MalformedObjectError(f"the object's keys must be strings, not {key!r}")
+            todo.extend((inner, depth + 1) for inner in value.values())
+        elif isinstance(value, list):
+            todo.extend((inner, depth + 1) for inner in value)
+
+
+def decode_object(
+    kind: Kind, document: object, *, field_validation: FieldValidation = FieldValidation.STRICT
+) -> Decoded:
+    """A document as a typed object.
+
+    Args:
+        kind: What the document must be.
+        document: Decoded JSON or YAML.
+        field_validation: What unknown fields do.
+
+    Returns:
+        The object without `status`, and warnings.
+
+    Raises:
+        MalformedObjectError: No object, another kind, too deep, or an unknown field under STRICT.
+        InvalidObjectError: A field of the wrong type, or a field of Knative's that is not supported.
+    """
+    if not isinstance(document, Mapping):
+        raise MalformedObjectError("the body must be an object")
+    check_shape(document)
+    _check_kind(kind, document)
+    kept = _kept(document, "")
+    kept.pop("status", None)
+    metadata = kept.get("metadata")
+    name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+    if isinstance(metadata, dict):
+        kept["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+    causes = tuple(_unsupported(kept))
+    if causes:
+        raise InvalidObjectError(causes, kind=kind, name=name)
+    unknown = tuple(_drop_unknown(kept, _TYPES[kind], ""))
+    if unknown and field_validation is FieldValidation.STRICT:
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        raise MalformedObjectError(
+            f'{kind} in version "v1" cannot be handled as a {kind}: strict decoding error: {listed}',
+            hint="check the spelling of the field",
+        )
+    warnings = tuple(f'unknown field "{path}"' for path in unknown) if field_validation is FieldValidation.WARN else ()
+    try:
+        return Decoded(msgspec.convert(kept, _TYPES[kind]), warnings)
+    except msgspec.ValidationError as error:
+        raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
+
+
+def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
+    for field, expected in (("kind", kind.value), ("apiVersion", API_VERSION)):
+        found = document.get(field)
+        if found != expected:
+            said = f"is {found!r}" if found else "is missing"
+            raise MalformedObjectError(f"the object's {field} {said}, expected {expected!r}")
+
+
+def _kept(document: Mapping[str, object], path: str) -> JsonObject:
+    """A copy without nulls, which mean "absent" in Kubernetes' objects."""
+    kept: JsonObject = {}
+    for key, value in document.items():
+        below = f"{path}.{key}" if path else key
+        if value is None:
+            continue
+        kept[key] = _kept(value, below) if isinstance(value, Mapping) and below not in _OPAQUE else value
+    return kept
+
+
+def _unsupported(document: JsonObject) -> Iterator[Cause]:
+    for path, detail in _UNSUPPORTED.items():
+        value: object = document
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        if value not in (None, "", [], {}):
+            yield unsupported(path, detail)
+
+
+def _drop_unknown(document: JsonObject, struct: type[msgspec.Struct], path: str) -> Iterator[str]:
+    known = _fields(struct)
+    for key in list(document):
+        below = f"{path}.{key}" if path else key
+        if below in _UNSUPPORTED:
+            del document[key]  # empty, or it would have been refused
+        elif key not in known:
+            del document[key]
+            yield below
+        elif (inner := known[key]) is not None and isinstance(document[key], dict):
+            yield from _drop_unknown(document[key], inner, below)
+
+
+_FIELDS: dict[type[msgspec.Struct], dict[str, type[msgspec.Struct] | None]] = {}
+
+
+def _fields(struct: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
+    """JSON name of each field, with its struct where it is one."""
+    if struct not in _FIELDS:
+        hints = get_type_hints(struct)
+        _FIELDS[struct] = {field.encode_name: _struct_in(hints[field.name]) for field in msgspec.structs.fields(struct)}
+    return _FIELDS[struct]
+
+
+def _struct_in(hint: object) -> type[msgspec.Struct] | None:
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return next((option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None)
+
+
+def _type_cause(error: msgspec.ValidationError) -> Cause:
+    found = _AT.match(str(error))
+    what, path = (found["what"], found["path"] or "") if found else (str(error), "")
+    return Cause(path.lstrip(".") or "<root>", "FieldValueTypeInvalid", f"Invalid value: {what}")

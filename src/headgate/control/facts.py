@@ -1,0 +1,96 @@
+"""What does the store know about a trigger beside the trigger? Rows to facts."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from headgate.control.objects import Broker, Kind, Trigger, decode_stored
+from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact
+
+_SELECT = """SELECT o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
+                    r.filter_errors, r.last_error, r.last_error_event
+             FROM targets t JOIN objects o ON o.kind = 'Trigger' AND o.namespace = t.namespace AND o.name = t.name
+                  LEFT JOIN reports r ON r.target = t.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerRow:
+    """A trigger with the facts of its status.
+
+    Attributes:
+        version: The object's resourceVersion.
+        target: The trigger's target id.
+        trigger: As stored.
+        facts: At the same moment.
+    """
+
+    version: int
+    target: int
+    trigger: Trigger
+    facts: TriggerFacts
+
+
+def counter(connection: sqlite3.Connection, name: str) -> int:
+    """The value of a counter."""
+    (value,) = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+    return int(value)
+
+
+def bump(connection: sqlite3.Connection, name: str, by: int = 1) -> int:
+    """The next value of a counter, taken."""
+    row = connection.execute("UPDATE counters SET value = value + ? WHERE name = ? RETURNING value", (by, name))
+    (value,) = row.fetchone()
+    return int(value)
+
+
+def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()) -> Iterator[Broker]:
+    """Stored brokers, decoded."""
+    rows = connection.execute(f"SELECT body FROM objects WHERE kind = 'Broker' {where}", parameters)
+    for (body,) in rows:
+        yield cast(Broker, decode_stored(Kind.BROKER, body))
+
+
+def trigger_rows(
+    connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()
+) -> Iterator[TriggerRow]:
+    """Triggers with their facts, decoded one by one.
+
+    Args:
+        connection: In a transaction.
+        where: SQL from WHERE on, over `t` (targets), `o` (objects) and `r` (reports).
+        parameters: Of `where`.
+    """
+    known = _Brokers(connection)
+    active = counter(connection, "active_generation")
+    for row in connection.execute(f"{_SELECT} {where}", parameters):
+        version, body, target, broker, subscriber_broker, subscriber, needs, plan_error, errors, last, event = row
+        facts = TriggerFacts(
+            broker=known.get(broker),
+            subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
+            subscriber_uri=subscriber,
+            needs=needs,
+            active_generation=active,
+            plan_error=plan_error,
+            filter_errors=errors or 0,
+            last_error=last or "",
+            last_error_event=event or "",
+        )
+        yield TriggerRow(version, target, cast(Trigger, decode_stored(Kind.TRIGGER, body)), facts)
+
+
+class _Brokers:
+    """Facts of brokers, each looked up once a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._known: dict[str, BrokerFact | None] = {}
+
+    def get(self, path: str) -> BrokerFact | None:
+        if path not in self._known:
+            namespace, _, name = path.partition("/")
+            found = next(brokers(self._connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+            self._known[path] = broker_fact(found) if found is not None else None
+        return self._known[path]

@@ -1,0 +1,111 @@
+"""What has changed since resourceVersion N? A bounded history of every write, for watchers."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headgate.control.errors import ExpiredError
+from headgate.control.facts import bump, counter
+from headgate.control.objects import Kind, Object, encode
+from headgate.control.reading import labels_of
+from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
+
+CHANGES_PER_READ: Final = 500
+"""Rows of one read: a watcher that is far behind catches up in several."""
+TRIM_SLACK: Final = 1_024
+"""Rows over the limit before the oldest go, so that not every write deletes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One write of one object.
+
+    Attributes:
+        type: ADDED, MODIFIED or DELETED.
+        version: The object's resourceVersion after it.
+        labels: After it.
+        labels_before: Before it; None when there was no object.
+        body: The object's JSON after it (DELETED: its last state).
+    """
+
+    type: str
+    version: int
+    labels: dict[str, str]
+    labels_before: dict[str, str] | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes in order; `version` is where the next read starts."""
+
+    items: tuple[Change, ...]
+    version: int
+
+
+def labels_text(obj: Object) -> str:
+    """Labels as JSON text."""
+    return msgspec.json.encode(obj.metadata.labels).decode()
+
+
+def record(connection: sqlite3.Connection, type_: str, version: int, obj: Object, before: Object | None) -> None:
+    """Keep a change, and drop the oldest ones beyond the limits."""
+    body = encode(obj)
+    meta = obj.metadata
+    connection.execute(
+        "INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            version,
+            obj.kind,
+            meta.namespace,
+            meta.name,
+            type_,
+            labels_text(obj),
+            labels_text(before) if before is not None else None,
+            body,
+        ),
+    )
+    size = bump(connection, "history_bytes", len(body))
+    # Every version is one row, so versions count rows.
+    excess = version - counter(connection, "history_floor") - WATCH_EVENTS_MAX
+    while excess > TRIM_SLACK or size > WATCH_BYTES_MAX:
+        floor = bump(connection, "history_floor", max(1, min(excess, TRIM_SLACK)))
+        rows = connection.execute("DELETE FROM history WHERE version <= ? RETURNING length(body)", (floor,)).fetchall()
+        size = bump(connection, "history_bytes", -sum(length for (length,) in rows))
+        excess = version - floor - WATCH_EVENTS_MAX
+
+
+def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str | None, name: str | None) -> Changes:
+    """Changes of a kind after a resourceVersion, at most `CHANGES_PER_READ`.
+
+    Args:
+        connection: In a transaction.
+        kind: Which kind.
+        since: A resourceVersion; what it names is not part of the answer.
+        namespace: None for all.
+        name: None for all.
+
+    Raises:
+        ExpiredError: Some of them are no longer kept, or `since` lies in the future (another store's number).
+    """
+    newest = counter(connection, "version")
+    if since < counter(connection, "history_floor") or since > newest:
+        raise ExpiredError(f"too old resource version: {since} ({newest})", hint="list again and watch from there")
+    where, parameters = "version > ? AND kind = ?", [since, str(kind)]
+    for column, value in (("namespace", namespace), ("name", name)):
+        if value is not None:
+            where += f" AND {column} = ?"
+            parameters.append(value)
+    rows = connection.execute(
+        f"SELECT type, version, labels, labels_before, body FROM history WHERE {where} ORDER BY version LIMIT ?",
+        (*parameters, CHANGES_PER_READ),
+    ).fetchall()
+    items = tuple(
+        Change(type_, version, labels_of(labels), labels_of(before) if before is not None else None, body)
+        for type_, version, labels, before, body in rows
+    )
+    return Changes(items, items[-1].version if len(items) == CHANGES_PER_READ else newest)

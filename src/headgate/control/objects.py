@@ -1,0 +1,208 @@
+"""What is a Broker, what is a Trigger? Knative's objects (eventing.knative.dev/v1) as typed structs.
+
+JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+GROUP: Final = "eventing.knative.dev"
+VERSION: Final = "v1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+
+BROKER_CLASS_ANNOTATION: Final = "eventing.knative.dev/broker.class"
+BROKER_CLASS: Final = "Headgate"
+"""The class that Headgate serves, and the default."""
+BROKER_LABEL: Final = "eventing.knative.dev/broker"
+"""Set on every trigger, as Knative does, so that `-l eventing.knative.dev/broker=x` lists a broker's triggers."""
+ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
+"""`ordered` or `unordered` (default): whether a trigger's events go out one after the other."""
+ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
+"""The same, as Knative's Kafka broker names it."""
+FILTER_ANNOTATION: Final = "headgate.dev/filter"
+"""A copy of a filter that Knative's own clients cannot say, so that their updates do not erase it unseen."""
+DEPENDENCY_ANNOTATION: Final = "knative.dev/dependency"
+
+JsonObject = dict[str, Any]
+"""A decoded JSON object whose meaning another room knows (`spec.filter`) or which is about to be decoded."""
+
+
+class Kind(StrEnum):
+    """The kinds that can be written."""
+
+    BROKER = "Broker"
+    TRIGGER = "Trigger"
+
+    @property
+    def plural(self) -> str:
+        """The name in URLs: `brokers`."""
+        return f"{self.value.lower()}s"
+
+
+class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Written as Kubernetes writes: camelCase, what is empty is left out."""
+
+
+class Metadata(_Struct, frozen=True):
+    """`metadata`, as far as it is kept.
+
+    Attributes:
+        resource_version: Decimal text of the store's counter at the last change of the object.
+        generation: Grows by one with every change of `spec`.
+        creation_timestamp: RFC 3339, whole seconds, UTC.
+    """
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class Reference(_Struct, frozen=True):
+    """`KReference`: another object by name."""
+
+    api_version: str = ""
+    group: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class Destination(_Struct, frozen=True):
+    """Where events go: a URI, an object, or a URI relative to an object's address."""
+
+    uri: str = ""
+    ref: Reference | None = None
+
+
+class Delivery(_Struct, frozen=True):
+    """`spec.delivery` as written; `delivery.resolve` gives it units and defaults."""
+
+    retry: int | None = None
+    backoff_policy: str = ""
+    backoff_delay: str = ""
+    timeout: str = ""
+
+
+class Condition(_Struct, frozen=True):
+    """One statement about an object: `status` is "True", "False" or "Unknown"; an empty severity is an error."""
+
+    type: str
+    status: str
+    severity: str = ""
+    last_transition_time: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class Address(_Struct, frozen=True):
+    """Where a broker accepts events."""
+
+    name: str = ""
+    url: str = ""
+
+
+class BrokerSpec(_Struct, frozen=True):
+    """`config` is kept and immutable, and has no effect here."""
+
+    config: Reference | None = None
+    delivery: Delivery | None = None
+
+
+class BrokerStatus(_Struct, frozen=True):
+    """Written by the reconciler only."""
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    address: Address | None = None
+
+
+class Broker(_Struct, frozen=True):
+    """A named entry that accepts events."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: BrokerSpec = BrokerSpec()
+    status: BrokerStatus = BrokerStatus()
+
+
+class TriggerSpec(_Struct, frozen=True):
+    """Filter + subscriber + delivery rules; `filter` is the compiler's language (`filter/dialects`)."""
+
+    broker: str = ""
+    filter: JsonObject | None = None
+    subscriber: Destination = Destination()
+    delivery: Delivery | None = None
+
+
+class TriggerStatus(_Struct, frozen=True):
+    """Written by the reconciler only."""
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    subscriber_uri: str = ""
+
+
+class Trigger(_Struct, frozen=True):
+    """A push subscription to one broker."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: TriggerSpec = TriggerSpec()
+    status: TriggerStatus = TriggerStatus()
+
+    @property
+    def broker_key(self) -> str:
+        """The broker as `namespace/name`."""
+        return f"{self.metadata.namespace}/{self.spec.broker}"
+
+
+Object = Broker | Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """What names an object."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
+def key_of(obj: Object) -> ObjectKey:
+    """The key under which an object is stored."""
+    return ObjectKey(Kind(obj.kind), obj.metadata.namespace, obj.metadata.name)
+
+
+_DECODERS: Final[dict[Kind, msgspec.json.Decoder[Broker] | msgspec.json.Decoder[Trigger]]] = {
+    Kind.BROKER: msgspec.json.Decoder(Broker),
+    Kind.TRIGGER: msgspec.json.Decoder(Trigger),
+}
+_ENCODER: Final = msgspec.json.Encoder()
+
+
+def encode(obj: Object) -> bytes:
+    """An object as JSON, the form that is stored and sent."""
+    return _ENCODER.encode(obj)
+
+
+def decode_stored(kind: Kind, body: bytes) -> Object:
+    """An object from the JSON that `encode` made."""
+    return _DECODERS[kind].decode(body)

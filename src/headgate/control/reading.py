@@ -1,0 +1,83 @@
+"""Which objects come next? Pages of stored JSON."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headgate.control.facts import counter
+from headgate.control.objects import Kind, ObjectKey
+
+Selector = Callable[[dict[str, str]], bool]
+"""Whether labels are wanted."""
+_LABELS: Final = msgspec.json.Decoder(dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An object as it lies in the store.
+
+    Attributes:
+        key: What names it.
+        body: Its JSON.
+    """
+
+    key: ObjectKey
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a list.
+
+    Attributes:
+        items: Ordered by namespace and name.
+        version: The newest resourceVersion when it was read.
+        more: Whether there is more behind the last item.
+    """
+
+    items: tuple[Stored, ...]
+    version: int
+    more: bool
+
+
+def labels_of(text: str) -> dict[str, str]:
+    """Labels from the text that `history.labels_text` wrote."""
+    return _LABELS.decode(text)
+
+
+def read_page(
+    connection: sqlite3.Connection,
+    kind: Kind,
+    namespace: str | None,
+    name: str | None,
+    selector: Selector | None,
+    after: tuple[str, str] | None,
+    limit: int | None,
+) -> Page:
+    """See `Store.page`; in the caller's transaction."""
+    where, parameters = "kind = ?", [str(kind)]
+    for column, value in (("namespace", namespace), ("name", name)):
+        if value is not None:
+            where += f" AND {column} = ?"
+            parameters.append(value)
+    if after is not None:
+        where += " AND (namespace, name) > (?, ?)"
+        parameters.extend(after)
+    rows = connection.execute(
+        f"SELECT namespace, name, labels, body FROM objects WHERE {where} ORDER BY namespace, name", parameters
+    )
+    items: list[Stored] = []
+    more = False
+    for at, called, labels, body in rows:
+        if selector is not None and not selector(labels_of(labels)):
+            continue
+        if limit is not None and len(items) == limit:
+            more = True
+            break
+        items.append(Stored(ObjectKey(kind, at, called), body))
+    return Page(tuple(items), counter(connection, "version"), more)

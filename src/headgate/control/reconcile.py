@@ -1,0 +1,249 @@
+"""Is an object ready, and if not, why? Status from facts; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urljoin
+
+import msgspec
+
+from headgate.control.objects import (
+    API_VERSION,
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    DEPENDENCY_ANNOTATION,
+    GROUP,
+    Address,
+    Broker,
+    BrokerStatus,
+    Condition,
+    Destination,
+    Kind,
+    Metadata,
+    Trigger,
+    TriggerStatus,
+)
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+ERROR_CHARS_MAX: Final = 500
+"""A filter error in a condition's message: errors quote events, and a status is read by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFact:
+    """A broker as its triggers see it.
+
+    Attributes:
+        served: Whether its class is Headgate's.
+        ready: Its Ready condition.
+        reason: Of the Ready condition when it is not ready.
+    """
+
+    served: bool
+    ready: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerFacts:
+    """What a trigger's status depends on beside the trigger.
+
+    Attributes:
+        broker: Its broker, None when there is none of that name.
+        subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
+        subscriber_uri: Where events would go; empty when the subscriber has no address.
+        needs: The generation that holds the trigger's filter.
+        active_generation: The generation in force.
+        plan_error: Why the stored filter no longer compiles; normally empty.
+        filter_errors: Events whose evaluation was an error.
+        last_error: Message of the last of them.
+        last_error_event: That event.
+    """
+
+    broker: BrokerFact | None
+    subscriber_broker: BrokerFact | None
+    subscriber_uri: str
+    needs: int
+    active_generation: int
+    plan_error: str = ""
+    filter_errors: int = 0
+    last_error: str = ""
+    last_error_event: str = ""
+
+
+def is_served(broker: Broker) -> bool:
+    """Whether the broker's class is Headgate's."""
+    return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
+
+
+def broker_fact(broker: Broker) -> BrokerFact:
+    """A stored broker as its triggers see it."""
+    ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
+    if ready is None or broker.status.observed_generation != broker.metadata.generation:
+        return BrokerFact(is_served(broker), ready=False, reason="BrokerNotReconciled")
+    return BrokerFact(is_served(broker), ready=ready.status == TRUE, reason=ready.reason)
+
+
+def broker_url(public_url: str, namespace: str, name: str) -> str:
+    """Where a broker accepts events."""
+    return f"{public_url.rstrip('/')}/{namespace}/{name}"
+
+
+def referenced_broker(metadata: Metadata, destination: Destination) -> str:
+    """`namespace/name` of the broker that a destination refers to; empty when it refers to something else."""
+    ref = destination.ref
+    if ref is None or ref.kind != Kind.BROKER or not (ref.api_version == API_VERSION or ref.group == GROUP):
+        return ""
+    return f"{ref.namespace or metadata.namespace}/{ref.name}"
+
+
+def subscriber_uri(trigger: Trigger, public_url: str) -> str:
+    """Where a trigger's events go, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
+
+    Args:
+        trigger: Validated.
+        public_url: The server's own address, for references to its brokers.
+    """
+    destination = trigger.spec.subscriber
+    if destination.ref is None:
+        return destination.uri
+    broker = referenced_broker(trigger.metadata, destination)
+    if not broker:
+        return ""
+    address = f"{public_url.rstrip('/')}/{broker}"
+    return urljoin(address, destination.uri) if destination.uri else address
+
+
+def broker_status(broker: Broker, *, public_url: str, now: str) -> BrokerStatus:
+    """The status of a broker (C01, C04).
+
+    Args:
+        broker: As stored, with its last status.
+        public_url: The server's own address.
+        now: RFC 3339 time for conditions that change.
+    """
+    if is_served(broker):
+        address = Address(name="http", url=broker_url(public_url, broker.metadata.namespace, broker.metadata.name))
+        addressable = Condition(type="Addressable", status=TRUE)
+    else:
+        address = None
+        found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
+        addressable = Condition(
+            type="Addressable",
+            status=FALSE,
+            reason="BrokerClassNotServed",
+            message=f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"',
+        )
+    conditions = (addressable, _summary([addressable]))
+    return BrokerStatus(
+        observed_generation=broker.metadata.generation,
+        conditions=_timed(conditions, broker.status.conditions, now),
+        address=address,
+    )
+
+
+def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> TriggerStatus:
+    """The status of a trigger (C08, C09, C10, C13, C19).
+
+    Args:
+        trigger: As stored, with its last status.
+        facts: Everything else that counts.
+        now: RFC 3339 time for conditions that change.
+    """
+    needed = [
+        _broker_ready(trigger, facts),
+        _dependency_ready(trigger),
+        _subscriber_resolved(trigger, facts),
+        _subscribed(facts),
+    ]
+    conditions = (*needed, _filter_healthy(facts), _summary(needed))
+    resolved = needed[2].status == TRUE
+    return TriggerStatus(
+        observed_generation=trigger.metadata.generation,
+        conditions=_timed(conditions, trigger.status.conditions, now),
+        subscriber_uri=facts.subscriber_uri if resolved else "",
+    )
+
+
+def _broker_ready(trigger: Trigger, facts: TriggerFacts) -> Condition:
+    broker = facts.broker
+    if broker is None:
+        return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
+    if not broker.ready:
+        reason = broker.reason or "BrokerNotReady"
+        return _false("BrokerReady", reason, f'broker "{trigger.broker_key}" is not ready')
+    return Condition(type="BrokerReady", status=TRUE)
+
+
+def _dependency_ready(trigger: Trigger) -> Condition:
+    if DEPENDENCY_ANNOTATION in trigger.metadata.annotations:
+        message = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
+        return _false("DependencyReady", "DependencyNotSupported", message)
+    return Condition(type="DependencyReady", status=TRUE)
+
+
+def _subscriber_resolved(trigger: Trigger, facts: TriggerFacts) -> Condition:
+    ref = trigger.spec.subscriber.ref
+    if not facts.subscriber_uri:
+        named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
+        message = (
+            f"spec.subscriber.ref names {named}, which cannot be looked up without Kubernetes: use spec.subscriber.uri"
+        )
+        return _false("SubscriberResolved", "RefNotResolvable", message)
+    wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
+    if wanted and (facts.subscriber_broker is None or not facts.subscriber_broker.served):
+        return _false(
+            "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
+        )
+    return Condition(type="SubscriberResolved", status=TRUE)
+
+
+def _subscribed(facts: TriggerFacts) -> Condition:
+    if facts.plan_error:
+        return _false("Subscribed", "FilterInvalid", facts.plan_error)
+    if facts.active_generation < facts.needs:
+        message = f"generation {facts.needs} of the filters is not in force yet"
+        return Condition(type="Subscribed", status=UNKNOWN, reason="FilterNotInForce", message=message)
+    return Condition(type="Subscribed", status=TRUE)
+
+
+def _filter_healthy(facts: TriggerFacts) -> Condition:
+    if not facts.filter_errors:
+        return Condition(type="FilterHealthy", status=TRUE)
+    count = f"{facts.filter_errors} event{'s' if facts.filter_errors > 1 else ''}"
+    last = f"last: {facts.last_error[:ERROR_CHARS_MAX]} (event {facts.last_error_event[:ERROR_CHARS_MAX]})"
+    return Condition(
+        type="FilterHealthy",
+        status=FALSE,
+        severity="Warning",
+        reason="FilterErrors",
+        message=f"the filter was an error for {count}, which were not delivered; {last}",
+    )
+
+
+def _false(type_: str, reason: str, message: str) -> Condition:
+    return Condition(type=type_, status=FALSE, reason=reason, message=message)
+
+
+def _summary(needed: list[Condition]) -> Condition:
+    """Ready: False when anything is False, else Unknown when anything is Unknown; the first one says why."""
+    for status in (FALSE, UNKNOWN):
+        for condition in needed:
+            if condition.status == status:
+                return Condition(type="Ready", status=status, reason=condition.reason, message=condition.message)
+    return Condition(type="Ready", status=TRUE)
+
+
+def _timed(conditions: tuple[Condition, ...], before: tuple[Condition, ...], now: str) -> tuple[Condition, ...]:
+    """Each condition with the time at which its status last changed, ordered by type as Knative does."""
+    last: Mapping[str, Condition] = {condition.type: condition for condition in before}
+    timed = []
+    for condition in sorted(conditions, key=lambda condition: condition.type):
+        old = last.get(condition.type)
+        kept = old is not None and old.status == condition.status and old.last_transition_time
+        timed.append(msgspec.structs.replace(condition, last_transition_time=kept or now))
+    return tuple(timed)

@@ -1,0 +1,62 @@
+"""How does control.db look? Tables and their history, by SQLite's user_version."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    (
+        # One row a counter; every change of an object takes the next `version` (Kubernetes' resourceVersion).
+        """CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID""",
+        """INSERT INTO counters VALUES ('version', 0), ('target', 0), ('desired_generation', 0),
+           ('active_generation', 0), ('routing', 0), ('report', 0), ('history_floor', 0), ('history_bytes', 0)""",
+        """CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID""",
+        """CREATE TABLE objects (
+             kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+             version INTEGER NOT NULL, labels TEXT NOT NULL, body BLOB NOT NULL,
+             PRIMARY KEY (kind, namespace, name))""",
+        """CREATE INDEX objects_version ON objects (version)""",
+        # One row a trigger: what routing needs, without Kubernetes' shapes. `subscriber` is empty while it has no
+        # address. `needs` is the generation that holds its filter. `plan` is NULL when the filter no longer compiles.
+        """CREATE TABLE targets (
+             id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
+             broker TEXT NOT NULL, subscriber_broker TEXT NOT NULL, subscriber TEXT NOT NULL,
+             delivery BLOB, ordered INTEGER NOT NULL, filter BLOB NOT NULL,
+             compiler INTEGER NOT NULL, plan BLOB, plan_error TEXT NOT NULL DEFAULT '',
+             needs INTEGER NOT NULL, routing INTEGER NOT NULL,
+             UNIQUE (namespace, name))""",
+        """CREATE INDEX targets_broker ON targets (broker)""",
+        """CREATE INDEX targets_subscriber_broker ON targets (subscriber_broker) WHERE subscriber_broker != ''""",
+        """CREATE INDEX targets_needs ON targets (needs)""",
+        """CREATE INDEX targets_routing ON targets (routing)""",
+        """CREATE TABLE reports (
+             target INTEGER PRIMARY KEY, filter_errors INTEGER NOT NULL, last_error TEXT NOT NULL,
+             last_error_event TEXT NOT NULL, report INTEGER NOT NULL)""",
+        """CREATE INDEX reports_report ON reports (report)""",
+        # Changes kept for watchers; `labels_before` is NULL for the first version of an object.
+        """CREATE TABLE history (
+             version INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
+             type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
+    ),
+)
+
+
+def migrate(connection: sqlite3.Connection) -> int:
+    """Bring the tables up to date, inside the caller's transaction.
+
+    Returns:
+        The version that was found; 0 for a new file.
+
+    Raises:
+        ValueError: The file was written by a newer Headgate.
+    """
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > len(MIGRATIONS):
+        raise ValueError(f"control.db has schema {found}, this Headgate knows up to {len(MIGRATIONS)}")
+    for statements in MIGRATIONS[found:]:
+        for statement in statements:
+            connection.execute(statement)
+    if found < len(MIGRATIONS):
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+    return int(found)

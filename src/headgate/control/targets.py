@@ -1,0 +1,182 @@
+"""Which row does routing keep of a trigger, and what becomes of a table of them? Writes in the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headgate.control.delivery import is_ordered, resolve
+from headgate.control.facts import brokers, bump, counter
+from headgate.control.objects import Delivery, Trigger
+from headgate.control.plans import PlanDecoder, encode_plan
+from headgate.control.reconcile import is_served, referenced_broker, subscriber_uri
+from headgate.control.routing import RoutingTable, Target
+from headgate.errors import InvalidInputError
+from headgate.filter.plan import CompiledFilter
+
+Compile = Callable[[Mapping[str, object] | None], CompiledFilter]
+"""`filter.compiler.compile_filter`."""
+
+TARGET_ID_MAX: Final = (1 << 31) - 1
+_DELIVERY: Final = msgspec.json.Decoder(Delivery)
+_FILTER: Final = msgspec.json.Decoder(dict[str, object] | None)
+
+
+def put_target(
+    connection: sqlite3.Connection, trigger: Trigger, plan: CompiledFilter, *, compiler: int, public_url: str
+) -> int:
+    """Write the routing row of a new or changed trigger, and take a generation when its filter is another one.
+
+    Returns:
+        The trigger's target id.
+    """
+    meta = trigger.metadata
+    subscriber = subscriber_uri(trigger, public_url)
+    old = connection.execute(
+        "SELECT id, subscriber, plan, needs FROM targets WHERE namespace = ? AND name = ?", (meta.namespace, meta.name)
+    ).fetchone()
+    encoded = encode_plan(plan)
+    if old is None:
+        target, needs, filter_changed = bump(connection, "target"), 0, True
+        if target > TARGET_ID_MAX:
+            raise OverflowError("all target ids are used up")
+    else:
+        target, needs = old[0], old[3]
+        filter_changed = old[2] is None or PlanDecoder().decode(old[2]).cel != plan.cel
+    if filter_changed:
+        connection.execute("DELETE FROM reports WHERE target = ?", (target,))
+    was_routed = old is not None and bool(old[1])
+    if (filter_changed and subscriber) or bool(subscriber) != was_routed:
+        generation = bump(connection, "desired_generation")
+        needs = generation if subscriber else 0
+    delivery = trigger.spec.delivery
+    connection.execute(
+        "INSERT OR REPLACE INTO targets (id, namespace, name, broker, subscriber_broker, subscriber, delivery, ordered,"
+        " filter, compiler, plan, plan_error, needs, routing) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        (
+            target,
+            meta.namespace,
+            meta.name,
+            trigger.broker_key,
+            referenced_broker(meta, trigger.spec.subscriber),
+            subscriber,
+            msgspec.json.encode(delivery) if delivery is not None else None,
+            is_ordered(meta),
+            msgspec.json.encode(trigger.spec.filter),
+            compiler,
+            encoded,
+            needs,
+            bump(connection, "routing"),
+        ),
+    )
+    return target
+
+
+def drop_target(connection: sqlite3.Connection, namespace: str, name: str) -> None:
+    """Forget a deleted trigger; its id stays used."""
+    row = connection.execute(
+        "DELETE FROM targets WHERE namespace = ? AND name = ? RETURNING id, subscriber", (namespace, name)
+    ).fetchone()
+    connection.execute("DELETE FROM reports WHERE target = ?", (row[0],))
+    bump(connection, "routing")
+    if row[1]:
+        bump(connection, "desired_generation")
+
+
+def recompile(connection: sqlite3.Connection, compile_filter: Compile, compiler: int) -> int:
+    """Compile anew what another version of the compiler wrote; one generation for all of it.
+
+    A filter that no longer compiles leaves routing and is named on its trigger.
+
+    Returns:
+        How many were compiled.
+    """
+    rows = connection.execute("SELECT id, filter FROM targets WHERE compiler != ?", (compiler,)).fetchall()
+    if not rows:
+        return 0
+    generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
+    for target, text in rows:
+        try:
+            plan, problem = encode_plan(compile_filter(_FILTER.decode(text))), ""
+        except InvalidInputError as error:
+            plan, problem = None, error.message
+        connection.execute(
+            "UPDATE targets SET compiler = ?, plan = ?, plan_error = ?, routing = ?,"
+            " needs = CASE WHEN subscriber = '' THEN 0 ELSE ? END WHERE id = ?",
+            (compiler, plan, problem, routing, generation, target),
+        )
+    return len(rows)
+
+
+def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
+    """The server has another address: so have the brokers that are subscribers."""
+    connection.execute(
+        "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (public_url,)
+    )
+    rows = connection.execute(
+        "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = 'Trigger' AND o.namespace = t.namespace"
+        " AND o.name = t.name WHERE t.subscriber_broker != ''"
+    ).fetchall()
+    routing = bump(connection, "routing")
+    for target, body in rows:
+        uri = subscriber_uri(msgspec.json.decode(body, type=Trigger), public_url)
+        connection.execute("UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target))
+
+
+class SnapshotCache:
+    """Builds routing tables, decoding only what changed since the last one."""
+
+    def __init__(self) -> None:
+        self._plans = PlanDecoder()
+        self._table = RoutingTable(0, -1, frozenset(), ())
+        self._targets: dict[int, tuple[Target, Delivery | None]] = {}
+        self._deliveries: dict[str, Delivery | None] = {}
+
+    def table(self, connection: sqlite3.Connection) -> RoutingTable:
+        """The routing table of the connection's transaction."""
+        version = counter(connection, "routing")
+        if version == self._table.version:
+            return self._table
+        served = {
+            f"{broker.metadata.namespace}/{broker.metadata.name}": broker.spec.delivery
+            for broker in brokers(connection)
+            if is_served(broker)
+        }
+        self._drop_deleted(connection)
+        if served != self._deliveries:
+            self._deliveries = served
+            for key, (target, own) in list(self._targets.items()):
+                delivery = resolve(own, served.get(target.broker), ordered=target.delivery.ordered)
+                if delivery != target.delivery:
+                    moved = Target(
+                        target.id, target.name, target.broker, target.filter, target.subscriber_uri, delivery
+                    )
+                    self._targets[key] = (moved, own)
+        self._read_changed(connection, self._table.version)
+        self._table = RoutingTable(
+            generation=counter(connection, "desired_generation"),
+            version=version,
+            brokers=frozenset(served),
+            targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
+        )
+        return self._table
+
+    def _drop_deleted(self, connection: sqlite3.Connection) -> None:
+        there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE subscriber != '' AND plan NOTNULL")}
+        for key in self._targets.keys() - there:
+            del self._targets[key]
+
+    def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
+        rows = connection.execute(
+            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan FROM targets"
+            " WHERE routing > ? AND subscriber != '' AND plan NOTNULL",
+            (since,),
+        )
+        for key, namespace, name, broker, subscriber, delivery, ordered, plan in rows:
+            own = _DELIVERY.decode(delivery) if delivery is not None else None
+            rules = resolve(own, self._deliveries.get(broker), ordered=bool(ordered))
+            target = Target(key, f"{namespace}/{name}", broker, self._plans.decode(plan), subscriber, rules)
+            self._targets[key] = (target, own)

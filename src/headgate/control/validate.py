@@ -1,0 +1,168 @@
+"""Does an object keep the rules? Every broken rule as a cause with its field; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from headgate.control.delivery import delivery_causes, order_causes
+from headgate.control.errors import Cause, invalid, required
+from headgate.control.objects import (
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    Broker,
+    Destination,
+    Metadata,
+    Object,
+    Trigger,
+)
+from headgate.limits import URL_CHARS_MAX
+
+NAME_CHARS_MAX: Final = 253
+"""A DNS-1123 subdomain."""
+LABEL_CHARS_MAX: Final = 63
+"""A DNS-1123 label, and the name part of a label's key."""
+ANNOTATION_BYTES_MAX: Final = 256 << 10
+"""Kubernetes' own bound on all annotations of an object."""
+RESERVED_NAMESPACES: Final = frozenset(
+    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"}
+)
+"""First path segments of the HTTP port that are not namespaces."""
+
+_DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+_SUBDOMAIN_RULE: Final = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+_LABEL_RULE: Final = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character"
+)
+
+
+def is_namespace(name: str) -> bool:
+    """Whether a text can be a namespace's name."""
+    return len(name) <= LABEL_CHARS_MAX and bool(_DNS_LABEL.fullmatch(name)) and name not in RESERVED_NAMESPACES
+
+
+def object_causes(obj: Object) -> tuple[Cause, ...]:
+    """Every rule that an object breaks by itself, its filter left aside.
+
+    Args:
+        obj: Decoded, defaults set.
+
+    Returns:
+        Causes in the order of the fields; empty when the object is fine.
+    """
+    causes = list(_metadata_causes(obj.metadata))
+    causes.extend(_broker_causes(obj) if isinstance(obj, Broker) else _trigger_causes(obj))
+    return tuple(causes)
+
+
+def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
+    """Every immutable field that differs between two versions of an object."""
+    causes = []
+    if isinstance(old, Broker) and isinstance(new, Broker):
+        before, after = (obj.metadata.annotations.get(BROKER_CLASS_ANNOTATION, "") for obj in (old, new))
+        if before != after:
+            causes.append(invalid(f"metadata.annotations[{BROKER_CLASS_ANNOTATION}]", after, "field is immutable"))
+        if old.spec.config != new.spec.config:
+            name = new.spec.config.name if new.spec.config else ""
+            causes.append(invalid("spec.config", name, "field is immutable"))
+    if isinstance(old, Trigger) and isinstance(new, Trigger) and old.spec.broker != new.spec.broker:
+        causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
+    return tuple(causes)
+
+
+def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
+    if not metadata.name:
+        yield required("metadata.name", "name or generateName is required")
+    elif len(metadata.name) > NAME_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(metadata.name):
+        yield invalid("metadata.name", metadata.name, f"{_SUBDOMAIN_RULE}; at most {NAME_CHARS_MAX} characters")
+    if metadata.namespace in RESERVED_NAMESPACES:
+        yield invalid("metadata.namespace", metadata.namespace, "the name is reserved for a path of the server")
+    elif not is_namespace(metadata.namespace):
+        rule = f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters"
+        yield invalid("metadata.namespace", metadata.namespace, rule)
+    for key, value in metadata.labels.items():
+        yield from _key_causes("metadata.labels", key)
+        if value and (len(value) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(value)):
+            yield invalid(
+                "metadata.labels", value, f"a label's value has at most {LABEL_CHARS_MAX} characters of a name"
+            )
+    for key in metadata.annotations:
+        yield from _key_causes("metadata.annotations", key)
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.annotations.items())
+    if size > ANNOTATION_BYTES_MAX:
+        yield Cause(
+            "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
+        )
+
+
+def _key_causes(field: str, key: str) -> Iterator[Cause]:
+    prefix, slash, name = key.rpartition("/")
+    prefix_is_fine = not slash or (len(prefix) <= NAME_CHARS_MAX and _DNS_SUBDOMAIN.fullmatch(prefix.lower()))
+    if not prefix_is_fine or len(name) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(name):
+        yield invalid(field, key, "a key is a name of at most 63 characters, perhaps after a DNS subdomain and '/'")
+
+
+def _broker_causes(broker: Broker) -> Iterator[Cause]:
+    if not broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION):
+        detail = f"a broker has a class, such as {BROKER_CLASS}"
+        yield required(f"metadata.annotations[{BROKER_CLASS_ANNOTATION}]", detail)
+    if len(broker.metadata.name) > LABEL_CHARS_MAX:
+        # The name becomes the value of a label of its triggers, and a segment of the address.
+        yield invalid(
+            "metadata.name", broker.metadata.name, f"a broker's name has at most {LABEL_CHARS_MAX} characters"
+        )
+    yield from delivery_causes(broker.spec.delivery)
+
+
+def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
+    spec = trigger.spec
+    if not spec.broker:
+        yield required("spec.broker", "the broker whose events the trigger wants")
+    elif len(spec.broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(spec.broker):
+        yield invalid("spec.broker", spec.broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
+    yield from _destination_causes("spec.subscriber", spec.subscriber)
+    yield from delivery_causes(spec.delivery)
+    yield from order_causes(trigger.metadata)
+
+
+def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:
+    ref, uri = destination.ref, destination.uri
+    if ref is None and not uri:
+        yield required(field, "one of uri, ref")
+    if ref is not None:
+        for name, value in (("kind", ref.kind), ("name", ref.name)):
+            if not value:
+                yield required(f"{field}.ref.{name}", "a reference names a kind and an object")
+        if not ref.api_version and not ref.group:
+            yield required(f"{field}.ref.apiVersion", "a reference names an apiVersion")
+    if uri and (problem := _uri_problem(uri, absolute=ref is None)):
+        yield invalid(f"{field}.uri", uri, problem)
+
+
+def _uri_problem(uri: str, *, absolute: bool) -> str:
+    if len(uri) > URL_CHARS_MAX:
+        return f"must have at most {URL_CHARS_MAX} characters"
+    if not uri.isascii() or not uri.isprintable() or " " in uri:
+        return "must be a URL; write other characters than printable ASCII as %xx"
+    try:
+        parts = urlsplit(uri)
+        parts.port  # noqa: B018 - raises ValueError when it is no port
+    except ValueError as error:
+        return f"must be a URL: {error}"
+    if parts.fragment:
+        return "must not have a fragment, which is not sent"
+    if not absolute and not parts.scheme and not parts.netloc:
+        return ""
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "must be an absolute http or https URL"
+    if "@" in parts.netloc:
+        return "must not carry credentials: everyone who may read the trigger would see them"
+    return ""
