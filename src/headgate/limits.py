@@ -143,6 +143,38 @@ OUTBOX_PROGRESS_S_MAX: Final = 0.2
 """How late the progress of events that match nothing reaches the outbox: what a restart matches again."""
 OUTBOX_RETRY_S: Final = 0.25
 """Pause before a failed outbox write is tried again."""
+HAND_ROWS_PER_TURN: Final = 512
+"""Outbox rows handed to the scheduler in one turn of the event loop: answers are heard in between."""
+TARGET_QUEUE_MAX: Final = 1_024
+"""Deliveries of one target in memory; beyond it the target lags and is read from the outbox again."""
+DELIVERIES_LIVE_MAX: Final = 1 << 18
+"""Deliveries of all targets in memory (about 100 MiB); beyond it a target keeps TARGET_PARALLEL_MAX."""
+TARGET_PARALLEL_MAX: Final = 32
+"""Attempts to one target at the same time."""
+ATTEMPTS_HEALTHY_MAX: Final = 1_024
+"""Attempts at the same time to targets that answer."""
+ATTEMPTS_SLOW_MAX: Final = 1_024
+"""New attempts start below it to targets that do not answer: they cannot take the places of the others."""
+ATTEMPTS_MAX: Final = 4_096
+"""Attempts at the same time, all together: sockets."""
+ATTEMPT_BYTES_MAX: Final = 256 << 20
+"""Event bytes in attempts at the same time."""
+SLOW_AFTER_S: Final = 1.0
+"""A target whose oldest running attempt is older counts as one that does not answer."""
+EVENT_CACHE_BYTES_MAX: Final = 32 << 20
+"""Decoded events kept for the targets still to come."""
+RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
+"""A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
+CONNECT_S_MAX: Final = 10.0
+"""Connecting to a subscriber; the attempt's own timeout may be shorter."""
+CURSOR_FLUSH_S: Final = 0.05
+"""How old the cursors on disk may be: deliveries ended since then are repeated after a crash."""
+REPORT_S_MIN: Final = 1.0
+"""Time between two reports of filter errors to the control store."""
+ROUTING_POLL_S: Final = 0.05
+"""How often the control store is asked whether it changed."""
+DISPATCHER_DRAIN_S_MAX: Final = 8.0
+"""Attempts in flight may end within this on stop: below a third of DRAIN_S_MAX."""
 
 # --- server --------------------------------------------------------------------------------------
 RESTART_PAUSE_S_MIN: Final = 0.2

@@ -185,10 +185,10 @@ class World:
 
     def __init__(self, seed: int, partitions: int) -> None:
         self.random = random.Random(seed)
-        self.ends = {p: 0 for p in range(partitions)}
+        self.ends = dict.fromkeys(range(partitions), 0)
         self.matches: dict[int, list[list[int]]] = {p: [] for p in range(partitions)}
         self.outbox: dict[int, list[tuple[int, int]]] = {p: [] for p in range(partitions)}
-        self.complete = {p: 0 for p in range(partitions)}
+        self.complete = dict.fromkeys(range(partitions), 0)
         self.takeover = Takeover({})
         self.queries: dict[int, Query] = {}
         self.runs = 0

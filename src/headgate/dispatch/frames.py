@@ -1,8 +1,8 @@
 """What do the bytes of the match link say? Pure: docs/spec/match-link.md, parsed in bulk.
 
-An event is handed on only when it is complete: rows of one event are contiguous and an event's last row is known by what
-follows it (a row of a later event, or a passed frame). So the outbox never holds half an event, and "complete below P" is
-one number per partition.
+An event is handed on only when it is complete: rows of one event are contiguous and an event's last row is known by
+what follows it (a row of a later event, or a passed frame). So the outbox never holds half an event, and "complete
+below P" is one number per partition.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class FrameParser:
             verdict; and P, every event below which is complete now (P never falls).
 
         Raises:
-            LinkProtocolError: The bytes are no frames, or go back behind what was complete. The parser is unusable then.
+            LinkProtocolError: The bytes are no frames, or go back behind what was complete.
         """
         buffer = self._rest + data if self._rest else data
         whole = len(buffer) - len(buffer) % FRAME_BYTES

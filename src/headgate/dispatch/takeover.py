@@ -1,37 +1,38 @@
 """Whose rows count? Pure: which run of the matcher owns each partition, and what it takes to follow it.
 
 Per partition there is a watermark W (every event below it is complete: its rows have been accepted) and a row of
-contenders in the order of their runs. The first one may be the owner. Events are accepted from the owner only, in order,
-each exactly once, never with a gap: W moves from event to event, nothing above W was ever accepted. That one
-sentence is all the rest relies on: the outbox of a partition is in offset order, and an ordered trigger stays ordered while
-one run follows another.
+contenders in the order of their runs. The first one may be the owner. Events are accepted from the owner only, in
+order, each exactly once, never with a gap: W moves from event to event, nothing above W was ever accepted. That one
+sentence is all the rest relies on: the outbox of a partition is in offset order, and an ordered trigger stays
+ordered while one run follows another.
 
 A contender's rows are *held* in memory from W on until they count or the owner has passed them, so that whoever
 dies, the next one can go on at W. Held rows are bounded: over the limit the link stops reading that connection.
 
-    contender    what comes from it            leaves the state when
-    ---------    --------------------------    ------------------------------------------------------------------------
-    waiting      held                          it is first in its partition and start <= W          -> owner
-                                               it is first in its partition and start >  W (a gap)  -> run rejected
-                                               it is next after the owner and start <= W <= passed  -> owner, the old one retires
-    owner        accepted, W moves             the next one becomes the owner                       -> retired
-      limited    accepted below X, else held   the same; the next one dies                          -> owner again, held rows count
-    retired      ignored                       its connection closes
+    contender    what comes from it        leaves the state when
+    ---------    ----------------------    ---------------------------------------------------------------------
+    waiting      held                      first in its partition and start <= W          -> owner
+                                           first in its partition and start >  W (a gap)  -> run rejected
+                                           next to the owner and start <= W <= passed     -> owner, the old one retires
+    owner        accepted, W moves         the next one becomes the owner                 -> retired
+      limited    accepted below X, held    the same; the next one dies: held rows count   -> owner
+    retired      ignored                   its connection closes
 
-Who follows the owner never waits for it to be slow: it takes over at the first moment at which it has passed W. On a busy
-partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
-is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and the next
-one walks the last few events to it. The limit lies ahead of both, so mostly nobody meets it. No deadlock: while the
-owner stands at X, the next one holds nothing (all it says is below W), so it is never the one that is not being read.
+Who follows the owner never waits for it to be slow: it takes over at the first moment at which it has passed W. On a
+busy partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
+is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and
+the next one walks the last few events to it. The limit lies ahead of both, so mostly nobody meets it. No deadlock:
+while the owner stands at X, the next one holds nothing (all it says is below W), so it is never the one that is not
+being read.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
-after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1: partition 0
-would have nobody. So a run that is retired in a partition that has lost everybody else is rejected too, and the matcher starts
-anew from the watermarks.
+after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
+partition 0 would have nobody. So a run that is retired in a partition that has lost everybody else is rejected too,
+and the matcher starts anew from the watermarks.
 
-Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events would be
-delivered before earlier ones, W is no longer one number, and a restart must compare identities); taking over in all
-partitions at once (the slowest partition would hold all others).
+Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events
+would be delivered before earlier ones, W is no longer one number, and a restart must compare identities); taking
+over in all partitions at once (the slowest partition would hold all others).
 """
 
 from __future__ import annotations

@@ -1,0 +1,125 @@
+"""What was event N? Events of the log, decoded and encoded for HTTP once for all their targets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Protocol
+
+from headgate import limits
+from headgate.dispatch.errors import EventGoneError
+from headgate.event.arrow import from_batch
+from headgate.event.http import encode_binary
+from headgate.event.model import Event
+from headgate.log.errors import OffsetNotKeptError
+from headgate.log.lookup import RecordLookup
+
+_OVERHEAD_BYTES: Final = 1_024
+
+
+class SharedEvent:
+    """An event on its way to any number of targets.
+
+    Attributes:
+        broker: `namespace/name` of the broker that accepted it.
+        event: As it was accepted.
+        append_time_us: When it was stored, microseconds since 1970 UTC.
+        size_bytes: Roughly what it takes in memory.
+    """
+
+    __slots__ = ("_wire", "append_time_us", "broker", "event", "size_bytes")
+
+    def __init__(self, broker: str, event: Event, append_time_us: int) -> None:
+        self.broker = broker
+        self.event = event
+        self.append_time_us = append_time_us
+        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"")
+        self._wire: tuple[list[tuple[str, str]], bytes] | None = None
+
+    @property
+    def wire(self) -> tuple[list[tuple[str, str]], bytes]:
+        """Headers and body of the POST; the data byte for byte."""
+        if self._wire is None:
+            headers, body = encode_binary(self.event)
+            headers.append(("prefer", "reply"))
+            self._wire = headers, body
+        return self._wire
+
+
+class Events(Protocol):
+    """What the scheduler needs of the log."""
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        """An event just stored: in the page cache, so this is quick enough for the event loop."""
+
+    def kept(self, partition: int, offset: int) -> SharedEvent | None:
+        """The event when it is in memory."""
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        """Any event, perhaps from the disk. Raises EventGoneError."""
+
+
+class LogEvents:
+    """Events of a log directory.
+
+    Args:
+        log_directory: Directory of the partitions.
+        cache_bytes_max: Decoded events that stay in memory.
+    """
+
+    def __init__(self, log_directory: Path, *, cache_bytes_max: int = limits.EVENT_CACHE_BYTES_MAX) -> None:
+        # Two lookups, because one is not for two threads: the loop's meets hot chunks only, the thread's may wait.
+        self._hot = RecordLookup(log_directory)
+        self._cold = RecordLookup(log_directory, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
+        self._cache: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()
+        self._cache_bytes = 0
+        self._cache_bytes_max = cache_bytes_max
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        """See `Events`.
+
+        Raises:
+            EventGoneError: Retention took it.
+        """
+        return self.kept(partition, offset) or self._keep(partition, offset, _read(self._hot, partition, offset))
+
+    def kept(self, partition: int, offset: int) -> SharedEvent | None:
+        """See `Events`."""
+        return self._cache.get((partition, offset))
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        """See `Events`."""
+        event = self.kept(partition, offset)
+        if event is None:
+            loop = asyncio.get_running_loop()
+            event = await loop.run_in_executor(self._thread, _read, self._cold, partition, offset)
+            self._keep(partition, offset, event)
+        return event
+
+    def close(self) -> None:
+        """Close every file."""
+        self._thread.shutdown(wait=True)
+        self._hot.close()
+        self._cold.close()
+
+    def _keep(self, partition: int, offset: int, event: SharedEvent) -> SharedEvent:
+        cache = self._cache
+        if (partition, offset) not in cache:
+            cache[partition, offset] = event
+            self._cache_bytes += event.size_bytes
+            # First in, first out: targets of one event stand together, who comes much later reads it again.
+            while self._cache_bytes > self._cache_bytes_max and len(cache) > 1:
+                self._cache_bytes -= cache.popitem(last=False)[1].size_bytes
+        return event
+
+
+def _read(lookup: RecordLookup, partition: int, offset: int) -> SharedEvent:
+    try:
+        found = lookup.find(partition, offset)
+    except OffsetNotKeptError as error:
+        raise EventGoneError(error.message) from error
+    stored = from_batch(found.batch, found.row)
+    return SharedEvent(stored.broker, stored.event, found.append_time_us)
