@@ -9,11 +9,14 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
-from headgate.match.query import LinkAddress
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.match.query import LinkAddress, Run, start_run
 
 TOKEN = bytes(range(32))
 HELLO = struct.Struct("<4s32sqqiiq16x")
@@ -154,3 +157,32 @@ class FakeDispatcher:
         with sock.makefile("rb") as lines:
             for line in lines:
                 self.driver_says.put(json.loads(line))
+
+
+@contextlib.contextmanager
+def running(
+    spark: SparkSession,
+    matches: Callable[[DataFrame], DataFrame],
+    dispatcher: FakeDispatcher,
+    scratch: Path,
+    *,
+    log: Path,
+    start: Mapping[int, int],
+    number: int = 1,
+    generation: int = 1,
+) -> Iterator[Run]:
+    """A run that is stopped at the end."""
+    run = start_run(
+        spark,
+        matches,
+        log=log,
+        start=start,
+        run=number,
+        generation=generation,
+        link=dispatcher.address,
+        scratch=scratch,
+    )
+    try:
+        yield run
+    finally:
+        run.stop()

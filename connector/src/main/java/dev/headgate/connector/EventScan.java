@@ -4,7 +4,6 @@ import dev.headgate.connector.log.Committed;
 import dev.headgate.connector.log.LogReader;
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -81,15 +80,15 @@ final class EventScan implements Scan, Batch {
   Map<Integer, Long> starts() {
     Map<Integer, Long> starts = new TreeMap<>();
     for (int partition : options.partitions()) {
-      long first = committed(partition).first();
-      starts.put(partition, Math.max(first, options.startOffsets().getOrDefault(partition, first)));
+      Long start = options.startOffsets().get(partition);
+      starts.put(partition, start != null ? start : first(partition));
     }
     return starts;
   }
 
   Map<Integer, Long> ends() {
     Map<Integer, Long> ends = new TreeMap<>();
-    options.partitions().forEach(partition -> ends.put(partition, committed(partition).next()));
+    options.partitions().forEach(partition -> ends.put(partition, next(partition)));
     return ends;
   }
 
@@ -99,7 +98,7 @@ final class EventScan implements Scan, Batch {
     ends.forEach(
         (partition, end) -> {
           long start = starts.getOrDefault(partition, 0L);
-          for (long first : segments(partition)) {
+          for (long first : start < end ? segments(partition) : new long[0]) {
             if (first > start && first < end) {
               ranges.add(range(partition, start, first));
               start = first;
@@ -123,18 +122,25 @@ final class EventScan implements Scan, Batch {
     return new LogRange(options.directory(partition).toString(), partition, start, end);
   }
 
-  private Committed committed(int partition) {
+  private long first(int partition) {
     try {
-      return Committed.open(options.directory(partition));
+      return new Committed(options.directory(partition)).first();
+    } catch (IOException e) {
+      throw new UncheckedIOException(e);
+    }
+  }
+
+  private long next(int partition) {
+    try {
+      return new Committed(options.directory(partition)).next();
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }
   }
 
   private long[] segments(int partition) {
-    Path directory = options.directory(partition);
     try {
-      return LogReader.segments(directory);
+      return LogReader.segments(options.directory(partition));
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

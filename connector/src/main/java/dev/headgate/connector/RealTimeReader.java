@@ -49,7 +49,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   /** Takes `events` over, and closes it when it fails. */
   static RealTimeReader open(LogRange range, EventReader events, LinkAddress link) throws IOException {
     try {
-      Committed committed = Committed.open(Path.of(range.directory()));
+      Committed committed = new Committed(Path.of(range.directory()));
       if (committed.next() < range.start()) {
         throw new IOException(
             "log partition " + range.directory() + " ends at offset " + committed.next() + ", below the start " + range.start());

@@ -23,6 +23,9 @@ public record ChunkHeader(
   static final int BYTES = 64;
   static final int BLOOM_BYTES_MAX = 255;
   private static final int MAGIC = 'H' | 'G' << 8 | 'C' << 16 | '1' << 24;
+  private static final int BLOOM_BYTES_MIN = 16;
+  private static final int HASHES_MAX = 16;
+  private static final int BODY_BYTES_MAX = 1 << 29;
   private static final int CODEC_MAX = 2;
 
   /** Reads a header at the buffer's start; `file` and `at` only name the place of what is wrong. */
@@ -45,10 +48,21 @@ public record ChunkHeader(
             head.getInt(20),
             head.getLong(24),
             head.getInt(56));
-    if (head.get(4) != BYTES || header.count <= 0 || header.bodyBytes < 0 || head.get(48) > CODEC_MAX) {
-      throw new CorruptLogException(file, at, "a chunk header of an unknown shape");
+    // Codec and the seven zero bytes behind it are one little-endian word.
+    long codec = head.getLong(48);
+    if (head.get(4) != BYTES || (head.get(7) & ~1) != 0 || codec < 0 || codec > CODEC_MAX || !header.isSound()) {
+      throw new CorruptLogException(file, at, "a chunk header with values that the format does not know");
     }
     return header;
+  }
+
+  private boolean isSound() {
+    boolean filter =
+        bloomBytes == 0
+            ? hashes == 0
+            : bloomBytes >= BLOOM_BYTES_MIN && hashes >= 1 && hashes <= HASHES_MAX;
+    boolean body = bodyBytes >= 0 && bodyBytes <= BODY_BYTES_MAX && bodyBytes % 8 == 0;
+    return filter && body && firstOffset >= 0 && count >= 1;
   }
 
   /** The offset behind the chunk's last record. */

@@ -6,46 +6,53 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
-import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
 /**
  * Where does a partition end? The memory-mapped file by which the writer publishes it.
  *
- * <p>The mapping lives until it is garbage collected: 64 bytes, one for each open reader.
+ * <p>A partition that no writer has opened yet has no such file, or a shorter one: it is empty, and may be asked again. The mapping
+ * (64 bytes) lives until it is garbage collected.
  */
 public final class Committed {
   private static final int BYTES = 64;
   private static final VarHandle I64 =
       MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
 
-  private final ByteBuffer map;
+  private final Path file;
+  private ByteBuffer map;
 
-  private Committed(ByteBuffer map) {
-    this.map = map;
-  }
-
-  public static Committed open(Path partition) throws IOException {
-    Path file = partition.resolve("committed");
-    if (!Files.exists(file)) {
-      throw new IOException("no log partition at " + partition + ": it has no file 'committed' (nothing has opened it for writing yet)");
-    }
-    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
-      if (channel.size() < BYTES) {
-        throw new CorruptLogException(file, channel.size(), "the file has fewer than " + BYTES + " bytes");
-      }
-      return new Committed(channel.map(FileChannel.MapMode.READ_ONLY, 0, BYTES));
-    }
+  public Committed(Path partition) {
+    this.file = partition.resolve("committed");
   }
 
   /** The next offset: everything below it is durable. A reader never passes it. */
-  public long next() {
-    return (long) I64.getVolatile(map, 0);
+  public long next() throws IOException {
+    return word(0);
   }
 
   /** The first offset that retention has kept. */
-  public long first() {
-    return (long) I64.getVolatile(map, 8);
+  public long first() throws IOException {
+    return word(8);
+  }
+
+  private long word(int at) throws IOException {
+    if (map == null && !attach()) {
+      return 0;
+    }
+    return (long) I64.getVolatile(map, at);
+  }
+
+  private boolean attach() throws IOException {
+    try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
+      if (channel.size() >= BYTES) {
+        map = channel.map(FileChannel.MapMode.READ_ONLY, 0, BYTES);
+      }
+    } catch (NoSuchFileException e) {
+      return false;
+    }
+    return map != null;
   }
 }

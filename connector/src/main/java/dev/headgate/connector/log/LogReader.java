@@ -90,28 +90,33 @@ public final class LogReader implements Closeable {
     return null;
   }
 
+  /** Opens the segment that holds `position`, or the first one when retention has removed that. */
   private void seek() throws IOException {
     long[] firsts = Segment.firstOffsets(partition);
     if (firsts.length == 0) {
       throw new IOException("log partition " + partition + " has no segment, yet offset " + position + " is committed");
     }
     int found = Arrays.binarySearch(firsts, position);
-    // Below the first segment: retention has taken those records, the log starts later.
     open(firsts[Math.max(0, found >= 0 ? found : -found - 2)]);
     position = Math.max(position, chunkOffset);
   }
 
-  /** The file ended though more is committed: that is in the next segment, which was created before its first chunk was published. */
+  /** The file ended though more is committed: that is in the next segment, unless retention has removed that too. */
   private void roll() throws IOException {
-    if (chunkOffset == segment.firstOffset) {
-      throw new CorruptLogException(segment.file, chunkAt, "a segment without chunks, yet offset " + position + " is committed");
+    long[] firsts = Segment.firstOffsets(partition);
+    boolean removed = firsts.length > 0 && firsts[0] > chunkOffset;
+    boolean follows = chunkOffset > segment.firstOffset && Arrays.binarySearch(firsts, chunkOffset) >= 0;
+    if (!removed && !follows) {
+      throw new CorruptLogException(
+          segment.file, chunkAt, "nothing of offset " + chunkOffset + " here and no segment of that name, yet it is committed");
     }
-    open(chunkOffset);
+    open(removed ? firsts[0] : chunkOffset);
+    position = Math.max(position, chunkOffset);
   }
 
   private void open(long firstOffset) throws IOException {
     close();
-    segment = Segment.open(Segment.path(partition, firstOffset));
+    segment = Segment.open(partition, firstOffset);
     chunkOffset = firstOffset;
     chunkAt = segment.chunksAt;
   }

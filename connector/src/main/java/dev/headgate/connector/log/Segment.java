@@ -10,6 +10,8 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.Stream;
 import java.util.zip.CRC32C;
 import org.apache.arrow.vector.ipc.ReadChannel;
@@ -21,7 +23,8 @@ final class Segment implements Closeable {
   private static final int HEADER_BYTES = 16;
   private static final int ALIGNMENT = 64;
   private static final int MAGIC = 'H' | 'G' << 8 | 'S' << 16 | '1' << 24;
-  private static final String SUFFIX = ".seg";
+  private static final int SCHEMA_BYTES_MAX = 1 << 20;
+  private static final Pattern NAME = Pattern.compile("(\\d{20})\\.seg");
 
   final Path file;
   final long firstOffset;
@@ -29,17 +32,17 @@ final class Segment implements Closeable {
   final long chunksAt;
   private final FileChannel channel;
 
-  private Segment(Path file, FileChannel channel) throws IOException {
+  private Segment(Path file, FileChannel channel, long firstOffset) throws IOException {
     this.file = file;
-    this.firstOffset = firstOffset(file);
+    this.firstOffset = firstOffset;
     this.channel = channel;
     ByteBuffer head = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
     if (read(head, 0) < HEADER_BYTES || head.getInt(0) != MAGIC || crc(head.array(), 12) != head.getInt(12)) {
       throw new CorruptLogException(file, 0, "no valid segment header");
     }
     int schemaBytes = head.getInt(4);
-    if (schemaBytes < 0 || schemaBytes > channel.size()) {
-      throw new CorruptLogException(file, 4, "a schema longer than the segment");
+    if (schemaBytes < 0 || schemaBytes > SCHEMA_BYTES_MAX) {
+      throw new CorruptLogException(file, 4, "a schema of " + schemaBytes + " bytes");
     }
     byte[] message = new byte[schemaBytes];
     if (read(ByteBuffer.wrap(message), HEADER_BYTES) < schemaBytes || crc(message, schemaBytes) != head.getInt(8)) {
@@ -50,34 +53,28 @@ final class Segment implements Closeable {
     this.chunksAt = (HEADER_BYTES + (long) schemaBytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   }
 
-  static Segment open(Path file) throws IOException {
+  /** The segment whose first record has `firstOffset`; NoSuchFileException when there is none. */
+  static Segment open(Path partition, long firstOffset) throws IOException {
+    Path file = partition.resolve(String.format("%020d.seg", firstOffset));
     FileChannel channel = FileChannel.open(file, StandardOpenOption.READ);
     try {
-      return new Segment(file, channel);
+      return new Segment(file, channel, firstOffset);
     } catch (IOException | RuntimeException e) {
       channel.close();
       throw e;
     }
   }
 
-  static Path path(Path partition, long firstOffset) {
-    return partition.resolve(String.format("%020d%s", firstOffset, SUFFIX));
-  }
-
-  /** The first offsets of a partition's segments, ascending. */
+  /** The first offsets of a partition's segments, ascending; other names are ignored. */
   static long[] firstOffsets(Path partition) throws IOException {
     try (Stream<Path> files = Files.list(partition)) {
       return files
-          .filter(file -> file.getFileName().toString().endsWith(SUFFIX))
-          .mapToLong(Segment::firstOffset)
+          .map(file -> NAME.matcher(file.getFileName().toString()))
+          .filter(Matcher::matches)
+          .mapToLong(name -> Long.parseLong(name.group(1)))
           .sorted()
           .toArray();
     }
-  }
-
-  private static long firstOffset(Path file) {
-    String name = file.getFileName().toString();
-    return Long.parseLong(name.substring(0, name.length() - SUFFIX.length()));
   }
 
   private static int crc(byte[] bytes, int length) {
