@@ -41,7 +41,7 @@ FILTER_GROWTH_MAX: Final = 64
 """How many times its event an expression may grow by joining strings and lists: 64 MiB in the worst case."""
 FILTER_CONJUNCTIONS_MAX: Final = 32
 """Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
-FILTER_ROWS_MAX: Final = 256
+FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
 FILTERS_CACHED_MAX: Final = 65_536
 """Compiled filters and programs kept in memory, each some kilobytes."""

@@ -1,1 +1,60 @@
-"""How may a filter be written? One file a dialect; each gives CEL text."""
+"""In which ways can a filter be written? Each dialect is one file and one row of `DIALECTS`; CEL is what all become.
+
+A dialect is a function from the JSON value of its field to CEL text. It refuses what it does not understand with a
+`FilterError` that names the field: a filter that is not understood must never match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headgate.filter.dialects.attributes import attributes
+from headgate.filter.dialects.expression import expression
+from headgate.filter.dialects.sourceandtype import source_and_type
+from headgate.filter.errors import FilterError
+
+Dialect = Callable[[object, str], str]
+"""(value of the field, path of the field for errors) to CEL text; raises FilterError."""
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "attributes": attributes,
+    "sourceAndType": source_and_type,
+    "expression": expression,
+    "cel": expression,
+}
+"""Fields of `spec.filter`, of which one may be given."""
+
+
+def to_cel(filter_object: Mapping[str, object] | None) -> str:
+    """CEL text of a trigger's `spec.filter`.
+
+    Args:
+        filter_object: The decoded JSON object; None or `{}` takes every event.
+
+    Raises:
+        FilterError: Unknown or several fields, or what the dialect refuses.
+    """
+    if filter_object is None:
+        return "true"
+    name = dialect_of(filter_object)
+    return "true" if name is None else DIALECTS[name](filter_object[name], f"filter.{name}")
+
+
+def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:
+    """Name of the one field that a filter object has; None when it has none.
+
+    Raises:
+        FilterError: No object, or unknown or several fields.
+    """
+    if filter_object is None:
+        return None
+    if not isinstance(filter_object, Mapping):
+        raise FilterError("must be an object", hint=f"one of: {', '.join(DIALECTS)}")
+    for name in filter_object:
+        if name not in DIALECTS:
+            raise FilterError("unknown field", field=f"filter.{name}", hint=f"one of: {', '.join(DIALECTS)}")
+    if len(filter_object) > 1:
+        given = ", ".join(sorted(filter_object))
+        raise FilterError(f"give one field, not several ({given})", hint="join conditions with && in `expression`")
+    return next(iter(filter_object), None)

@@ -1,0 +1,251 @@
+"""What does a CEL expression look like to us? A closed tree of frozen nodes.
+
+Macros, presence tests and comparisons are nodes of their own, so that a consumer matches on meaning, not on function
+names. `And` and `Or` take any number of operands. Every consumer ends its `match` in `assert_never`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
+
+
+class LiteralKind(StrEnum):
+    """The CEL type of a constant; Python's own type would not tell an int from a uint."""
+
+    NULL = "null"
+    BOOL = "bool"
+    INT = "int"
+    UINT = "uint"
+    DOUBLE = "double"
+    STRING = "string"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    kind: LiteralKind
+    value: bool | int | float | str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable: `ce`, `data`, one that a macro binds, or a type such as `int`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`operand.field`."""
+
+    operand: Node
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """`has(operand.field)`."""
+
+    operand: Node
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """`operand[key]`."""
+
+    operand: Node
+    key: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an arithmetic operator (`_+_`, `-_`, ...); `target` is the receiver of a method call."""
+
+    function: str
+    target: Node | None
+    arguments: tuple[Node, ...]
+
+
+class Comparison(StrEnum):
+    """A comparison, by its CEL spelling."""
+
+    EQ = "=="
+    NE = "!="
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`left operator right`."""
+
+    operator: Comparison
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """`element in container`."""
+
+    element: Node
+    container: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """`!operand`."""
+
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Two or more operands joined by `&&`: false wins over an error."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Two or more operands joined by `||`: true wins over an error."""
+
+    operands: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditional:
+    """`condition ? then : otherwise`."""
+
+    condition: Node
+    then: Node
+    otherwise: Node
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """`[item, ...]`."""
+
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapOf:
+    """`{key: value, ...}`."""
+
+    entries: tuple[tuple[Node, Node], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """`type_name{field: value, ...}`."""
+
+    type_name: str
+    fields: tuple[tuple[str, Node], ...]
+
+
+class MacroKind(StrEnum):
+    """A comprehension macro, by its CEL spelling."""
+
+    ALL = "all"
+    EXISTS = "exists"
+    EXISTS_ONE = "exists_one"
+    FILTER = "filter"
+    MAP = "map"
+
+
+@dataclass(frozen=True, slots=True)
+class Macro:
+    """`range.kind(variable, ...)`; `map` alone has a transform, and may do without a predicate."""
+
+    kind: MacroKind
+    range: Node
+    variable: str
+    predicate: Node | None
+    transform: Node | None
+
+
+Node = (
+    Literal
+    | Name
+    | Select
+    | Has
+    | Index
+    | Call
+    | Compare
+    | In
+    | Not
+    | And
+    | Or
+    | Conditional
+    | ListOf
+    | MapOf
+    | Message
+    | Macro
+)
+
+TRUE = Literal(LiteralKind.BOOL, True)
+FALSE = Literal(LiteralKind.BOOL, False)
+
+
+def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
+    """`node` with `change` applied to each of its direct children (the bodies of macros among them)."""
+    match node:
+        case Literal() | Name():
+            return node
+        case Select(operand, field):
+            return Select(change(operand), field)
+        case Has(operand, field):
+            return Has(change(operand), field)
+        case Index(operand, key):
+            return Index(change(operand), change(key))
+        case Call(function, target, arguments):
+            return Call(function, None if target is None else change(target), tuple(map(change, arguments)))
+        case Compare(operator, left, right):
+            return Compare(operator, change(left), change(right))
+        case In(element, container):
+            return In(change(element), change(container))
+        case Not(operand):
+            return Not(change(operand))
+        case And(operands):
+            return And(tuple(map(change, operands)))
+        case Or(operands):
+            return Or(tuple(map(change, operands)))
+        case Conditional(condition, then, otherwise):
+            return Conditional(change(condition), change(then), change(otherwise))
+        case ListOf(items):
+            return ListOf(tuple(map(change, items)))
+        case MapOf(entries):
+            return MapOf(tuple((change(key), change(value)) for key, value in entries))
+        case Message(type_name, fields):
+            return Message(type_name, tuple((name, change(value)) for name, value in fields))
+        case Macro(kind, source, variable, predicate, transform):
+            return Macro(
+                kind,
+                change(source),
+                variable,
+                None if predicate is None else change(predicate),
+                None if transform is None else change(transform),
+            )
+        case _:
+            assert_never(node)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """The direct children of `node`, in the order in which they are written."""
+    found: list[Node] = []
+
+    def keep(child: Node) -> Node:
+        found.append(child)
+        return child
+
+    map_children(node, keep)
+    return tuple(found)

@@ -1,0 +1,206 @@
+"""How does cel-expr-python behave, and how is it kept from misbehaving? The only module that knows it.
+
+What is worked around here (version 0.1.3 on Python 3.11):
+
+* `.value()` of a null result breaks a reference count: a result's type is looked at first, and null never converted.
+* Strings are cut at NUL, and lone surrogates raise: both are refused in expressions here, and by `view.py` in events.
+* `eval` may raise where CEL has an error (an exhausted iteration budget, for one): that is an ERROR outcome.
+* A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
+* An integer outside int64 and uint64 makes the whole variable unreadable: `view.py` turns it into a double.
+* Variables cannot be named `type` or `string`: attributes live under `ce`.
+* `serialize()` is an `Any` around a `CheckedExpr`; its messages come from `xds-protos`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from cel.expr import checked_pb2
+from cel_expr_python import cel as _cel
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from headgate.filter.errors import FilterError, over_limit
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
+
+_ENVIRONMENT: Final = _cel.NewEnv(
+    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN}
+)
+_MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
+_BOOL: Final = _cel.Type.BOOL
+_ERROR: Final = _cel.Type.ERROR
+
+CelInput = Mapping[str, Any]
+"""Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
+
+_DIAGNOSTIC: Final = re.compile(
+    r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR: |\s*\[[A-Z_]+\]\s*$|\Z)", re.DOTALL
+)
+_STATUS: Final = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]\s*$")
+_RECURSION: Final = re.compile(r"recursion (?:depth|limit)", re.IGNORECASE)
+_CARET_CHARACTERS: Final = 100
+
+_HINTS: Final = (
+    (re.compile(r"token recognition error at: '=[^=]"), "equality is written with =="),
+    (re.compile(r"token recognition error at: '&[^&]"), "conjunction is written with &&"),
+    (re.compile(r"token recognition error at: '\|[^|]"), "disjunction is written with ||"),
+    (re.compile(r"(extraneous|mismatched) input '(and|AND)'"), "conjunction is written with &&"),
+    (re.compile(r"(extraneous|mismatched) input '(or|OR)'"), "disjunction is written with ||"),
+    (re.compile(r"undeclared reference to"), "attributes are read as ce.<name>, JSON data as data.<path>"),
+    (re.compile(r"overload for .*type\("), "attributes are read as ce.<name>: ce.type, not type"),
+    (re.compile(r"no matching overload"), "both sides must have the same type; dyn(x) defers the check to each event"),
+    (re.compile(r"has\(\) argument must be a field selection"), "write has(ce.name) or has(data.path)"),
+    (re.compile(r"no viable alternative at input '\.(null|true|false|in)"), 'write the name as an index: data["null"]'),
+    (re.compile(r"invalid int literal"), "integers are 64 bits wide; append u for an unsigned one"),
+)
+
+
+class OutcomeKind(IntEnum):
+    """What a filter says of an event."""
+
+    FALSE = 0
+    TRUE = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one evaluation; `message` tells the error, and is empty without one."""
+
+    kind: OutcomeKind
+    message: str = ""
+
+
+_TRUE: Final = Outcome(OutcomeKind.TRUE)
+_FALSE: Final = Outcome(OutcomeKind.FALSE)
+
+
+class Activation:
+    """The variables of one event, converted once and shared by every program that looks at it."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, variables: CelInput) -> None:
+        self._handle = _ENVIRONMENT.Activation(variables)
+
+
+class Expression:
+    """A checked expression, ready to be evaluated."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: _cel.Expression) -> None:
+        self._handle = handle
+
+    def checked(self) -> checked_pb2.CheckedExpr:
+        """The `cel.expr.CheckedExpr` message."""
+        wrapper = AnyMessage.FromString(self._handle.serialize())
+        return checked_pb2.CheckedExpr.FromString(wrapper.value)
+
+    def result_type(self) -> str:
+        """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
+        return str(self._handle.return_type().name())
+
+    def evaluate(self, activation: Activation) -> Outcome:
+        """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""
+        try:
+            result = self._handle.eval(activation._handle)
+            kind = result.type()
+            if kind == _BOOL:
+                return _TRUE if result.value() else _FALSE
+            if kind == _ERROR:
+                return Outcome(OutcomeKind.ERROR, _plain_message(str(result.value())))
+            return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
+        except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+            return Outcome(OutcomeKind.ERROR, _plain_message(str(error)))
+
+
+def compile_expression(text: str) -> Expression:
+    """Parses and type checks CEL text.
+
+    Args:
+        text: The expression, at most `FILTER_CHARACTERS_MAX` code points.
+
+    Raises:
+        FilterError: The text is no expression, has a type fault, or is over a limit.
+    """
+    if len(text) > FILTER_CHARACTERS_MAX:
+        raise over_limit("FILTER_CHARACTERS_MAX", FILTER_CHARACTERS_MAX, f"the expression has {len(text)} characters")
+    if not text.strip():
+        raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
+    for position, character in enumerate(text):
+        if character == "\0" or "\ud800" <= character <= "\udfff":
+            what = "a NUL character" if character == "\0" else "half of a surrogate pair"
+            raise FilterError(
+                f"{what} at offset {position}",
+                field="filter.expression",
+                position=position,
+                caret=_caret(text, position),
+            )
+    try:
+        return Expression(_ENVIRONMENT.compile(text))
+    except RuntimeError as error:
+        raise _explain(text, str(error)) from None
+
+
+def is_regular_expression(pattern: str) -> bool:
+    """Whether RE2, inside cel-cpp, takes `pattern`."""
+    try:
+        result = _MATCHES.eval(data={"data": pattern})
+    except (RuntimeError, TypeError, UnicodeError):
+        return False
+    return bool(result.type() == _BOOL)
+
+
+def timestamp(seconds: int, nanoseconds: int) -> Timestamp:
+    """A CEL timestamp for an activation.
+
+    Args:
+        seconds: Since 1970 UTC; from year 1 to 9999.
+        nanoseconds: 0 to 999,999,999.
+    """
+    return Timestamp(seconds=seconds, nanos=nanoseconds)
+
+
+def _explain(text: str, message: str) -> FilterError:
+    if _RECURSION.search(message):
+        return over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, "the expression is nested too deeply")
+    found = _DIAGNOSTIC.search(message)
+    if found is None:
+        return FilterError(_plain_message(message), field="filter.expression")
+    line, column, reason = int(found[1]), int(found[2]), " ".join(found[3].split())
+    position = _offset(text, line, column)
+    hint = next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
+    return FilterError(
+        reason.removeprefix("Syntax error: "),
+        field="filter.expression",
+        position=position,
+        caret="" if position is None else _caret(text, position),
+        hint=hint,
+    )
+
+
+def _offset(text: str, line: int, column: int) -> int | None:
+    lines = text.split("\n")
+    if not 1 <= line <= len(lines) or column < 1:
+        return None
+    return min(sum(len(before) + 1 for before in lines[: line - 1]) + column - 1, len(text))
+
+
+def _caret(text: str, position: int) -> str:
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    shown_from = max(start, position - _CARET_CHARACTERS // 2)
+    shown = text[shown_from : min(end, shown_from + _CARET_CHARACTERS)]
+    printable = "".join(character if character.isprintable() else " " for character in shown)
+    return f"{printable}\n{' ' * (position - shown_from)}^"
+
+
+def _plain_message(message: str) -> str:
+    first = _STATUS.sub("", message.strip().split("\n")[0])
+    return first or "evaluation failed"

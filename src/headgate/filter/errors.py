@@ -1,0 +1,47 @@
+"""What can be wrong with a filter? Where it is, what was expected, and how to write it instead."""
+
+from __future__ import annotations
+
+from headgate.errors import InvalidInputError
+
+
+class FilterError(InvalidInputError):
+    """A filter that Headgate does not accept. Nothing is ever matched by it: a filter never fails open.
+
+    Attributes:
+        reason: What is wrong, without the field.
+        field: Path of the offending field inside the trigger, for instance `filter.attributes.type`.
+        position: Offset (code points, from 0) of the offending place in the expression's text; None when there is none.
+        caret: The offending line and, below it, a caret under the place; empty when there is none.
+        limit: Name of the constant of `headgate.limits` that the filter exceeds; empty when it is another fault.
+    """
+
+    code = "invalid-filter"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        field: str = "filter",
+        position: int | None = None,
+        caret: str = "",
+        hint: str = "",
+        limit: str = "",
+    ) -> None:
+        super().__init__(f"{field}: {reason}", hint=hint)
+        self.reason = reason
+        self.field = field
+        self.position = position
+        self.caret = caret
+        self.limit = limit
+
+    def at_field(self, field: str) -> FilterError:
+        """The same fault, told of another field: who translates a dialect knows where its text came from."""
+        return FilterError(
+            self.reason, field=field, position=self.position, caret=self.caret, hint=self.hint, limit=self.limit
+        )
+
+
+def over_limit(name: str, maximum: int, what: str) -> FilterError:
+    """The refusal of a filter that is over the limit `name`; `what` says what there is too much of."""
+    return FilterError(f"{what}: the limit is {maximum} ({name})", field="filter.expression", limit=name)

@@ -1,0 +1,336 @@
+"""Which simpler expression says exactly the same? `RULES` are pure functions from tree to tree.
+
+Every rule keeps the value on every event, errors included (an error may become another error). A filter is read as a
+*condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and the operands of `&&`, `||`,
+`!` and of a conditional in such a place; inside other expressions only `everywhere` rules apply.
+
+That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.filter.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    Conditional,
+    Has,
+    In,
+    Index,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Macro,
+    Name,
+    Node,
+    Not,
+    Or,
+    Select,
+    map_children,
+)
+from headgate.filter.unparse import is_plain_field
+
+REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
+"""Attributes that every event has."""
+
+_ROOTS: Final = frozenset({"ce", "data"})
+_MIRRORED: Final = {
+    Comparison.EQ: Comparison.EQ,
+    Comparison.NE: Comparison.NE,
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+}
+_OPPOSITE: Final = {
+    Comparison.EQ: Comparison.NE,
+    Comparison.NE: Comparison.EQ,
+    Comparison.LT: Comparison.GE,
+    Comparison.LE: Comparison.GT,
+    Comparison.GT: Comparison.LE,
+    Comparison.GE: Comparison.LT,
+}
+_COMPUTE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+    Comparison.EQ: operator.eq,
+    Comparison.NE: operator.ne,
+    Comparison.LT: operator.lt,
+    Comparison.LE: operator.le,
+    Comparison.GT: operator.gt,
+    Comparison.GE: operator.ge,
+}
+_INT64: Final = (-(2**63), 2**63 - 1)
+_UINT64: Final = (0, 2**64 - 1)
+
+
+def is_path(node: Node) -> bool:
+    """Whether `node` reads one value of the event: `ce.x`, `data`, `data.a.b`."""
+    while isinstance(node, Select):
+        node = node.operand
+    return isinstance(node, Name) and node.name in _ROOTS
+
+
+def _is_attribute(node: Node) -> bool:
+    return isinstance(node, Select) and node.operand == Name("ce")
+
+
+def everywhere(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `change` to every node, children first.
+
+    The body of a macro whose variable hides `ce` or `data` is left alone.
+    """
+
+    def walk(node: Node) -> Node:
+        if isinstance(node, Macro) and node.variable in _ROOTS:
+            return change(Macro(node.kind, walk(node.range), node.variable, node.predicate, node.transform))
+        return change(map_children(node, walk))
+
+    walk.__name__ = change.__name__.lstrip("_")
+    walk.__doc__ = change.__doc__
+    return walk
+
+
+def conditions(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `change` to every condition, children first."""
+
+    def walk(node: Node) -> Node:
+        if isinstance(node, And | Or | Not | Conditional):
+            return change(map_children(node, walk))
+        return change(node)
+
+    walk.__name__ = change.__name__.lstrip("_")
+    walk.__doc__ = change.__doc__
+    return walk
+
+
+def _index_to_field(node: Node) -> Node:
+    """`data["a"]` is `data.a`; `dyn(data.a)` is `data.a`."""
+    match node:
+        case Index(operand, Literal(LiteralKind.STRING, str(name))) if is_path(operand):
+            return Select(operand, name)
+        case Call("dyn", None, (operand,)) if is_path(operand):
+            return operand
+        case _:
+            return node
+
+
+def _dotted_attribute(node: Node) -> Node:
+    """`ce.a.b` reads the extension `a.b`: no attribute has fields of its own."""
+    match node:
+        case Select(Select(Name("ce"), first), second) if first != "time":
+            return Select(Name("ce"), f"{first}.{second}")
+        case _:
+            return node
+
+
+def _constant_right(node: Node) -> Node:
+    """`1 < data.n` is `data.n > 1`."""
+    match node:
+        case Compare(comparison, Literal() as left, right) if not isinstance(right, Literal):
+            return Compare(_MIRRORED[comparison], right, left)
+        case _:
+            return node
+
+
+def _attribute_presence(node: Node) -> Node:
+    """`"x" in ce` is `has(ce.x)`, and `has(ce.type)` is true."""
+    match node:
+        case In(Literal(LiteralKind.STRING, str(name)), Name("ce")) if is_plain_field(name):
+            return _attribute_presence(Has(Name("ce"), name))
+        case Has(Name("ce"), name) if name in REQUIRED_ATTRIBUTES:
+            return TRUE
+        case _:
+            return node
+
+
+def _attribute_size(node: Node) -> Node:
+    """`size(ce.subject) > 0` is `ce.subject > ""`: no attribute is a list; what is no string is an error in both."""
+    match node:
+        case Compare(comparison, Call("size", target, arguments), Literal(LiteralKind.INT, int(size))):
+            operands = arguments if target is None else (target, *arguments)
+        case _:
+            return node
+    if len(operands) != 1 or not _is_attribute(operands[0]):
+        return node
+    empty = Literal(LiteralKind.STRING, "")
+    match comparison, size:
+        case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
+            return Compare(Comparison.GT, operands[0], empty)
+        case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
+            return Compare(Comparison.LE, operands[0], empty)
+        case _:
+            return node
+
+
+_PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*)(\$?)")
+
+
+def _plain_pattern(node: Node) -> Node:
+    """A regular expression without operators is a prefix, a suffix or a substring."""
+    match node:
+        case Call("matches", None, (subject, pattern)):
+            return _plain_pattern(Call("matches", subject, (pattern,)))
+        case Call("matches", _, (Literal(LiteralKind.STRING, str(text)),)):
+            found = _PLAIN_PATTERN.fullmatch(text)
+        case _:
+            return node
+    if found is None or (found[1] and found[3]):
+        return node
+    function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
+    plain = re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL)
+    return Call(function, node.target, (Literal(LiteralKind.STRING, plain),))
+
+
+def _fold_constants(node: Node) -> Node:
+    """`60 * 60` is 3600, `"a" < "b"` is true; what would overflow or compare two types is left to cel-cpp."""
+    match node:
+        case Call("_+_" | "_-_" | "_*_" as function, None, (Literal(kind, left), Literal(other, right))) if (
+            kind == other
+        ):
+            return _arithmetic(function, kind, left, right) or node
+        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > _INT64[0]:
+            return Literal(LiteralKind.INT, -value)
+        case Call("-_", None, (Literal(LiteralKind.DOUBLE, float(number)),)):
+            return Literal(LiteralKind.DOUBLE, -number)
+        case Compare(comparison, Literal(kind, left), Literal(other, right)) if kind == other:
+            if kind is LiteralKind.NULL:
+                return node
+            return TRUE if _COMPUTE[comparison](left, right) else FALSE
+        case _:
+            return node
+
+
+def _arithmetic(function: str, kind: LiteralKind, left: object, right: object) -> Node | None:
+    match left, right:
+        case (str() | bytes(), str() | bytes()):
+            return Literal(kind, left + right) if function == "_+_" else None  # type: ignore[operator]
+        case (int() | float(), int() | float()) if kind in {LiteralKind.INT, LiteralKind.UINT, LiteralKind.DOUBLE}:
+            value = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}[function](left, right)
+            if kind is LiteralKind.DOUBLE:
+                return Literal(kind, value) if value == value else None
+            low, high = _UINT64 if kind is LiteralKind.UINT else _INT64
+            return Literal(kind, value) if low <= value <= high else None
+        case _:
+            return None
+
+
+def _fold_conditions(node: Node) -> Node:
+    """`true && x` is `x`, `false && x` is false, `!true` is false, `true ? x : y` is `x`."""
+    match node:
+        case Not(Literal(LiteralKind.BOOL, value)):
+            return FALSE if value else TRUE
+        case And(operands):
+            return FALSE if FALSE in operands else _joined(And, tuple(o for o in operands if o != TRUE), TRUE)
+        case Or(operands):
+            return TRUE if TRUE in operands else _joined(Or, tuple(o for o in operands if o != FALSE), FALSE)
+        case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
+            return then if value else otherwise
+        case _:
+            return node
+
+
+def _joined(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
+    if not operands:
+        return empty
+    return operands[0] if len(operands) == 1 else join(operands)
+
+
+def push_not(node: Node) -> Node:
+    """`!(a && b)` is `!a || !b`, `!(a == b)` is `a != b`, `!(p < 1)` is `p >= 1`: exact, errors stay errors."""
+    match node:
+        case Not(operand):
+            return _negate(operand)
+        case And() | Or() | Conditional():
+            return map_children(node, push_not)
+        case _:
+            return node
+
+
+def _negate(node: Node) -> Node:
+    match node:
+        case Not(operand):
+            return push_not(operand)
+        case And(operands):
+            return Or(tuple(map(_negate, operands)))
+        case Or(operands):
+            return And(tuple(map(_negate, operands)))
+        case Conditional(condition, then, otherwise):
+            return Conditional(push_not(condition), _negate(then), _negate(otherwise))
+        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
+            return Compare(_OPPOSITE[comparison], left, right)
+        # Neither a constant nor JSON is ever NaN, so one of two opposite orders holds.
+        case Compare(comparison, left, Literal() as right) if is_path(left):
+            return Compare(_OPPOSITE[comparison], left, right)
+        case _:
+            return Not(node)
+
+
+def _flatten(node: Node) -> Node:
+    """`a && (b && a)` is `a && b`."""
+    match node:
+        case And(operands):
+            return _joined(And, _spread(And, operands), TRUE)
+        case Or(operands):
+            return _joined(Or, _spread(Or, operands), FALSE)
+        case _:
+            return node
+
+
+def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:
+    flat: dict[Node, None] = {}
+    for operand in operands:
+        flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
+    return tuple(flat)
+
+
+def _literal_order(literal: Literal) -> tuple[str, str]:
+    return literal.kind, repr(literal.value)
+
+
+def _sorted_list(node: Node) -> Node:
+    """A list of constants after `in` is a set: sorted and without duplicates, so that equal filters are equal text."""
+    match node:
+        case In(element, ListOf(items)) if len(items) > 1:
+            literals: list[Literal] = [item for item in items if isinstance(item, Literal)]
+            if len(literals) == len(items):
+                unique: list[Literal] = list(dict.fromkeys(literals))
+                unique.sort(key=_literal_order)
+                return In(element, ListOf(tuple(unique)))
+    return node
+
+
+RULES: Final[tuple[Callable[[Node], Node], ...]] = (
+    everywhere(_index_to_field),
+    everywhere(_dotted_attribute),
+    everywhere(_attribute_presence),
+    everywhere(_fold_constants),
+    everywhere(_constant_right),
+    everywhere(_attribute_size),
+    everywhere(_plain_pattern),
+    everywhere(_sorted_list),
+    push_not,
+    conditions(_fold_conditions),
+    conditions(_flatten),
+)
+"""In the order in which they are applied; each once is enough for a fixed point on what the earlier ones leave."""
+
+
+def resolve(node: Node) -> Node:
+    """Only what gives a path its meaning: index forms become fields, dotted extension names one name."""
+    for rule in RULES[:2]:
+        node = rule(node)
+    return node
+
+
+def rewrite(node: Node) -> Node:
+    """The canonical form of a filter: every rule, in order."""
+    for rule in RULES:
+        node = rule(node)
+    return node
