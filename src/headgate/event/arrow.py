@@ -35,7 +35,7 @@ EVENT_SCHEMA: Final = pa.schema(
 )
 
 
-class StoredEvent(msgspec.Struct, frozen=True):
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event as the log holds it: with the broker ("namespace/name") that accepted it.
 
     A msgspec struct, because a frozen dataclass takes ten times as long to make.

@@ -103,8 +103,8 @@ def _decode_binary(headers: list[tuple[bytes, bytes]], content_type: str | None,
             raise EventError('the only value is "base64"', attribute="datacontentencoding")
         data = decode_base64(body.decode("latin-1"))
     if not body:
-        return make_event(attributes, DataKind.NONE, None, plain=False)
-    return make_event(attributes, kind_of(content_type, data), data, plain=False)
+        return make_event(attributes, DataKind.NONE, None)
+    return make_event(attributes, kind_of(content_type, data), data)
 
 
 def _decode_value(raw: bytes, name: str) -> str:

@@ -112,19 +112,20 @@ def _event(members: dict[str, object], raw: bytes, plain: bool) -> Event:
             return _event_of_base64(members, encoded, plain)
     if value is _MISSING:
         return make_event(members, DataKind.NONE, None, plain=plain)
+    media = None
     content_type = members.get("datacontenttype")
     if type(content_type) is str:
         media = media_type(content_type)
         if media is not None and not media.is_json:
             if type(value) is not str:
                 raise EventError(f"must be a string, because {content_type[:64]!r} is not JSON", attribute="data")
-            return make_event(members, DataKind.TEXT, value.encode(), plain=plain)
+            return make_event(members, DataKind.TEXT, value.encode(), plain=plain, media=media)
     if len(raw) > 2 * JSON_DEPTH_MAX:
         try:
             json_text.check_depth(raw)
         except json_text.AmbiguousJsonError as error:
             raise EventError(str(error), attribute="data") from None
-    return make_event(members, DataKind.JSON, raw, plain=plain)
+    return make_event(members, DataKind.JSON, raw, plain=plain, media=media)
 
 
 def _take_encoded(members: dict[str, object], value: object) -> object:

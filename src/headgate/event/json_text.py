@@ -54,12 +54,15 @@ def parse(text: bytes) -> object:
         _refuse_depth()
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _refuse(text, error)
-    escapes = b"\\u0" in text
-    if escapes and b"\\u0000" in text and _NUL.search(text) is not None:
-        raise AmbiguousJsonError("a string must not hold U+0000")
+    colons_escaped = False
+    if b"\\" in text and b"\\u0" in text:
+        if b"\\u0000" in text and _NUL.search(text) is not None:
+            raise AmbiguousJsonError("a string must not hold U+0000")
+        colons_escaped = b"\\u003a" in text or b"\\u003A" in text
     # Every member has one colon outside its strings, and colons inside strings are kept, unless they were escaped. So
     # fewer colons in the text made from the tree mean that a member was dropped for a later one of the same name.
-    if text.count(b":") != _encode(tree).count(b":") or (escapes and (b"\\u003a" in text or b"\\u003A" in text)):
+    again = _encode(tree)
+    if again != text and (colons_escaped or again.count(b":") != text.count(b":")):
         _refuse_duplicate(text)
     return tree
 

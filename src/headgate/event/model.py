@@ -19,7 +19,7 @@ class DataKind(IntEnum):
     BINARY = 3  # anything else
 
 
-class Event(msgspec.Struct, frozen=True):
+class Event(msgspec.Struct, frozen=True, gc=False):
     """A CloudEvent. Values are valid: only `headgate.event`'s decoders and tests make one.
 
     Attributes:
