@@ -7,6 +7,7 @@ never fails open.
 
 from __future__ import annotations
 
+import math
 import re
 import types
 from collections.abc import Iterator, Mapping
@@ -80,9 +81,29 @@ def check_shape(document: object) -> None:
             for key in value:
                 if not isinstance(key, str):
                     raise MalformedObjectError(f"the object's keys must be strings, not {key!r}")
+                _check_scalar(key)
             todo.extend((inner, depth + 1) for inner in value.values())
         elif isinstance(value, list):
             todo.extend((inner, depth + 1) for inner in value)
+        else:
+            _check_scalar(value)
+
+
+def _check_scalar(value: object) -> None:
+    """YAML can say more than JSON: whatever could not be stored as JSON is refused."""
+    match value:
+        case None | bool():
+            return
+        case str():
+            if value.isascii() or not any("\ud800" <= char <= "\udfff" for char in value):
+                return
+        case int():
+            if -(1 << 63) <= value < 1 << 64:
+                return
+        case float():
+            if math.isfinite(value):
+                return
+    raise MalformedObjectError(f"the object holds a value that JSON cannot hold: {str(value)[:40]!a}")
 
 
 def decode_object(

@@ -5,39 +5,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from headgate.control import history
 from headgate.control.database import Database
-from headgate.control.errors import (
-    AlreadyExistsError,
-    InvalidObjectError,
-    ObjectNotFoundError,
-    QuotaError,
-    StaleObjectError,
-)
-from headgate.control.facts import TriggerRow, brokers, bump, counter, trigger_rows
+from headgate.control.facts import brokers, bump, counter, trigger_rows
 from headgate.control.objects import (
-    API_VERSION,
-    BROKER_CLASS,
-    BROKER_CLASS_ANNOTATION,
     Broker,
-    BrokerStatus,
     Kind,
-    Metadata,
     Object,
     ObjectKey,
     Trigger,
-    TriggerStatus,
-    decode_stored,
-    encode,
-    key_of,
 )
 from headgate.control.reading import Page, Selector, Stored, read_page
 from headgate.control.reconcile import trigger_status
@@ -46,19 +27,14 @@ from headgate.control.schema import migrate
 from headgate.control.targets import (
     Compile,
     SnapshotCache,
-    drop_target,
     move_public_url,
-    put_target,
+    public_url,
     recompile,
 )
-from headgate.control.validate import change_causes
+from headgate.control.writes import ObjectWriter, default_broker, load, rfc3339
 from headgate.filter.plan import CompiledFilter
-from headgate.limits import BROKERS_MAX, TRIGGERS_MAX
 
 __all__ = ["DeliverySpec", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
-
-PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
-_QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX}
 
 
 class _DryRun(Exception):
@@ -105,7 +81,7 @@ class Store:
         store = cls(Database(path), compiler=compiler, clock_s=clock_s)
         with store._database.write() as connection:
             if migrate(connection) == 0:
-                store._create(connection, _default_broker(), None)
+                store._writer(connection).create(default_broker(), None)
             if compile_filter is not None:
                 recompile(connection, compile_filter, compiler)
         return store
@@ -123,7 +99,7 @@ class Store:
             ObjectNotFoundError: There is none.
         """
         with self._database.read() as connection:
-            return _load(connection, key)
+            return load(connection, key)
 
     def page(
         self,
@@ -169,7 +145,7 @@ class Store:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
         """
-        return self._write(lambda connection: self._create(connection, obj, plan), dry_run=dry_run)
+        return self._write(lambda writer: writer.create(obj, plan), dry_run=dry_run)
 
     def replace(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Put `metadata` (labels, annotations) and `spec` of an object in the place of what is stored.
@@ -187,7 +163,7 @@ class Store:
             StaleObjectError: resourceVersion or uid are not the stored ones.
             InvalidObjectError: An immutable field differs.
         """
-        return self._write(lambda connection: self._replace(connection, obj, plan), dry_run=dry_run)
+        return self._write(lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object.
@@ -205,113 +181,20 @@ class Store:
             ObjectNotFoundError: There is none.
             StaleObjectError: A precondition does not hold.
         """
+        return self._write(lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
-        def work(connection: sqlite3.Connection) -> Object:
-            old = _load(connection, key)
-            _check_same(old, uid, resource_version)
-            version = bump(connection, "version")
-            gone = _with_metadata(old, resource_version=str(version))
-            connection.execute(
-                "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
-            )
-            if isinstance(gone, Trigger):
-                drop_target(connection, key.namespace, key.name)
-            else:
-                bump(connection, "routing")
-            history.record(connection, "DELETED", version, gone, old)
-            return gone
+    def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
+        return ObjectWriter(connection, compiler=self._compiler, now_s=self._clock_s())
 
-        return self._write(work, dry_run=dry_run)
-
-    def _write(self, work: Callable[[sqlite3.Connection], Object], *, dry_run: bool) -> Object:
+    def _write(self, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
         try:
             with self._database.write() as connection:
-                obj = work(connection)
+                obj = work(self._writer(connection))
                 if dry_run:
                     raise _DryRun(obj)
                 return obj
         except _DryRun as result:
             return result.obj
-
-    def _create(self, connection: sqlite3.Connection, obj: Object, plan: CompiledFilter | None) -> Object:
-        key = key_of(obj)
-        row = (key.kind, key.namespace, key.name)
-        if connection.execute("SELECT 1 FROM objects WHERE kind = ? AND namespace = ? AND name = ?", row).fetchone():
-            raise AlreadyExistsError(key.kind.plural, key.name)
-        (count,) = connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (key.kind,)).fetchone()
-        if count >= _QUOTAS[key.kind]:
-            raise QuotaError(f"there are {count} {key.kind.plural} already, which is the maximum")
-        version = bump(connection, "version")
-        new = _with_metadata(
-            obj,
-            generate_name="",
-            uid=str(uuid.uuid4()),
-            resource_version=str(version),
-            generation=1,
-            creation_timestamp=self._now(),
-        )
-        new = _with_status(new, BrokerStatus() if isinstance(new, Broker) else TriggerStatus())
-        connection.execute(
-            "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, '{}', x'')",
-            (*row, version),
-        )
-        return self._store(connection, "ADDED", new, None, plan)
-
-    def _replace(self, connection: sqlite3.Connection, obj: Object, plan: CompiledFilter | None) -> Object:
-        old = _load(connection, key_of(obj))
-        _check_same(old, obj.metadata.uid, obj.metadata.resource_version)
-        causes = change_causes(old, obj)
-        if causes:
-            raise InvalidObjectError(causes, kind=obj.kind, name=obj.metadata.name)
-        spec_changed = old.spec != obj.spec
-        same_labels = old.metadata.labels == obj.metadata.labels
-        if not spec_changed and same_labels and old.metadata.annotations == obj.metadata.annotations:
-            return old
-        new = _with_metadata(
-            _with_status(obj, old.status),
-            uid=old.metadata.uid,
-            generate_name=old.metadata.generate_name,
-            creation_timestamp=old.metadata.creation_timestamp,
-            generation=old.metadata.generation + spec_changed,
-            resource_version=str(bump(connection, "version")),
-        )
-        return self._store(connection, "MODIFIED", new, old, plan)
-
-    def _store(
-        self, connection: sqlite3.Connection, change: str, new: Object, old: Object | None, plan: CompiledFilter | None
-    ) -> Object:
-        """Write an object that has its metadata, its routing row, its status and its place in history."""
-        self._save(connection, new)
-        if isinstance(new, Trigger):
-            if plan is None:
-                raise ValueError("a trigger is stored with its compiled filter")
-            url = public_url(connection)
-            target = put_target(connection, new, plan, compiler=self._compiler, public_url=url)
-            # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(trigger_rows(connection, "WHERE t.id = ?", (target,)))
-            new = _with_status(new, trigger_status(new, row.facts, now=self._now()))
-            self._save(connection, new)
-        else:
-            bump(connection, "routing")
-        history.record(connection, change, int(new.metadata.resource_version), new, old)
-        return new
-
-    def _save(self, connection: sqlite3.Connection, new: Object) -> None:
-        meta = new.metadata
-        connection.execute(
-            "UPDATE objects SET version = ?, labels = ?, body = ? WHERE kind = ? AND namespace = ? AND name = ?",
-            (
-                int(meta.resource_version),
-                history.labels_text(new),
-                encode(new),
-                new.kind,
-                meta.namespace,
-                meta.name,
-            ),
-        )
-
-    def _now(self) -> str:
-        return rfc3339(self._clock_s())
 
     # --- status ----------------------------------------------------------------------------------
 
@@ -320,35 +203,36 @@ class Store:
         with self._database.read() as connection:
             return tuple(brokers(connection))
 
-    def trigger_rows(self, where: str = "", parameters: tuple[object, ...] = ()) -> tuple[TriggerRow, ...]:
-        """Triggers with the facts of their status; see `facts.trigger_rows`."""
-        with self._database.read() as connection:
-            return tuple(trigger_rows(connection, where, parameters))
+    def stale_triggers(self, now_s: float, where: str = "", parameters: tuple[object, ...] = ()) -> list[Trigger]:
+        """Triggers whose stored status is not what the facts say, with the status that is.
 
-    def write_statuses(self, changed: Sequence[Object]) -> int:
+        Args:
+            now_s: Seconds since 1970, for conditions that change.
+            where: See `facts.trigger_rows`.
+            parameters: Of `where`.
+        """
+        now = rfc3339(now_s)
+        stale = []
+        with self._database.read() as connection:
+            # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
+            for row in trigger_rows(connection, where, parameters):
+                status = trigger_status(row.trigger, row.facts, now=now)
+                if status != row.trigger.status:
+                    stale.append(msgspec.structs.replace(row.trigger, status=status))
+        return stale
+
+    def write_statuses(self, changed: Sequence[Object]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:
             changed: Objects as they were read, with another status.
 
         Returns:
-            How many were written; an object that changed since it was read is left alone.
+            The resourceVersions written; an object that changed since it was read is left alone.
         """
-        written = 0
         with self._database.write() as connection:
-            for obj in changed:
-                key = key_of(obj)
-                (there,) = connection.execute(
-                    "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ? AND name = ? AND version = ?",
-                    (key.kind, key.namespace, key.name, int(obj.metadata.resource_version)),
-                ).fetchone()
-                if there:
-                    version = bump(connection, "version")
-                    new = _with_metadata(obj, resource_version=str(version))
-                    self._save(connection, new)
-                    history.record(connection, "MODIFIED", version, new, obj)
-                    written += 1
-        return written
+            writer = self._writer(connection)
+            return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
 
     def report(self, reports: Iterable[TargetReport]) -> None:
         """Add what the dispatcher saw of filters; targets that are gone are left out."""
@@ -361,6 +245,12 @@ class Store:
                 " report = excluded.report",
                 [(r.target, r.filter_errors, r.last_error, r.last_error_event, mark) for r in reports],
             )
+
+    def reported_since(self, report: int) -> tuple[int, ...]:
+        """Targets with reports after a value of the `report` counter."""
+        with self._database.read() as connection:
+            rows = connection.execute("SELECT target FROM reports WHERE report > ?", (report,)).fetchall()
+        return tuple(target for (target,) in rows)
 
     # --- routing ---------------------------------------------------------------------------------
 
@@ -423,45 +313,3 @@ class Store:
         """What happened after a resourceVersion; see `history.read`."""
         with self._database.read() as connection:
             return history.read(connection, kind, since, namespace, name)
-
-
-def rfc3339(seconds: float) -> str:
-    """Seconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def public_url(connection: sqlite3.Connection) -> str:
-    """The server's own address in a transaction."""
-    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
-    return str(row[0]) if row else PUBLIC_URL_DEFAULT
-
-
-def _default_broker() -> Broker:
-    metadata = Metadata(name="default", namespace="default", annotations={BROKER_CLASS_ANNOTATION: BROKER_CLASS})
-    return Broker(api_version=API_VERSION, kind=Kind.BROKER.value, metadata=metadata)
-
-
-def _load(connection: sqlite3.Connection, key: ObjectKey) -> Object:
-    row = connection.execute(
-        "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
-    ).fetchone()
-    if row is None:
-        raise ObjectNotFoundError(key.kind.plural, key.name)
-    return decode_stored(key.kind, row[0])
-
-
-def _check_same(old: Object, uid: str, resource_version: str) -> None:
-    kind, meta = Kind(old.kind), old.metadata
-    if uid and uid != meta.uid:
-        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
-        raise StaleObjectError(kind.plural, meta.name, detail)
-    if resource_version and resource_version != meta.resource_version:
-        raise StaleObjectError(kind.plural, meta.name)
-
-
-def _with_metadata(obj: Object, **changes: object) -> Object:
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
-
-
-def _with_status(obj: Object, status: BrokerStatus | TriggerStatus) -> Object:
-    return msgspec.structs.replace(obj, status=status)

@@ -20,6 +20,7 @@ from headgate.filter.plan import CompiledFilter
 Compile = Callable[[Mapping[str, object] | None], CompiledFilter]
 """`filter.compiler.compile_filter`."""
 
+PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)
 _FILTER: Final = msgspec.json.Decoder(dict[str, object] | None)
@@ -109,6 +110,12 @@ def recompile(connection: sqlite3.Connection, compile_filter: Compile, compiler:
             (compiler, plan, problem, routing, generation, target),
         )
     return len(rows)
+
+
+def public_url(connection: sqlite3.Connection) -> str:
+    """The server's own address."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
+    return str(row[0]) if row else PUBLIC_URL_DEFAULT
 
 
 def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:

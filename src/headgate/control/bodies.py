@@ -1,0 +1,75 @@
+"""What did the client send? Bodies, bounded, from JSON or YAML to plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from headgate.control.errors import MalformedObjectError
+
+JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
+YAML_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
+
+
+class _Constructor(SafeConstructor):
+    """Values as JSON has them: a date stays the text that was written."""
+
+
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+def media_type(header: str) -> str:
+    """The type of a Content-Type header without parameters, in lower case."""
+    return header.partition(";")[0].strip().lower()
+
+
+def decode_json(body: bytes) -> object:
+    """A JSON document.
+
+    Raises:
+        MalformedObjectError: It is none, or it nests too deep.
+    """
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise MalformedObjectError(f"the body is no JSON: {error}") from error
+
+
+def decode_yaml(body: bytes) -> object:
+    """The only document of a YAML stream.
+
+    Raises:
+        MalformedObjectError: It is no YAML, or not exactly one document.
+    """
+    documents = list(yaml_documents(body))
+    if len(documents) != 1:
+        raise MalformedObjectError(f"the body holds {len(documents)} documents, expected one")
+    return documents[0]
+
+
+def yaml_documents(body: bytes) -> Iterator[object]:
+    """The documents of a YAML stream that are not empty; JSON is YAML too.
+
+    Raises:
+        MalformedObjectError: It is no YAML; the message says where.
+    """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
+    try:
+        for document in yaml.load_all(body.decode("utf-8-sig")):
+            if document is not None:
+                yield document
+    except UnicodeDecodeError as error:
+        raise MalformedObjectError(f"the text is no UTF-8: {error.reason} at byte {error.start}") from error
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise MalformedObjectError(f"the text is no YAML: {error.problem or error.context}{place}") from error
+    except (YAMLError, RecursionError, ValueError, TypeError) as error:
+        # ValueError, TypeError: tags that do not fit their value (!!int x), unhashable keys.
+        raise MalformedObjectError(f"the text is no YAML: {error}") from error

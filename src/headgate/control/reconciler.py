@@ -1,0 +1,165 @@
+"""Who keeps statuses true? A loop beside the API that rewrites what is concerned whenever the store has changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import structlog
+
+from headgate.control.database import StoreUnavailableError
+from headgate.control.objects import Broker, Object, Trigger
+from headgate.control.reconcile import broker_fact, broker_status, is_served
+from headgate.control.store import Store
+from headgate.control.writes import rfc3339
+
+POLL_S: Final = 0.05
+"""Between two looks at the store's data_version, each a few microseconds."""
+REPORT_S: Final = 5.0
+"""Between two rewrites of one trigger's status that only say more filter errors."""
+
+_log = structlog.get_logger("headgate.control")
+
+
+class Reconciler:
+    """Writes status; several may run at once (a write of one is a change that the others see, and find true).
+
+    Args:
+        store: The objects.
+        clock_s: Seconds since 1970.
+        poll_s: Seconds between two looks.
+        report_s: Seconds between two rewrites of a trigger's status for reports alone.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock_s: Callable[[], float] = time.time,
+        poll_s: float = POLL_S,
+        report_s: float = REPORT_S,
+    ) -> None:
+        self._store = store
+        self._clock_s = clock_s
+        self._poll_s = poll_s
+        self._report_s = report_s
+        self._served: frozenset[str] = frozenset()
+        self._seen: dict[str, int] | None = None
+        self._public_url = ""
+        self._brokers: dict[str, object] = {}
+        self._reported_s: dict[int, float] = {}
+        self._due_s: dict[int, float] = {}
+
+    def serves(self, broker: str) -> bool:
+        """Whether events of `namespace/name` are accepted; known before the broker's status says Ready."""
+        return broker in self._served
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Reconcile until `stop` is set; a store that fails is tried again at the next look."""
+        seen: int | None = None
+        while not stop.is_set():
+            try:
+                version = self._store.data_version()
+                if version != seen or self._is_due():
+                    await asyncio.to_thread(self.step)
+                    seen = version
+            except StoreUnavailableError as error:
+                seen = None
+                _log.warning("reconcile.failed", error=error.message, hint=error.hint)
+            try:
+                await asyncio.wait_for(stop.wait(), self._poll_s)
+            except TimeoutError:
+                continue
+
+    def step(self) -> int:
+        """Bring every status up to date with the store as it is now.
+
+        Returns:
+            How many statuses were written.
+        """
+        now_s = self._clock_s()
+        counters = self._store.counters()
+        seen, self._seen = self._seen, None  # a pass that fails is followed by a full one
+        public_url = self._store.public_url() if seen is None or seen["routing"] != counters["routing"] else ""
+        if public_url and public_url != self._public_url:
+            self._public_url, seen = public_url, None
+        written: tuple[int, ...] = ()
+        moved: tuple[str, ...] = ()
+        if seen is None or seen["version"] != counters["version"]:
+            written, moved = self._reconcile_brokers(now_s)
+        stale = self._stale_triggers(seen, counters, moved, now_s)
+        if stale:
+            written += self._store.write_statuses(stale)
+        # What was written here needs no second look, when nobody wrote in between.
+        ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
+        self._seen = counters | ({"version": written[-1]} if ours else {})
+        return len(written)
+
+    def _is_due(self) -> bool:
+        return bool(self._due_s) and min(self._due_s.values()) <= self._clock_s()
+
+    def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
+        brokers = self._store.brokers()
+        self._served = frozenset(_path(broker) for broker in brokers if is_served(broker))
+        now = rfc3339(now_s)
+        stale: list[Object] = []
+        facts: dict[str, object] = {}
+        for broker in brokers:
+            status = broker_status(broker, public_url=self._public_url, now=now)
+            current = msgspec.structs.replace(broker, status=status)
+            if status != broker.status:
+                stale.append(current)
+            facts[_path(broker)] = broker_fact(current)
+        written = self._store.write_statuses(stale) if stale else ()
+        before, self._brokers = self._brokers, facts
+        moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
+        return written, moved
+
+    def _stale_triggers(
+        self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float
+    ) -> list[Trigger]:
+        """Triggers that any change since the last pass concerns and whose status is not true any more."""
+        if seen is None:
+            self._due_s.clear()
+            return self._store.stale_triggers(now_s)
+        stale: dict[str, Trigger] = {}
+
+        def look(where: str, *parameters: object) -> None:
+            for trigger in self._store.stale_triggers(now_s, where, parameters):
+                stale[trigger.metadata.uid] = trigger
+
+        if seen["version"] != counters["version"]:
+            look("WHERE o.version > ?", seen["version"])
+        if seen["routing"] != counters["routing"]:
+            look("WHERE t.routing > ?", seen["routing"])
+        if seen["active_generation"] != counters["active_generation"]:
+            look("WHERE t.needs > ? AND t.needs <= ?", seen["active_generation"], counters["active_generation"])
+        for path in moved:
+            look("WHERE t.broker = ?", path)
+            look("WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''", path)
+        for target in self._reported(seen, counters, now_s):
+            look("WHERE t.id = ?", target)
+        return list(stale.values())
+
+    def _reported(self, seen: dict[str, int], counters: dict[str, int], now_s: float) -> list[int]:
+        """Targets whose reports are to be shown now; the others become due later."""
+        if seen["report"] != counters["report"]:
+            for target in self._store.reported_since(seen["report"]):
+                self._due_s.setdefault(target, self._reported_s.get(target, 0.0) + self._report_s)
+        due = [target for target, due_s in self._due_s.items() if due_s <= now_s]
+        for target in due:
+            del self._due_s[target]
+            self._reported_s[target] = now_s
+        if due:
+            self._reported_s = {
+                target: at_s for target, at_s in self._reported_s.items() if at_s + self._report_s > now_s
+            }
+        return due
+
+
+def _path(broker: Broker) -> str:
+    return f"{broker.metadata.namespace}/{broker.metadata.name}"

@@ -1,0 +1,110 @@
+"""Which objects does a selector want? Kubernetes' label and field selectors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.control.errors import MalformedObjectError
+from headgate.control.reading import Selector
+from headgate.limits import SELECTOR_CHARS_MAX
+
+_NAME: Final = r"[A-Za-z0-9][-A-Za-z0-9_./]*"
+_VALUE: Final = r"[-A-Za-z0-9_.]*"
+_SET: Final = re.compile(rf"\s*({_NAME})\s+(in|notin)\s*\(([^()]*)\)\s*", re.ASCII)
+_EQUAL: Final = re.compile(rf"\s*({_NAME})\s*(==|=|!=)\s*({_VALUE})\s*", re.ASCII)
+_EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A field selector: an exact name or namespace; None where it asks for nothing."""
+
+    name: str | None = None
+    namespace: str | None = None
+
+
+def label_selector(text: str) -> Selector | None:
+    """A predicate on labels.
+
+    Args:
+        text: For example `app=x,tier!=gold,zone in (a,b),!old`.
+
+    Returns:
+        None when it wants everything.
+
+    Raises:
+        MalformedObjectError: It is no selector.
+    """
+    if len(text) > SELECTOR_CHARS_MAX:
+        raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
+    if not text.strip():
+        return None
+    tests: list[Selector] = []
+    at = 0
+    while at < len(text):
+        at, test = _requirement(text, at)
+        tests.append(test)
+        if at < len(text):
+            if text[at] != "," or at + 1 == len(text):
+                raise _unreadable(text, at)
+            at += 1
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(text: str, at: int) -> tuple[int, Selector]:
+    for pattern, make in ((_SET, _set_test), (_EQUAL, _equal_test), (_EXISTS, _exists_test)):
+        found = pattern.match(text, at)
+        if found is not None and (found.end() == len(text) or text[found.end()] == ","):
+            return found.end(), make(found)
+    raise _unreadable(text, at)
+
+
+def _set_test(found: re.Match[str]) -> Selector:
+    key, wanted = found[1], found[2] == "in"
+    values = frozenset(value.strip() for value in found[3].split(","))
+    # As in Kubernetes, `notin` holds for an object without the label.
+    return lambda labels: (labels.get(key) in values) if key in labels else not wanted
+
+
+def _equal_test(found: re.Match[str]) -> Selector:
+    key, wanted, value = found[1], found[2] != "!=", found[3]
+    return lambda labels: (labels.get(key) == value) is wanted
+
+
+def _exists_test(found: re.Match[str]) -> Selector:
+    wanted, key = not found[1], found[2]
+    return lambda labels: (key in labels) is wanted
+
+
+def _unreadable(text: str, at: int) -> MalformedObjectError:
+    return MalformedObjectError(f"unable to parse label selector {text!r} at character {at + 1}")
+
+
+def field_selector(text: str) -> Fields:
+    """A field selector; only `metadata.name` and `metadata.namespace` can be asked for.
+
+    Raises:
+        MalformedObjectError: It asks for another field, or not by `=`.
+    """
+    if len(text) > SELECTOR_CHARS_MAX:
+        raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
+    name = namespace = None
+    for part in filter(None, text.split(",")):
+        field, operator, value = (group.strip() for group in _split(part))
+        if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
+            raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
+        if field == "metadata.name":
+            name = value
+        else:
+            namespace = value
+    return Fields(name, namespace)
+
+
+def _split(part: str) -> tuple[str, str, str]:
+    operators: tuple[str, ...] = ("!=", "==", "=")
+    for operator in operators:
+        if operator in part:
+            return part.partition(operator)
+    return part, "", ""

@@ -1,0 +1,122 @@
+"""How does kubectl print an object? Server-side tables, with Knative's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger, decode_stored
+from headgate.control.reading import Stored
+
+_MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column; priority 1 is for `-o wide` only."""
+
+    name: str
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+class _PartialObject(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    metadata: Metadata
+
+
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Cells in the columns' order, and the object or its metadata."""
+
+    cells: tuple[str, ...]
+    object: _PartialObject | Broker | Trigger | None = None
+
+
+_NAME: Final = Column("Name", format="name", description="Name of the object")
+_READY: Final = (
+    Column("Age", description="Time since creation"),
+    Column("Ready", description="Whether all that the object needs is there"),
+    Column("Reason", description="Why it is not ready"),
+)
+COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
+    Kind.BROKER: (_NAME, Column("URL", description="Where it accepts events"), *_READY),
+    Kind.TRIGGER: (
+        _NAME,
+        Column("Broker", description="Whose events it wants"),
+        Column("Subscriber_URI", description="Where its events go"),
+        *_READY,
+        Column("Filter", description="Which events it wants", priority=1),
+    ),
+}
+
+
+def row(obj: Object, *, now_s: float, include: str) -> Row:
+    """An object as a row.
+
+    Args:
+        obj: Which one.
+        now_s: Seconds since 1970, for the age.
+        include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
+    """
+    age = _age(obj.metadata.creation_timestamp, now_s)
+    ready, reason = _ready(obj.status.conditions)
+    cells: tuple[str, ...]
+    if isinstance(obj, Broker):
+        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", age, ready, reason)
+    else:
+        written = msgspec.json.encode(obj.spec.filter).decode() if obj.spec.filter else "<none>"
+        cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, age, ready, reason, written)
+    if include == "Object":
+        return Row(cells, obj)
+    if include == "None":
+        return Row(cells)
+    return Row(cells, _PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", obj.metadata))
+
+
+def rows(items: Iterable[Stored], *, now_s: float, include: str) -> list[bytes]:
+    """Stored objects as rows in JSON."""
+    return [msgspec.json.encode(row(decode_stored(i.key.kind, i.body), now_s=now_s, include=include)) for i in items]
+
+
+def head(kind: Kind) -> bytes:
+    """A table's JSON up to its first row; what follows closes the list and the object."""
+    columns = msgspec.json.encode(COLUMNS[kind])
+    return b'{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":' + columns + b',"rows":['
+
+
+def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:
+    found = next((condition for condition in conditions if condition.type == "Ready"), None)
+    return (found.status, found.reason) if found is not None else ("", "")
+
+
+def _age(timestamp: str, now_s: float) -> str:
+    """A time's distance as kubectl writes it: two units while they are small."""
+    try:
+        created = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return "<unknown>"
+    return human_age(max(0, int(now_s - created.timestamp())))
+
+
+def human_age(seconds: int) -> str:
+    """Whole seconds as kubectl writes an age: `45s`, `3m20s`, `47m`, `5h10m`, `3d4h`."""
+    if seconds < 2 * _MINUTE:
+        return f"{seconds}s"
+    for below, unit, name, rest, rest_name in (
+        (10 * _MINUTE, _MINUTE, "m", 1, "s"),
+        (3 * _HOUR, _MINUTE, "m", 0, ""),
+        (8 * _HOUR, _HOUR, "h", _MINUTE, "m"),
+        (2 * _DAY, _HOUR, "h", 0, ""),
+        (8 * _DAY, _DAY, "d", _HOUR, "h"),
+        (2 * _YEAR, _DAY, "d", 0, ""),
+        (8 * _YEAR, _YEAR, "y", _DAY, "d"),
+    ):
+        if seconds < below:
+            small = seconds % unit // rest if rest else 0
+            return f"{seconds // unit}{name}{small}{rest_name}" if small else f"{seconds // unit}{name}"
+    return f"{seconds // _YEAR}y"

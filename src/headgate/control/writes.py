@@ -1,0 +1,214 @@
+"""How does an object change? Create, replace, delete and status, inside the store's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from headgate.control import history
+from headgate.control.errors import (
+    AlreadyExistsError,
+    InvalidObjectError,
+    ObjectNotFoundError,
+    QuotaError,
+    StaleObjectError,
+)
+from headgate.control.facts import bump, trigger_rows
+from headgate.control.objects import (
+    API_VERSION,
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    Broker,
+    BrokerStatus,
+    Kind,
+    Metadata,
+    Object,
+    ObjectKey,
+    Trigger,
+    TriggerStatus,
+    decode_stored,
+    encode,
+    key_of,
+)
+from headgate.control.reconcile import trigger_status
+from headgate.control.targets import drop_target, public_url, put_target
+from headgate.control.validate import change_causes
+from headgate.filter.plan import CompiledFilter
+from headgate.limits import BROKERS_MAX, TRIGGERS_MAX
+
+_QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX}
+
+
+class ObjectWriter:
+    """Writes of one transaction.
+
+    Args:
+        connection: In a transaction that may write.
+        compiler: Version of the compiler that made the plans.
+        now_s: Seconds since 1970.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, compiler: int, now_s: float) -> None:
+        self._connection = connection
+        self._compiler = compiler
+        self._now = rfc3339(now_s)
+
+    def create(self, obj: Object, plan: CompiledFilter | None) -> Object:
+        """See `Store.create`."""
+        key = key_of(obj)
+        row = (key.kind, key.namespace, key.name)
+        if self._connection.execute(
+            "SELECT 1 FROM objects WHERE kind = ? AND namespace = ? AND name = ?", row
+        ).fetchone():
+            raise AlreadyExistsError(key.kind.plural, key.name)
+        (count,) = self._connection.execute("SELECT count(*) FROM objects WHERE kind = ?", (key.kind,)).fetchone()
+        if count >= _QUOTAS[key.kind]:
+            raise QuotaError(f"there are {count} {key.kind.plural} already, which is the maximum")
+        version = bump(self._connection, "version")
+        new = _with_metadata(
+            obj,
+            generate_name="",
+            uid=str(uuid.uuid4()),
+            resource_version=str(version),
+            generation=1,
+            creation_timestamp=self._now,
+        )
+        new = _with_status(new, BrokerStatus() if isinstance(new, Broker) else TriggerStatus())
+        self._connection.execute(
+            "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, '{}', x'')",
+            (*row, version),
+        )
+        return self._store("ADDED", new, None, plan)
+
+    def replace(self, obj: Object, plan: CompiledFilter | None) -> Object:
+        """See `Store.replace`."""
+        old = load(self._connection, key_of(obj))
+        _check_same(old, obj.metadata.uid, obj.metadata.resource_version)
+        causes = change_causes(old, obj)
+        if causes:
+            raise InvalidObjectError(causes, kind=obj.kind, name=obj.metadata.name)
+        spec_changed = old.spec != obj.spec
+        same_labels = old.metadata.labels == obj.metadata.labels
+        if not spec_changed and same_labels and old.metadata.annotations == obj.metadata.annotations:
+            return old
+        new = _with_metadata(
+            _with_status(obj, old.status),
+            uid=old.metadata.uid,
+            generate_name=old.metadata.generate_name,
+            creation_timestamp=old.metadata.creation_timestamp,
+            generation=old.metadata.generation + spec_changed,
+            resource_version=str(bump(self._connection, "version")),
+        )
+        return self._store("MODIFIED", new, old, plan)
+
+    def delete(self, key: ObjectKey, uid: str, resource_version: str) -> Object:
+        """See `Store.delete`."""
+        old = load(self._connection, key)
+        _check_same(old, uid, resource_version)
+        version = bump(self._connection, "version")
+        gone = _with_metadata(old, resource_version=str(version))
+        self._connection.execute(
+            "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
+        )
+        if isinstance(gone, Trigger):
+            drop_target(self._connection, key.namespace, key.name)
+        else:
+            bump(self._connection, "routing")
+        history.record(self._connection, "DELETED", version, gone, old)
+        return gone
+
+    def put_status(self, obj: Object) -> int | None:
+        """Store an object that was read and given another status, unless it changed since.
+
+        Returns:
+            Its new resourceVersion; None when it was left alone.
+        """
+        key = key_of(obj)
+        (there,) = self._connection.execute(
+            "SELECT count(*) FROM objects WHERE kind = ? AND namespace = ? AND name = ? AND version = ?",
+            (key.kind, key.namespace, key.name, int(obj.metadata.resource_version)),
+        ).fetchone()
+        if not there:
+            return None
+        version = bump(self._connection, "version")
+        new = _with_metadata(obj, resource_version=str(version))
+        self._save(new)
+        history.record(self._connection, "MODIFIED", version, new, obj)
+        return version
+
+    def _store(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
+        """Write an object that has its metadata, its routing row, its status and its place in history."""
+        self._save(new)
+        if isinstance(new, Trigger):
+            if plan is None:
+                raise ValueError("a trigger is stored with its compiled filter")
+            url = public_url(self._connection)
+            target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
+            # In the same write: nobody may read "Ready" of a filter that is not in force.
+            row = next(trigger_rows(self._connection, "WHERE t.id = ?", (target,)))
+            new = _with_status(new, trigger_status(new, row.facts, now=self._now))
+            self._save(new)
+        else:
+            bump(self._connection, "routing")
+        history.record(self._connection, change, int(new.metadata.resource_version), new, old)
+        return new
+
+    def _save(self, new: Object) -> None:
+        meta = new.metadata
+        self._connection.execute(
+            "UPDATE objects SET version = ?, labels = ?, body = ? WHERE kind = ? AND namespace = ? AND name = ?",
+            (
+                int(meta.resource_version),
+                history.labels_text(new),
+                encode(new),
+                new.kind,
+                meta.namespace,
+                meta.name,
+            ),
+        )
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def default_broker() -> Broker:
+    """The broker that is there from the start."""
+    metadata = Metadata(name="default", namespace="default", annotations={BROKER_CLASS_ANNOTATION: BROKER_CLASS})
+    return Broker(api_version=API_VERSION, kind=Kind.BROKER.value, metadata=metadata)
+
+
+def load(connection: sqlite3.Connection, key: ObjectKey) -> Object:
+    """A stored object.
+
+    Raises:
+        ObjectNotFoundError: There is none.
+    """
+    row = connection.execute(
+        "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
+    ).fetchone()
+    if row is None:
+        raise ObjectNotFoundError(key.kind.plural, key.name)
+    return decode_stored(key.kind, row[0])
+
+
+def _check_same(old: Object, uid: str, resource_version: str) -> None:
+    kind, meta = Kind(old.kind), old.metadata
+    if uid and uid != meta.uid:
+        detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
+        raise StaleObjectError(kind.plural, meta.name, detail)
+    if resource_version and resource_version != meta.resource_version:
+        raise StaleObjectError(kind.plural, meta.name)
+
+
+def _with_metadata(obj: Object, **changes: object) -> Object:
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
+
+
+def _with_status(obj: Object, status: BrokerStatus | TriggerStatus) -> Object:
+    return msgspec.structs.replace(obj, status=status)
