@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import queue
 import socket
 import struct
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -59,6 +61,7 @@ class FakeDispatcher:
         self.connections: list[Connection] = []
         self.refused = 0
         self.paused = threading.Event()
+        self.closing = threading.Event()
         self.driver_says: queue.Queue[dict[str, object]] = queue.Queue()
         self.driver: socket.socket | None = None
         self._changed = threading.Condition()
@@ -69,6 +72,7 @@ class FakeDispatcher:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.closing.set()
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for connection in self.connections:
@@ -103,6 +107,23 @@ class FakeDispatcher:
                 assert self._changed.wait(max(0.0, deadline - time.monotonic())), "the fake dispatcher waited in vain"
             return found
 
+    def wait_until(self, what: Callable[[], bool]) -> None:
+        """Until `what` is true, where nothing on the link tells that it is."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not what():
+            assert time.monotonic() < deadline, "the fake dispatcher waited in vain"
+            time.sleep(0.01)
+
+    def is_stuck(self, connection: Connection) -> bool:
+        """Whether a paused connection's bytes have piled up and no more come."""
+
+        def unread() -> int:
+            return struct.unpack("i", fcntl.ioctl(connection.sock, termios.FIONREAD, bytes(4)))[0]
+
+        before = unread()
+        time.sleep(0.1)
+        return before > 0 and unread() == before
+
     def _spawn(self, target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args, daemon=True)
         thread.start()
@@ -133,6 +154,8 @@ class FakeDispatcher:
             with self._changed:
                 self.connections.append(connection)
                 self._changed.notify_all()
+            while self.paused.is_set() and not self.closing.wait(0.01):
+                pass
             self._read(connection)
             with self._changed:
                 connection.closed = True

@@ -1,0 +1,116 @@
+"""Does Spark start where it can, say why where it cannot, and end with its process?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headgate.match import session
+from headgate.match.errors import SparkMissingError
+from tests.match.events import append, event, writing
+from tests.match.fakes import PATIENCE_S, FakeDispatcher
+
+
+def fake_java(home: Path, version: str) -> None:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize(("version", "major"), [("11.0.2", "11"), ("1.8.0_392", "8")])
+def test_an_old_java_is_refused_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, major: str
+) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissingError, match=f"is Java {major}, Spark needs 17") as failure:
+        session.check_java()
+    assert "JAVA_HOME" in failure.value.hint
+
+
+@pytest.mark.parametrize("version", ["17.0.1", "21", "25-ea"])
+def test_a_new_java_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    session.check_java()
+
+
+def test_no_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SparkMissingError, match="no Java under JAVA_HOME"):
+        session.check_java()
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkMissingError, match="no Java on the PATH"):
+        session.check_java()
+
+
+def test_a_missing_jar_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session.resources, "files", lambda _: tmp_path)
+    with pytest.raises(SparkMissingError) as failure:
+        session.connector_jar()
+    assert "make setup" in failure.value.hint
+
+
+@pytest.mark.spark
+def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.sql.ansi.enabled") == "true"
+    assert spark.conf.get("spark.sql.caseSensitive") == "true"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext.master == f"local[{session.task_slots(2)}]"
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from headgate.match.query import LinkAddress, start_run
+from headgate.match.session import connector_jar, start_session
+from tests.match.test_run import every_event
+scratch, log, port, token = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
+spark = start_session(jar=connector_jar(), threads=3, scratch=scratch, heap_mib=512)
+link = LinkAddress("127.0.0.1", port, token)
+start_run(spark, every_event, log=log, start={0: 0}, run=1, generation=1, link=link, scratch=scratch)
+print(spark.sparkContext._gateway.proc.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks processes up in /proc")
+def test_the_jvm_ends_when_its_process_is_killed(tmp_path: Path) -> None:
+    """SIGKILL in the midst of a run: nobody is left to say goodbye."""
+    with FakeDispatcher() as dispatcher, writing(tmp_path / "log") as writer:
+        append(writer, [event(1)])
+        command = [sys.executable, "-c", OWNER, str(tmp_path / "spark"), str(tmp_path / "log")]
+        command += [str(dispatcher.address.port), dispatcher.address.token.hex()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+            try:
+                assert owner.stdout is not None
+                jvm = int(owner.stdout.readline())
+                connection = dispatcher.of(run=1)
+                dispatcher.wait(lambda: connection.passed == 1)
+                assert not gone(jvm)
+            finally:
+                owner.send_signal(signal.SIGKILL)
+        dispatcher.wait(lambda: connection.closed)
+        deadline = time.monotonic() + PATIENCE_S
+        while not gone(jvm):
+            assert time.monotonic() < deadline, f"the JVM {jvm} outlives its process"
+            time.sleep(0.05)
