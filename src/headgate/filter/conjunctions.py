@@ -34,8 +34,8 @@ from headgate.filter.rewrite import push_not
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
-EXACT_NUMBER_MAX: Final = 2**53 - 1
-"""Beyond it cel-cpp compares an int with a double inexactly (both become doubles), so equality is not transitive."""
+EXACT_DOUBLE_MAX: Final = 2**53 - 1
+"""Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
 
 _KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
@@ -166,6 +166,8 @@ def _contradicts(conjunction: Conjunction) -> bool:
     for atom in conjunction.atoms:
         if atom.op is Op.EQ and not atom.negated:
             asked = (atom.kind, atom.constant)
+            if isinstance(atom.constant, int) and abs(atom.constant) > EXACT_DOUBLE_MAX:
+                continue  # two such integers may both equal one double
             if wanted.setdefault(atom.place, asked) != asked:
                 return True
     return False
@@ -263,8 +265,8 @@ def _unsayable(place: Place, literal: Literal) -> str:
     value = literal.value
     if isinstance(value, bytes):
         return "bytes are decided by cel-cpp"
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > EXACT_NUMBER_MAX:
-        return "numbers beyond 2^53 are decided by cel-cpp"
+    if isinstance(value, float) and abs(value) > EXACT_DOUBLE_MAX:
+        return "doubles beyond 2^53 are decided by cel-cpp"
     return ""
 
 

@@ -1,0 +1,140 @@
+"""What does a filter see of an event? Its attributes as `ce`, its JSON data as `data`, each made once an event.
+
+`ce` holds the attributes that are present, with their types: strings, integers, booleans, `time` as a timestamp.
+`data` is the decoded JSON; for any other data, and for JSON that CEL cannot hold (NUL in a string), there is no `data`,
+so that a filter that reads it has an error and one that does not works as ever.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from headgate.event import rfc3339
+from headgate.event.model import DataKind, Event
+from headgate.filter.cel import Activation, timestamp
+
+JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+"""Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
+
+_INT64_MIN: Final = -(2**63)
+_UINT64_MAX: Final = 2**64 - 1
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 9999, all that CEL has
+_DECODER: Final = msgspec.json.Decoder()
+
+
+class EventView:
+    """One event as filters see it; keep it to evaluate several programs on the same event."""
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+    @cached_property
+    def attributes(self) -> dict[str, str | int | bool]:
+        """Attributes and extensions by name, as they were sent; `time` is its text."""
+        event = self.event
+        found: dict[str, str | int | bool] = dict(event.extensions)
+        found.update(specversion=event.specversion, id=event.id, source=event.source, type=event.type)
+        if event.subject is not None:
+            found["subject"] = event.subject
+        if event.time is not None:
+            found["time"] = event.time
+        if event.datacontenttype is not None:
+            found["datacontenttype"] = event.datacontenttype
+        if event.dataschema is not None:
+            found["dataschema"] = event.dataschema
+        return found
+
+    @cached_property
+    def json(self) -> tuple[JsonValue] | None:
+        """The decoded JSON data in a tuple of one (data may be null); None when there is none that CEL can hold."""
+        event = self.event
+        if event.data_kind is not DataKind.JSON or event.data is None:
+            return None
+        return decode_json(event.data)
+
+    @cached_property
+    def activation(self) -> Activation:
+        """The variables for cel-cpp."""
+        names = dict[str, object](self.attributes)
+        if self.event.time is not None:
+            names["time"] = _timestamp(self.event.time)
+        for name in self.event.extensions:
+            if "." in name:
+                _nest(names, name.split("."), names[name])
+        if self.json is None:
+            return Activation({"ce": names})
+        return Activation({"ce": names, "data": self.json[0]})
+
+
+def decode_json(text: bytes) -> tuple[JsonValue] | None:
+    """Decodes JSON the way CEL reads it, in a tuple of one; None when it is no JSON or CEL cannot hold it.
+
+    Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts.
+    """
+    if b"\\u0000" in text:
+        return None  # cel-expr-python would cut the string there
+    try:
+        value = _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_slowly(text)
+    return (_within_64_bits(value) if _LONG_NUMBER.search(text) else value,)
+
+
+def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
+    """What msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
+    try:
+        value = json.loads(text.decode(), parse_constant=_refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8
+    except (ValueError, RecursionError):
+        return None
+    return (_within_64_bits(value),)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _within_64_bits(value: JsonValue) -> JsonValue:
+    match value:
+        case dict():
+            return {name: _within_64_bits(item) for name, item in value.items()}
+        case list():
+            return [_within_64_bits(item) for item in value]
+        case int() if not _INT64_MIN <= value <= _UINT64_MAX:
+            try:
+                return float(value)
+            except OverflowError:
+                return math.inf if value > 0 else -math.inf
+        case _:
+            return value
+
+
+def _timestamp(text: str) -> object:
+    """A CEL timestamp, or null for an instant outside CEL's years: present, but without an order."""
+    micros = rfc3339.micros(text)
+    if micros is None:
+        return None
+    seconds = micros // 1_000_000
+    if not _TIMESTAMP_SECONDS[0] <= seconds <= _TIMESTAMP_SECONDS[1]:
+        return None
+    fraction = text.partition(".")[2]
+    digits = re.match(r"[0-9]*", fraction)
+    return timestamp(seconds, int((digits[0] if digits else "")[:9].ljust(9, "0")))
+
+
+def _nest(names: dict[str, object], path: list[str], value: object) -> None:
+    """Makes `names["a"]["b"]` of the extension `a.b`, unless there is an attribute `a`."""
+    *parents, last = path
+    for parent in parents:
+        inner = names.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            return
+        names = inner
+    names.setdefault(last, value)
