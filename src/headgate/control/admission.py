@@ -36,9 +36,9 @@ from headgate.control.objects import (
     encode,
 )
 from headgate.control.store import Store
-from headgate.control.targets import Compile
 from headgate.control.validate import object_causes
 from headgate.errors import InvalidInputError
+from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
 
 NAMESPACE_DEFAULT: Final = "default"
@@ -67,13 +67,11 @@ class Admission:
     """The only way of objects into the store. Every method may block: call it in a thread.
 
     Args:
-        store: Where objects go.
-        compile_filter: `filter.compiler.compile_filter`.
+        store: Where objects go; its compiler compiles their filters.
     """
 
-    def __init__(self, store: Store, compile_filter: Compile) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
-        self._compile = compile_filter
 
     def create(
         self,
@@ -203,7 +201,7 @@ class Admission:
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
-        return self._compile(obj.spec.filter) if isinstance(obj, Trigger) else None
+        return self.store.compiler.compile(obj.spec.filter) if isinstance(obj, Trigger) else None
 
 
 def kind_of(document: object) -> Kind:
@@ -286,9 +284,12 @@ def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
 
 
 def _filter_cause(error: InvalidInputError, obj: Object) -> Cause:
-    """The compiler's message, at the field it names below `spec.filter`."""
-    field = str(getattr(error, "field", "") or "").removeprefix("spec.").removeprefix("filter").strip(".")
-    written = obj.spec.filter if isinstance(obj, Trigger) else None
-    value = written.get(field, "") if written else ""
-    path = f"spec.filter.{field}" if field else "spec.filter"
-    return invalid(path, value if isinstance(value, str) else "", str(error))
+    """The compiler's message with its place, at the field it names below `spec`."""
+    if not isinstance(error, FilterError):
+        return invalid("spec.filter", "", error.message)
+    value: object = {"filter": obj.spec.filter} if isinstance(obj, Trigger) else None
+    for part in error.field.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    place = f" at character {error.position + 1}" if error.position is not None else ""
+    caret = f"\n{error.caret}\n" if error.caret else ""
+    return invalid(f"spec.{error.field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")

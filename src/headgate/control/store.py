@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.control import history
+from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.facts import brokers, bump, counter, trigger_rows
 from headgate.control.objects import (
@@ -25,7 +26,6 @@ from headgate.control.reconcile import trigger_status
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.control.schema import migrate
 from headgate.control.targets import (
-    Compile,
     SnapshotCache,
     move_public_url,
     public_url,
@@ -50,9 +50,9 @@ class Store:
     `data_version` alone is cheap enough for an event loop.
     """
 
-    def __init__(self, database: Database, *, compiler: int, clock_s: Callable[[], float]) -> None:
+    def __init__(self, database: Database, *, compiler: FilterCompiler, clock_s: Callable[[], float]) -> None:
         self._database = database
-        self._compiler = compiler
+        self.compiler = compiler
         self._clock_s = clock_s
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
@@ -62,28 +62,25 @@ class Store:
         cls,
         path: Path,
         *,
-        compile_filter: Compile | None = None,
-        compiler: int = 0,
+        compiler: FilterCompiler | None = None,
         clock_s: Callable[[], float] = time.time,
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
         Args:
             path: `control.db` of the data directory.
-            compile_filter: Compiles stored filters anew when `compiler` differs from what wrote them; None leaves them.
-            compiler: Version of the compiler: whatever it changes in plans, the number changes with it.
+            compiler: Compiles stored filters anew when another version of it wrote them; None is the real one.
             clock_s: Seconds since 1970.
 
         Raises:
             StoreUnavailableError: SQLite cannot open the file.
             ValueError: A newer Headgate wrote the file.
         """
-        store = cls(Database(path), compiler=compiler, clock_s=clock_s)
+        store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
         with store._database.write() as connection:
             if migrate(connection) == 0:
                 store._writer(connection).create(default_broker(), None)
-            if compile_filter is not None:
-                recompile(connection, compile_filter, compiler)
+            recompile(connection, store.compiler)
         return store
 
     def close(self) -> None:
@@ -184,7 +181,7 @@ class Store:
         return self._write(lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
-        return ObjectWriter(connection, compiler=self._compiler, now_s=self._clock_s())
+        return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())
 
     def _write(self, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
+from headgate.control.compiling import FilterCompiler
 from headgate.control.delivery import is_ordered, resolve
 from headgate.control.facts import brokers, bump, counter
 from headgate.control.objects import Delivery, Trigger
@@ -16,9 +16,6 @@ from headgate.control.reconcile import is_served, referenced_broker, subscriber_
 from headgate.control.routing import RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.filter.plan import CompiledFilter
-
-Compile = Callable[[Mapping[str, object] | None], CompiledFilter]
-"""`filter.compiler.compile_filter`."""
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 TARGET_ID_MAX: Final = (1 << 31) - 1
@@ -87,29 +84,34 @@ def drop_target(connection: sqlite3.Connection, namespace: str, name: str) -> No
         bump(connection, "desired_generation")
 
 
-def recompile(connection: sqlite3.Connection, compile_filter: Compile, compiler: int) -> int:
-    """Compile anew what another version of the compiler wrote; one generation for all of it.
+def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
+    """Compile anew what another version of the compiler wrote; what comes out different shares one generation.
 
     A filter that no longer compiles leaves routing and is named on its trigger.
 
     Returns:
-        How many were compiled.
+        How many came out different.
     """
-    rows = connection.execute("SELECT id, filter FROM targets WHERE compiler != ?", (compiler,)).fetchall()
-    if not rows:
-        return 0
-    generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
-    for target, text in rows:
+    rows = connection.execute(
+        "SELECT id, filter, plan, plan_error FROM targets WHERE compiler != ?", (compiler.version,)
+    ).fetchall()
+    different = []
+    for target, text, old_plan, old_problem in rows:
         try:
-            plan, problem = encode_plan(compile_filter(_FILTER.decode(text))), ""
+            plan, problem = encode_plan(compiler.compile(_FILTER.decode(text))), ""
         except InvalidInputError as error:
             plan, problem = None, error.message
-        connection.execute(
-            "UPDATE targets SET compiler = ?, plan = ?, plan_error = ?, routing = ?,"
-            " needs = CASE WHEN subscriber = '' THEN 0 ELSE ? END WHERE id = ?",
-            (compiler, plan, problem, routing, generation, target),
+        if (plan, problem) != (old_plan, old_problem):
+            different.append((plan, problem, target))
+    connection.execute("UPDATE targets SET compiler = ?", (compiler.version,))
+    if different:
+        generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
+        connection.executemany(
+            f"UPDATE targets SET plan = ?, plan_error = ?, routing = {routing},"
+            f" needs = CASE WHEN subscriber = '' THEN 0 ELSE {generation} END WHERE id = ?",
+            different,
         )
-    return len(rows)
+    return len(different)
 
 
 def public_url(connection: sqlite3.Connection) -> str:
