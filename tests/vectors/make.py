@@ -5,7 +5,7 @@
 `log/<partition>/` are partitions as the writer leaves them; `log/expected.json` says what is in them:
 
 * `xxh64`: values and their hashes, for the Bloom filter.
-* `partitions.<n>`: `next_offset` and `first_offset` as published, `segments` (file, schema size, first chunk's byte), in
+* `partitions.<n>`: `next_offset`, `first_offset` as published, `segments` (file, schema size, first chunk's byte), in
   each its `chunks`: `at` (byte), every header field, `bloom_hex`, `may_contain` (value -> the filter's answer) and
   `records` (column -> value; `data` in base64; null where the column is null).
 * `corrupt`: partitions that no reader may accept: the file and byte of the bad chunk, records before it are good.

@@ -172,7 +172,7 @@ def unpack_segment_header(data: bytes) -> tuple[pa.Schema, int]:
         raise FormatError("the padding behind the schema is not zero")
     try:
         return pa.ipc.read_schema(pa.py_buffer(schema_bytes)), size
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise FormatError(f"the schema cannot be read: {error}") from error
 
 
@@ -279,7 +279,7 @@ def decode_body(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.Rec
     """
     try:
         batch = pa.ipc.read_record_batch(body, schema)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise FormatError(f"the record batch cannot be read: {error}") from error
     if batch.num_rows != record_count:
         raise FormatError(f"the record batch has {batch.num_rows} rows, its header says {record_count}")

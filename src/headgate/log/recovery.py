@@ -141,7 +141,7 @@ def chunk_behind(fd: int, position: int, offset: int) -> int | None:
     try:
         header = unpack_chunk_header(read_at(fd, CHUNK_HEADER_BYTES, position))
     except FormatError:
-        return _scan(fd, position + 8, offset + 1)
+        return find_chunk(fd, position + 8, offset + 1)
     behind = position + header.chunk_bytes
     return behind if _good_chunk(fd, behind, header.next_offset, header.next_offset) else None
 
@@ -156,7 +156,8 @@ def _good_chunk(fd: int, position: int, offset_min: int, offset_max: int | None)
     return offset_min <= header.first_offset and (offset_max is None or header.first_offset <= offset_max)
 
 
-def _scan(fd: int, position: int, offset_min: int) -> int | None:
+def find_chunk(fd: int, position: int, offset_min: int) -> int | None:
+    """The first byte from `position` (a multiple of 8) on where a good chunk of `offset_min` or above starts."""
     while data := read_at(fd, _SCAN_PIECE_BYTES, position):
         at = data.find(CHUNK_MAGIC)
         while at >= 0:
@@ -189,7 +190,7 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
             try:
                 schema, start = read_segment_header(fd)
             except FormatError as error:
-                if _scan(fd, SEGMENT_ALIGN, first) is not None:
+                if find_chunk(fd, SEGMENT_ALIGN, first) is not None:
                     raise CorruptChunkError(path, 0, str(error)) from error
                 cut_bytes += os.fstat(fd).st_size
                 files.unlink(path)

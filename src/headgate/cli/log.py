@@ -1,0 +1,205 @@
+"""headgate log: is the log whole, how much is in it, and what? Data goes to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headgate.errors import HeadgateError
+from headgate.log.verify import PartitionReport, Record, inspect, partitions, records
+
+EXIT_DAMAGED = 1
+EXIT_ERROR = 2
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+app = typer.Typer(
+    name="log",
+    help="Look into the chunk log: verify it, count it, dump it. Safe beside a running server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_PathArgument = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A data directory, its log/ or outbox/, or one partition (data/log/0).")
+]
+_JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """Known errors become `error:` and `hint:` lines and exit code 2."""
+    try:
+        yield
+    except HeadgateError as error:
+        _complain(error.message, error.hint)
+        raise typer.Exit(EXIT_ERROR) from error
+    except BrokenPipeError as error:
+        # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from error
+    except OSError as error:
+        _complain(str(error), "check the path and its permissions")
+        raise typer.Exit(EXIT_ERROR) from error
+
+
+def _complain(message: str, hint: str = "") -> None:
+    typer.echo(f"error: {message}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
+
+
+@app.command()
+def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
+    """Check every checksum, every header and every record.
+
+    Exit code 0: whole. 1: damaged; each damaged place is listed with file and byte. 2: could not look.
+
+    Examples:
+        headgate log verify data
+
+        headgate log verify data/outbox/0 --json
+    """
+    with _errors():
+        damaged = False
+        for directory in partitions(path):
+            report = inspect(directory, bodies=True)
+            damaged |= bool(report.problems)
+            if as_json:
+                typer.echo(json.dumps(_report_json(report)))
+            else:
+                _say_verified(report)
+    if damaged:
+        typer.echo("hint: restore the damaged segments from a copy; records before and behind them are good", err=True)
+        raise typer.Exit(EXIT_DAMAGED)
+
+
+def _say_verified(report: PartitionReport) -> None:
+    for problem in report.problems:
+        typer.echo(f"{problem.path}: byte {problem.byte}: {problem.reason}")
+    verdict = "DAMAGED" if report.problems else "ok"
+    typer.echo(
+        f"{report.directory}: {verdict}, {report.records} records ({report.first_offset} to {report.next_offset}) "
+        f"in {report.chunks} chunks, {report.segments} segments, {report.bytes} bytes"
+    )
+    if report.tail_bytes:
+        typer.echo(f"{report.directory}: {report.tail_bytes} bytes behind the last durable record", err=True)
+
+
+@app.command()
+def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
+    """Count records, chunks and bytes of every partition. Reads headers only.
+
+    Examples:
+        headgate log stats data
+
+        headgate log stats data/log --json
+    """
+    with _errors():
+        reports = [inspect(directory, bodies=False) for directory in partitions(path)]
+    if as_json:
+        for report in reports:
+            typer.echo(json.dumps(_report_json(report)))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("partition", "first", "next", "chunks", "files", "MB"):
+        table.add_column(name, justify="left" if name == "partition" else "right", no_wrap=True)
+    table.add_column("appended from", no_wrap=True)
+    table.add_column("to", no_wrap=True)
+    for report in reports:
+        times = [_time(t)[:16] for t in report.append_time_us or ()]
+        table.add_row(
+            report.directory.name,
+            str(report.first_offset),
+            str(report.next_offset),
+            str(report.chunks),
+            str(report.segments),
+            f"{report.bytes / 1e6:.1f}",
+            *times,
+        )
+    # Piped, a line is as long as it needs to be.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+@app.command()
+def dump(
+    path: _PathArgument,
+    as_json: _JsonOption = False,
+    start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Records a partition.")] = None,
+) -> None:
+    """Print records: offset, append time and every column that has a value.
+
+    Bytes that are no UTF-8 text appear as {"base64": "..."}.
+
+    Examples:
+        headgate log dump data/log/0 --from 1000 --limit 10
+
+        headgate log dump data --json | jq .record.type
+    """
+    with _errors():
+        for directory in partitions(path):
+            for record in records(directory, start=start, limit=limit):
+                typer.echo(_record_json(directory, record) if as_json else _record_line(directory, record))
+
+
+def _value(value: object) -> object:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def _record_json(directory: Path, record: Record) -> str:
+    columns = {name: _value(value) for name, value in record.columns.items()}
+    line = {
+        "partition": directory.name,
+        "offset": record.offset,
+        "append_time_us": record.append_time_us,
+        "record": columns,
+    }
+    return json.dumps(line, ensure_ascii=False)
+
+
+def _record_line(directory: Path, record: Record) -> str:
+    # Values are JSON: a record's control characters must not reach the terminal.
+    shown = {name: value for name, value in record.columns.items() if value is not None}
+    columns = " ".join(f"{name}={json.dumps(_value(value))}" for name, value in shown.items())
+    return f"{directory.name}:{record.offset} {_time(record.append_time_us)} {columns}"
+
+
+def _time(time_us: int) -> str:
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    except OverflowError:
+        return f"{time_us}us"  # a clock that was out of its mind: beyond the year 9999
+
+
+def _report_json(report: PartitionReport) -> dict[str, object]:
+    return {
+        "directory": str(report.directory),
+        "ok": not report.problems,
+        "first_offset": report.first_offset,
+        "next_offset": report.next_offset,
+        "segments": report.segments,
+        "bytes": report.bytes,
+        "chunks": report.chunks,
+        "records": report.records,
+        "chunks_without_filter": report.chunks_without_filter,
+        "tail_bytes": report.tail_bytes,
+        "append_time_us": report.append_time_us,
+        "codecs": report.codecs,
+        "problems": [{"file": str(p.path), "byte": p.byte, "reason": p.reason} for p in report.problems],
+    }

@@ -1,0 +1,200 @@
+"""How do many submitters share one fsync? Group commit: what waited while a chunk was written becomes the next chunk.
+
+Accumulating (on the event loop) and writing (in a thread of its own) are two things, with one bounded queue between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
+from headgate.limits import COMMIT_BATCH_BYTES_MAX
+from headgate.log.errors import LogUnavailableError
+
+T = TypeVar("T")
+
+
+class Encoded(NamedTuple):
+    """A chunk to be: what `PartitionWriter.append` takes."""
+
+    batch: pa.RecordBatch
+    filter_values: Sequence[str | None]
+    time_range_us: tuple[int, int] | None
+
+
+class Appender(Protocol):
+    """What group commit needs of a writer."""
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        filter_values: Sequence[str | None],
+        *,
+        time_range_us: tuple[int, int] | None = None,
+    ) -> int:
+        """Store records durably and return the first one's offset."""
+        ...
+
+
+class _Submit(Generic[T]):
+    __slots__ = ("done", "items", "size_bytes")
+
+    def __init__(self, items: Sequence[T], size_bytes: int, done: asyncio.Future[int]) -> None:
+        self.items = items
+        self.size_bytes = size_bytes
+        self.done = done
+
+
+class GroupCommit(Generic[T]):
+    """Turns concurrent submits into few durable chunks. Belongs to the event loop that first submits.
+
+    Args:
+        writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
+        encode: Pure; called in that thread. When it fails for a group, each submit of the group is tried alone, so
+            that nobody fails for another's items.
+        queue_items_max: Items that may wait or be in the making; beyond it submits are refused.
+        queue_bytes_max: The same in bytes.
+        batch_items_max: Items of one chunk, unless one submit alone has more.
+        batch_bytes_max: Bytes of one chunk, unless one submit alone has more.
+    """
+
+    def __init__(
+        self,
+        writer: Appender,
+        encode: Callable[[Sequence[T]], Encoded],
+        *,
+        queue_items_max: int,
+        queue_bytes_max: int,
+        batch_items_max: int,
+        batch_bytes_max: int = COMMIT_BATCH_BYTES_MAX,
+    ) -> None:
+        self._writer = writer
+        self._encode = encode
+        self._queue_items_max = queue_items_max
+        self._queue_bytes_max = queue_bytes_max
+        self._batch_items_max = batch_items_max
+        self._batch_bytes_max = batch_bytes_max
+        self._waiting: deque[_Submit[T]] = deque()
+        self._items = 0
+        self._bytes = 0
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    @property
+    def queue_items(self) -> int:
+        """Items that wait or are being written."""
+        return self._items
+
+    async def submit(self, items: Sequence[T], size_bytes: int) -> int:
+        """Store items; returns when they are durable. The items of one submit stay together, in order.
+
+        Cancelled before its chunk is begun, a submit stores nothing; later, it stores all.
+
+        Args:
+            items: At least one; not changed until the call returns.
+            size_bytes: About the bytes that they take.
+
+        Returns:
+            Offset of the first item; the others follow.
+
+        Raises:
+            OverloadedError: The queue is full now (at once, nothing waits).
+            TooLargeError: The submit alone is more than the queue takes.
+            LogUnavailableError: The log does not take records now, or is closing; nothing was stored.
+        """
+        count = len(items)
+        if not count:
+            raise ValueError("a submit has at least one item")
+        if self._closing:
+            raise LogUnavailableError("the log is closing")
+        if count > self._queue_items_max or size_bytes > self._queue_bytes_max:
+            raise TooLargeError(
+                f"{count} records of {size_bytes} bytes at once are over the queue's "
+                f"{self._queue_items_max} records or {self._queue_bytes_max} bytes",
+                hint="send fewer records at a time",
+            )
+        if self._items + count > self._queue_items_max or self._bytes + size_bytes > self._queue_bytes_max:
+            raise OverloadedError(f"{self._items} records wait for the disk already", hint="try again later")
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._items += count
+        self._bytes += size_bytes
+        self._waiting.append(_Submit(items, size_bytes, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="log-commit")
+        return await done
+
+    async def close(self) -> None:
+        """Refuse new submits, store those that wait, end the thread; idempotent."""
+        self._closing = True
+        if self._task is not None:
+            await self._task
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        """Write group after group until nobody waits; the next submit starts it again."""
+        loop = asyncio.get_running_loop()
+        try:
+            while group := self._take():
+                await self._store(loop, group)
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Submit[T]]:
+        group: list[_Submit[T]] = []
+        items = size = 0
+        while self._waiting:
+            submit = self._waiting[0]
+            if submit.done.done():  # cancelled while it waited
+                self._waiting.popleft()
+                self._release(submit)
+                continue
+            items += len(submit.items)
+            size += submit.size_bytes
+            if group and (items > self._batch_items_max or size > self._batch_bytes_max):
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+    def _release(self, submit: _Submit[T]) -> None:
+        self._items -= len(submit.items)
+        self._bytes -= submit.size_bytes
+
+    async def _store(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]]) -> None:
+        try:
+            first = await loop.run_in_executor(self._thread, self._append, group)
+        except Exception as error:  # noqa: BLE001 - handed to whoever submitted
+            if len(group) > 1 and not isinstance(error, UnavailableError):
+                for submit in group:
+                    await self._store(loop, [submit])
+                return
+            for submit in group:
+                self._release(submit)
+                if not submit.done.done():
+                    submit.done.set_exception(_own(error))
+            return
+        for submit in group:
+            self._release(submit)
+            if not submit.done.done():
+                submit.done.set_result(first)
+            first += len(submit.items)
+
+    def _append(self, group: list[_Submit[T]]) -> int:
+        items = group[0].items if len(group) == 1 else [item for submit in group for item in submit.items]
+        batch, filter_values, time_range_us = self._encode(items)
+        return self._writer.append(batch, filter_values, time_range_us=time_range_us)
+
+
+def _own(error: Exception) -> Exception:
+    """An exception of the caller's own: one object raised in many tasks would collect all their tracebacks."""
+    if isinstance(error, HeadgateError) and type(error).__init__ is HeadgateError.__init__:
+        copy = type(error)(error.message, hint=error.hint)
+        copy.__cause__ = error
+        return copy
+    return error

@@ -1,0 +1,125 @@
+"""What is record N? Random access by (partition, offset), with a bounded cache of decoded chunks.
+
+Made for a dispatcher that asks for records just written, mostly in order and several times each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from headgate.limits import LOOKUP_CACHE_BYTES_MAX
+from headgate.log.errors import OffsetNotKeptError
+from headgate.log.files import Committed
+from headgate.log.reader import Chunk
+from headgate.log.segments import Segments
+
+
+class Found(NamedTuple):
+    """A record: row `row` of `batch`, of the chunk that starts at `first_offset`."""
+
+    batch: pa.RecordBatch
+    row: int
+    first_offset: int
+    append_time_us: int
+
+
+class RecordLookup:
+    """Finds records below a log directory (`<root>/<partition>`). Not for several threads at once.
+
+    Args:
+        root: Directory of the partitions.
+        cache_bytes_max: Stored bytes of the chunks that stay decoded; one chunk is always kept.
+    """
+
+    def __init__(self, root: Path, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
+        self._root = root
+        self._cache_bytes_max = cache_bytes_max
+        self._cache_bytes = 0
+        self._partitions: dict[int, _Partition] = {}
+        self._recent: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
+
+    def find(self, partition: int, offset: int) -> Found:
+        """The record with this offset.
+
+        Raises:
+            OffsetNotKeptError: Retention removed it, or it is not durable yet.
+            CorruptChunkError: Its chunk is damaged.
+        """
+        chunk = self.chunk(partition, offset)
+        return Found(chunk.batch, offset - chunk.first_offset, chunk.first_offset, chunk.append_time_us)
+
+    def chunk(self, partition: int, offset: int) -> Chunk:
+        """The whole chunk that holds this offset; errors as `find`."""
+        held = self._partitions.get(partition)
+        if held is None:
+            held = self._partitions[partition] = _Partition(self._root / str(partition))
+        last = held.last
+        if last is not None and last.first_offset <= offset < last.next_offset:
+            return last
+        at = bisect_right(held.starts, offset) - 1
+        if at >= 0:
+            key = (partition, held.starts[at])
+            cached = self._recent[key]
+            if offset < cached.next_offset:
+                self._recent.move_to_end(key)
+                held.last = cached
+                return cached
+        chunk = held.read(offset)
+        self._keep(partition, held, chunk)
+        return chunk
+
+    def close(self) -> None:
+        """Close every file and forget every chunk."""
+        for held in self._partitions.values():
+            held.close()
+        self._partitions.clear()
+        self._recent.clear()
+        self._cache_bytes = 0
+
+    def _keep(self, partition: int, held: _Partition, chunk: Chunk) -> None:
+        held.last = chunk
+        insort(held.starts, chunk.first_offset)
+        self._recent[partition, chunk.first_offset] = chunk
+        self._cache_bytes += chunk.size_bytes
+        while self._cache_bytes > self._cache_bytes_max and len(self._recent) > 1:
+            (owner, _), old = self._recent.popitem(last=False)
+            self._cache_bytes -= old.size_bytes
+            self._partitions[owner].forget(old)
+
+
+class _Partition:
+    """One partition's files, and which offsets are cached."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._committed = Committed(directory)
+        self._segments = Segments(directory)
+        self.last: Chunk | None = None
+        self.starts: list[int] = []  # first offsets of its cached chunks, sorted
+
+    def read(self, offset: int) -> Chunk:
+        committed = self._committed.next_offset()
+        if offset >= committed or offset < self._committed.first_offset():
+            raise self._not_kept(offset)
+        place = self._segments.locate(offset, committed)
+        if place is None:
+            raise self._not_kept(offset)
+        return Chunk(place, place.header.first_offset)
+
+    def _not_kept(self, offset: int) -> OffsetNotKeptError:
+        first, last = self._committed.first_offset(), self._committed.next_offset()
+        return OffsetNotKeptError(f"{self._directory} holds records {first} to {last - 1}, not {offset}")
+
+    def forget(self, chunk: Chunk) -> None:
+        del self.starts[bisect_left(self.starts, chunk.first_offset)]
+        if self.last is chunk:
+            self.last = None
+
+    def close(self) -> None:
+        self._segments.close()
+        self._committed.close()

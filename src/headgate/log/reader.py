@@ -1,0 +1,207 @@
+"""Which records come next? Reads a partition in order, in this or another process than its writer.
+
+A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
+filter value are passed over without their bodies being read. Bounded memory: one chunk, and 64 KiB read ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pyarrow as pa
+
+from headgate.log.bloom import Probe, might_contain, probe
+from headgate.log.errors import CorruptChunkError
+from headgate.log.files import Committed
+from headgate.log.format import NO_TIME_MIN, FormatError, decode_body
+from headgate.log.segments import Place, Segment, Segments
+
+_READER_SEGMENTS_OPEN = 2
+
+
+class Chunk:
+    """Records that were written together, or, where a reader starts inside them, those from its start on. Immutable.
+
+    Attributes:
+        header: The stored header, of the whole chunk.
+        first_offset: Offset of row 0 of `batch`.
+        record_count: Rows of `batch`.
+        schema: Columns of `batch`.
+        path: The segment file.
+        byte: Where in it the chunk starts.
+    """
+
+    __slots__ = ("_batch", "_body", "byte", "first_offset", "header", "path", "record_count", "schema")
+
+    def __init__(self, place: Place, start: int) -> None:
+        header = place.header
+        self.header = header
+        self.first_offset = max(start, header.first_offset)
+        self.record_count = header.next_offset - self.first_offset
+        self.schema = place.segment.schema
+        self.path = place.segment.path
+        self.byte = place.position
+        self._body = place.segment.body(place.position, header)
+        self._batch: pa.RecordBatch | None = None
+
+    @property
+    def next_offset(self) -> int:
+        """Offset behind the last record."""
+        return self.header.next_offset
+
+    @property
+    def append_time_us(self) -> int:
+        """When the chunk was written: microseconds since 1970 UTC."""
+        return self.header.append_time_us
+
+    @property
+    def time_range_us(self) -> tuple[int, int] | None:
+        """Smallest and largest event time of the whole chunk; None when no record has one."""
+        if self.header.time_us_min == NO_TIME_MIN:
+            return None
+        return self.header.time_us_min, self.header.time_us_max
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the stored chunk."""
+        return self.header.chunk_bytes
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        """The records, decoded at the first use.
+
+        Raises:
+            CorruptChunkError: The checksum is right, but Arrow cannot read the message.
+        """
+        if self._batch is None:
+            try:
+                whole = decode_body(self._body, self.schema, self.header.record_count)
+            except FormatError as error:
+                raise CorruptChunkError(self.path, self.byte, str(error)) from error
+            cut = self.first_offset - self.header.first_offset
+            self._batch = whole.slice(cut) if cut else whole
+        return self._batch
+
+
+class PartitionReader:
+    """Reads one partition forward; made by `open`. Not for several threads at once.
+
+    Attributes:
+        position: Offset of the next record that will be looked at; grows over skipped chunks too.
+        records_missed: Records that retention removed before this reader came to them.
+        chunks_skipped: Chunks passed over by their filter.
+    """
+
+    @classmethod
+    def open(cls, directory: Path, *, start: int) -> PartitionReader:
+        """Read from offset `start` on; the partition need not exist yet.
+
+        Args:
+            directory: The partition.
+            start: 0 or more; below the first offset kept, reading begins there. It may lie inside a chunk.
+        """
+        return cls(directory, start)
+
+    @classmethod
+    def open_at_time(cls, directory: Path, time_us: int) -> PartitionReader:
+        """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none."""
+        self = cls(directory, 0)
+        self.position = self._segments.offset_at_time(time_us, self.committed_offset())
+        return self
+
+    def __init__(self, directory: Path, start: int) -> None:
+        """Use `open`."""
+        self.position = start
+        self.records_missed = 0
+        self.chunks_skipped = 0
+        self._committed = Committed(directory)
+        self._segments = Segments(directory, open_max=_READER_SEGMENTS_OPEN)
+        self._next: tuple[Segment, int] | None = None
+        self._wanted: frozenset[str] | None = None
+        self._probes: list[Probe] = []
+
+    def committed_offset(self) -> int:
+        """Next offset: every record below it can be read. 0 while there is no partition."""
+        return self._committed.next_offset()
+
+    def first_offset(self) -> int:
+        """First offset that retention has kept."""
+        return self._committed.first_offset()
+
+    def read(self, *, wanted: Collection[str] | None = None, match_unfiltered: bool = False) -> Chunk | None:
+        """The next chunk that may hold what is wanted, from `position` on.
+
+        Args:
+            wanted: Filter values; a chunk whose filter excludes all of them is passed over. None: every chunk. Give the
+                same frozenset again and its values are hashed once.
+            match_unfiltered: Chunks with a record without filter value are wanted too.
+
+        Returns:
+            None at the end of what is durable; call again when `committed_offset()` has grown.
+
+        Raises:
+            CorruptChunkError: The chunk at `position` is damaged; `position` stays.
+        """
+        probes = None if wanted is None else self._probes_of(wanted)
+        committed = self._committed.next_offset()
+        while self.position < committed:
+            place = self._place(committed)
+            if place is None:
+                return None
+            segment, byte, header = place
+            if (
+                probes is None
+                or (match_unfiltered and header.unfiltered)
+                or (header.bloom_bytes and might_contain(segment.bloom(byte, header), header.hash_count, probes))
+            ):
+                chunk = Chunk(place, self.position)
+                self._advance(place)
+                return chunk
+            self.chunks_skipped += 1
+            self._advance(place)
+        return None
+
+    def close(self) -> None:
+        """Close files and mapping; idempotent."""
+        self._next = None
+        self._segments.close()
+        self._committed.close()
+
+    def __enter__(self) -> PartitionReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _place(self, committed: int) -> Place | None:
+        """The chunk of `position`, where the last one ended or wherever it is; moves over what retention took."""
+        if self._next is not None:
+            segment, byte = self._next
+            header = segment.header(byte, self.position, committed)
+            if header is not None:
+                return Place(segment, byte, header)
+            self._next = None
+        while self.position < committed:
+            place = self._segments.locate(self.position, committed)
+            if place is not None:
+                return place
+            first = self._committed.first_offset()
+            if first <= self.position:
+                directory = self._segments.directory
+                raise CorruptChunkError(directory, 0, f"no segment holds record {self.position}")
+            self.records_missed += first - self.position
+            self.position = first
+        return None
+
+    def _advance(self, place: Place) -> None:
+        self.position = place.header.next_offset
+        self._next = place.segment, place.position + place.header.chunk_bytes
+
+    def _probes_of(self, wanted: Collection[str]) -> list[Probe]:
+        if wanted is self._wanted:
+            return self._probes
+        probes = [probe(value) for value in wanted if value]
+        if isinstance(wanted, frozenset):
+            self._wanted, self._probes = wanted, probes
+        return probes

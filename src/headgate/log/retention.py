@@ -1,0 +1,92 @@
+"""Which segments may go? Retention by age and size, in whole segments, oldest first."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.log.errors import CorruptChunkError
+from headgate.log.files import FileOps, sync_directory
+from headgate.log.format import FormatError
+from headgate.log.recovery import list_segments, read_chunk, read_segment_header
+from headgate.log.writer import PartitionWriter
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What retention did.
+
+    Attributes:
+        first_offset: First offset kept now.
+        segments_removed: Files removed.
+        bytes_removed: Their size.
+    """
+
+    first_offset: int
+    segments_removed: int
+    bytes_removed: int
+
+
+def retain(
+    writer: PartitionWriter,
+    *,
+    now_us: int,
+    floor_offset: int,
+    age_us_max: int | None = None,
+    bytes_max: int | None = None,
+    files: FileOps | None = None,
+) -> Retained:
+    """Remove segments that are too old or too many; may run while another thread appends.
+
+    A segment is as old as its newest record. The last segment always stays, and so does every record at or above
+    `floor_offset` (what somebody still has to read). Readers are told first, then the files go.
+
+    Args:
+        writer: The partition's writer.
+        now_us: Microseconds since 1970 UTC.
+        floor_offset: Offset below which records may go.
+        age_us_max: Older segments go; None: age does not matter.
+        bytes_max: The oldest segments go until the rest is not above it; None: size does not matter.
+        files: System calls.
+
+    Raises:
+        OSError: A file cannot be removed; what went before it is gone, a later call goes on.
+        CorruptChunkError: A segment's age cannot be read.
+    """
+    files = files or FileOps()
+    segments = list_segments(writer.directory)
+    sizes = [path.stat().st_size for _, path in segments]
+    total = sum(sizes)
+    going = 0
+    for index in range(len(segments) - 1):
+        if segments[index + 1][0] > floor_offset:
+            break
+        too_many = bytes_max is not None and total > bytes_max
+        too_old = age_us_max is not None and _is_older(*segments[index + 1], writer.next_offset, now_us - age_us_max)
+        if not (too_many or too_old):
+            break
+        total -= sizes[index]
+        going = index + 1
+    if going:
+        writer.publish_first_offset(segments[going][0])
+        for _, path in segments[:going]:
+            files.unlink(path)
+        sync_directory(files, writer.directory)
+    first = segments[going][0] if segments else writer.next_offset
+    return Retained(first, going, sum(sizes[:going]))
+
+
+def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) -> bool:
+    """Was everything before this segment appended before `time_us`? Its first chunk's time bounds theirs from above."""
+    if next_first >= next_offset:
+        return False  # nothing published in it yet: no bound known
+    fd = os.open(next_path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, start = read_segment_header(fd)
+        header = read_chunk(fd, start, with_payload=False)
+    except FormatError as error:
+        raise CorruptChunkError(next_path, 0, str(error)) from error
+    finally:
+        os.close(fd)
+    return header is not None and header.append_time_us < time_us
