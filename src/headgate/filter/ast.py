@@ -203,22 +203,22 @@ def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
             return node
         case Select(operand, field):
             return Select(change(operand), field)
+        case Compare(operator, left, right):
+            return Compare(operator, change(left), change(right))
+        case And(operands):
+            return And(tuple(map(change, operands)))
+        case Or(operands):
+            return Or(tuple(map(change, operands)))
         case Has(operand, field):
             return Has(change(operand), field)
         case Index(operand, key):
             return Index(change(operand), change(key))
         case Call(function, target, arguments):
             return Call(function, None if target is None else change(target), tuple(map(change, arguments)))
-        case Compare(operator, left, right):
-            return Compare(operator, change(left), change(right))
         case In(element, container):
             return In(change(element), change(container))
         case Not(operand):
             return Not(change(operand))
-        case And(operands):
-            return And(tuple(map(change, operands)))
-        case Or(operands):
-            return Or(tuple(map(change, operands)))
         case Conditional(condition, then, otherwise):
             return Conditional(change(condition), change(then), change(otherwise))
         case ListOf(items):
@@ -241,11 +241,24 @@ def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
 
 def children(node: Node) -> tuple[Node, ...]:
     """The direct children of `node`, in the order in which they are written."""
-    found: list[Node] = []
-
-    def keep(child: Node) -> Node:
-        found.append(child)
-        return child
-
-    map_children(node, keep)
-    return tuple(found)
+    match node:
+        case Literal() | Name():
+            return ()
+        case Compare(_, left, right) | In(left, right) | Index(left, right):
+            return (left, right)
+        case Select(operand, _) | Has(operand, _) | Not(operand):
+            return (operand,)
+        case And(operands) | Or(operands) | ListOf(operands):
+            return operands
+        case Call(_, target, arguments):
+            return arguments if target is None else (target, *arguments)
+        case Conditional(condition, then, otherwise):
+            return (condition, then, otherwise)
+        case MapOf(entries):
+            return tuple(part for entry in entries for part in entry)
+        case Message(_, fields):
+            return tuple(value for _, value in fields)
+        case Macro(_, source, _, predicate, transform):
+            return tuple(part for part in (source, predicate, transform) if part is not None)
+        case _:
+            assert_never(node)

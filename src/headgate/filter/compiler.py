@@ -26,7 +26,7 @@ from headgate.filter.plan import (
     Residual,
     Signature,
 )
-from headgate.filter.rewrite import resolve, rewrite
+from headgate.filter.rewrite import flatten_all, resolve, rewrite
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
@@ -62,7 +62,7 @@ def compile_cel(text: str) -> CompiledFilter:
     tree = parse(text)
     canonical = rewrite(tree)
     meaning = unparse(canonical)
-    if meaning != text and not _compiles(meaning):
+    if canonical != flatten_all(tree) and not _compiles(meaning):
         # A rewrite can make a type visible that the checker refuses: `!(c ? 1 : data.b)`. The meaning stays as written.
         meaning = unparse(resolve(tree))
     rows, notes = plan(canonical)

@@ -51,28 +51,31 @@ def check_limits(tree: Node) -> None:
     Raises:
         FilterError: With the limit's name.
     """
-    nodes = _check_nodes(tree, 0)
+    nodes, grows = 0, False
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        nodes += 1
+        match node:
+            case Literal() | Name():
+                continue
+            case ListOf(items) if len(items) > FILTER_LIST_ITEMS_MAX:
+                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a list has {len(items)} items")
+            case MapOf(entries) if len(entries) > FILTER_LIST_ITEMS_MAX:
+                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a map has {len(entries)} entries")
+            case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
+                _check_pattern(pattern)
+            case Macro() | Call("_+_"):
+                grows = True
+            case _:
+                pass
+        waiting.extend(children(node))
     if nodes > FILTER_NODES_MAX:
         raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has {nodes} nodes")
-    estimate = _estimate(tree, {"ce": 1.0, "data": 1.0})
-    if estimate.steps > FILTER_COST_MAX:
-        raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {estimate.steps} steps")
-
-
-def _check_nodes(node: Node, count: int) -> int:
-    match node:
-        case ListOf(items) if len(items) > FILTER_LIST_ITEMS_MAX:
-            raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a list has {len(items)} items")
-        case MapOf(entries) if len(entries) > FILTER_LIST_ITEMS_MAX:
-            raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a map has {len(entries)} entries")
-        case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
-            _check_pattern(pattern)
-        case _:
-            pass
-    count += 1
-    for child in children(node):
-        count = _check_nodes(child, count)
-    return count
+    if grows:
+        steps = _estimate(tree, {"ce": 1.0, "data": 1.0}).steps
+        if steps > FILTER_COST_MAX:
+            raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {steps} steps")
 
 
 def _check_pattern(pattern: str) -> None:

@@ -81,47 +81,52 @@ def _is_attribute(node: Node) -> bool:
     return isinstance(node, Select) and node.operand == Name("ce")
 
 
-def everywhere(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    """A rule that applies `change` to every node, children first.
+def everywhere(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `changes`, one after the other, to every node, children first.
 
     The body of a macro whose variable hides `ce` or `data` is left alone.
     """
 
     def walk(node: Node) -> Node:
-        if isinstance(node, Macro) and node.variable in _ROOTS:
-            return change(Macro(node.kind, walk(node.range), node.variable, node.predicate, node.transform))
-        return change(map_children(node, walk))
+        match node:
+            case Literal() | Name():
+                return node
+            case Macro(kind, source, variable, predicate, transform) if variable in _ROOTS:
+                node = Macro(kind, walk(source), variable, predicate, transform)
+            case _:
+                node = map_children(node, walk)
+        for change in changes:
+            node = change(node)
+        return node
 
-    walk.__name__ = change.__name__.lstrip("_")
-    walk.__doc__ = change.__doc__
     return walk
 
 
-def conditions(change: Callable[[Node], Node]) -> Callable[[Node], Node]:
-    """A rule that applies `change` to every condition, children first."""
+def conditions(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `changes`, one after the other, to every condition, children first."""
 
     def walk(node: Node) -> Node:
         if isinstance(node, And | Or | Not | Conditional):
-            return change(map_children(node, walk))
-        return change(node)
+            node = map_children(node, walk)
+        for change in changes:
+            node = change(node)
+        return node
 
-    walk.__name__ = change.__name__.lstrip("_")
-    walk.__doc__ = change.__doc__
     return walk
 
 
-def _index_to_field(node: Node) -> Node:
+def index_to_field(node: Node) -> Node:
     """`data["a"]` is `data.a`; `dyn(data.a)` is `data.a`."""
     match node:
         case Index(operand, Literal(LiteralKind.STRING, str(name))) if is_path(operand):
             return Select(operand, name)
-        case Call("dyn", None, (operand,)) if is_path(operand):
+        case Call("dyn", None, (operand,)) if is_path(operand) and operand != Name("ce"):
             return operand
         case _:
             return node
 
 
-def _dotted_attribute(node: Node) -> Node:
+def dotted_attribute(node: Node) -> Node:
     """`ce.a.b` reads the extension `a.b`: no attribute has fields of its own."""
     match node:
         case Select(Select(Name("ce"), first), second) if first != "time":
@@ -130,7 +135,7 @@ def _dotted_attribute(node: Node) -> Node:
             return node
 
 
-def _constant_right(node: Node) -> Node:
+def constant_right(node: Node) -> Node:
     """`1 < data.n` is `data.n > 1`."""
     match node:
         case Compare(comparison, Literal() as left, right) if not isinstance(right, Literal):
@@ -139,18 +144,18 @@ def _constant_right(node: Node) -> Node:
             return node
 
 
-def _attribute_presence(node: Node) -> Node:
+def attribute_presence(node: Node) -> Node:
     """`"x" in ce` is `has(ce.x)`, and `has(ce.type)` is true."""
     match node:
         case In(Literal(LiteralKind.STRING, str(name)), Name("ce")) if is_plain_field(name):
-            return _attribute_presence(Has(Name("ce"), name))
+            return attribute_presence(Has(Name("ce"), name))
         case Has(Name("ce"), name) if name in REQUIRED_ATTRIBUTES:
             return TRUE
         case _:
             return node
 
 
-def _attribute_size(node: Node) -> Node:
+def attribute_size(node: Node) -> Node:
     """`size(ce.subject) > 0` is `ce.subject > ""`: no attribute is a list; what is no string is an error in both."""
     match node:
         case Compare(comparison, Call("size", target, arguments), Literal(LiteralKind.INT, int(size))):
@@ -172,11 +177,11 @@ def _attribute_size(node: Node) -> Node:
 _PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*)(\$?)")
 
 
-def _plain_pattern(node: Node) -> Node:
+def plain_pattern(node: Node) -> Node:
     """A regular expression without operators is a prefix, a suffix or a substring."""
     match node:
         case Call("matches", None, (subject, pattern)):
-            return _plain_pattern(Call("matches", subject, (pattern,)))
+            return plain_pattern(Call("matches", subject, (pattern,)))
         case Call("matches", _, (Literal(LiteralKind.STRING, str(text)),)):
             found = _PLAIN_PATTERN.fullmatch(text)
         case _:
@@ -188,7 +193,7 @@ def _plain_pattern(node: Node) -> Node:
     return Call(function, node.target, (Literal(LiteralKind.STRING, plain),))
 
 
-def _fold_constants(node: Node) -> Node:
+def fold_constants(node: Node) -> Node:
     """`60 * 60` is 3600, `"a" < "b"` is true; what would overflow or compare two types is left to cel-cpp."""
     match node:
         case Call("_+_" | "_-_" | "_*_" as function, None, (Literal(kind, left), Literal(other, right))) if (
@@ -221,7 +226,7 @@ def _arithmetic(function: str, kind: LiteralKind, left: object, right: object) -
             return None
 
 
-def _fold_conditions(node: Node) -> Node:
+def fold_condition(node: Node) -> Node:
     """`true && x` is `x`, `false && x` is false, `!true` is false, `true ? x : y` is `x`."""
     match node:
         case Not(Literal(LiteralKind.BOOL, value)):
@@ -272,7 +277,7 @@ def _negate(node: Node) -> Node:
             return Not(node)
 
 
-def _flatten(node: Node) -> Node:
+def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
     match node:
         case And(operands):
@@ -294,7 +299,7 @@ def _literal_order(literal: Literal) -> tuple[str, str]:
     return literal.kind, repr(literal.value)
 
 
-def _sorted_list(node: Node) -> Node:
+def sorted_list(node: Node) -> Node:
     """A list of constants after `in` is a set: sorted and without duplicates, so that equal filters are equal text."""
     match node:
         case In(element, ListOf(items)) if len(items) > 1:
@@ -306,27 +311,29 @@ def _sorted_list(node: Node) -> Node:
     return node
 
 
-RULES: Final[tuple[Callable[[Node], Node], ...]] = (
-    everywhere(_index_to_field),
-    everywhere(_dotted_attribute),
-    everywhere(_attribute_presence),
-    everywhere(_fold_constants),
-    everywhere(_constant_right),
-    everywhere(_attribute_size),
-    everywhere(_plain_pattern),
-    everywhere(_sorted_list),
-    push_not,
-    conditions(_fold_conditions),
-    conditions(_flatten),
+NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
+    index_to_field,
+    dotted_attribute,
+    attribute_presence,
+    fold_constants,
+    constant_right,
+    attribute_size,
+    plain_pattern,
+    sorted_list,
 )
-"""In the order in which they are applied; each once is enough for a fixed point on what the earlier ones leave."""
+"""Exact wherever they stand."""
 
+CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten)
+"""Exact for conditions."""
 
-def resolve(node: Node) -> Node:
-    """Only what gives a path its meaning: index forms become fields, dotted extension names one name."""
-    for rule in RULES[:2]:
-        node = rule(node)
-    return node
+RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
+"""In the order in which they are applied; each once is enough for a fixed point."""
+
+resolve: Final[Callable[[Node], Node]] = everywhere(index_to_field, dotted_attribute)
+"""Only what gives a path its meaning: index forms become fields, dotted extension names one name."""
+
+flatten_all: Final[Callable[[Node], Node]] = conditions(flatten)
+"""Nothing but joining nested `&&` and `||`."""
 
 
 def rewrite(node: Node) -> Node:

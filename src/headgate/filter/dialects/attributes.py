@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from headgate.filter.ast import Compare, Comparison, Has, Literal, LiteralKind, Name, Select
 from headgate.filter.errors import FilterError
-from headgate.filter.unparse import string_literal
+from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _NAME: Final = re.compile(r"[a-z0-9]+")
@@ -41,6 +42,7 @@ def _condition(name: object, wanted: object, field: str) -> str:
         raise FilterError(reason, field=f"{field}.{name}" if name else field, hint=hint)
     if not isinstance(wanted, str):
         raise FilterError("must be a string", field=f"{field}.{name}", hint='"" accepts any value')
+    attribute = Name("ce")
     if wanted == "":
-        return f"has(ce.`{name}`)"
-    return f"ce[{string_literal(name)}] == {string_literal(wanted)}"
+        return unparse(Has(attribute, name))
+    return unparse(Compare(Comparison.EQ, Select(attribute, name), Literal(LiteralKind.STRING, wanted)))
