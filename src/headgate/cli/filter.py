@@ -1,0 +1,154 @@
+"""headgate filter: what does a filter say of these events, and how will it be matched? Needs no server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import msgspec
+import typer
+
+from headgate.errors import HeadgateError
+from headgate.event.json_format import decode_event
+from headgate.filter.compiler import compile_filter
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.explain import Explanation, explain
+from headgate.filter.plan import CompiledFilter
+from headgate.filter.rows import row_verdicts
+from headgate.limits import EVENT_BYTES_MAX
+
+EXIT_ERROR: Final = 2
+_LINE_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
+"""One line of events: the data may be written as Base64 and with escapes."""
+_ROWS_SHOWN: Final = 20
+
+app = typer.Typer(
+    name="filter",
+    help="Try a filter on events, and see how it will be matched. Needs no server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_CelOption = Annotated[str | None, typer.Option("--cel", metavar="EXPRESSION", help="The filter as a CEL expression.")]
+_FilterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--filter-json", metavar="JSON|FILE", help="A trigger's spec.filter: JSON text, a file, or - for stdin."
+    ),
+]
+_JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
+
+
+@app.command("test")
+def try_filter(
+    events: Annotated[Path, typer.Argument(metavar="EVENTS", help="Events in JSON, one a line; - for stdin.")] = Path(
+        "-"
+    ),
+    cel: _CelOption = None,
+    filter_json: _FilterOption = None,
+    explained: Annotated[bool, typer.Option("--explain", help="Also say what the matcher decides by itself.")] = False,
+    as_json: _JsonOption = False,
+) -> None:
+    """Evaluate a filter on events: true, false, or the error, one line an event.
+
+    Exit status: 2 when the filter or an event is invalid, else 0.
+    """
+    compiled = _compiled(cel, filter_json)
+    tested = program(compiled.cel)
+    for number, line in _lines(events):
+        try:
+            view = EventView(decode_event(line))
+        except HeadgateError as error:
+            _fail(f"line {number}: {error.message}", error.hint)
+        outcome = tested.evaluate_view(view)
+        verdict = row_verdicts(compiled, view)
+        says = "nothing" if verdict is None else verdict.name
+        if as_json:
+            result = {"line": number, "id": view.event.id, "outcome": outcome.kind.name.lower()}
+            if outcome.message:
+                result["error"] = outcome.message
+            if explained:
+                result["matcher"] = says
+            typer.echo(json.dumps(result, ensure_ascii=False))
+            continue
+        shown = f"error: {outcome.message}" if outcome.kind is OutcomeKind.ERROR else outcome.kind.name.lower()
+        typer.echo(f"{shown}\t(matcher: {says})" if explained else shown)
+
+
+@app.command("explain")
+def explain_filter(cel: _CelOption = None, filter_json: _FilterOption = None, as_json: _JsonOption = False) -> None:
+    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, and why."""
+    explanation = explain(_compiled(cel, filter_json))
+    typer.echo(msgspec.json.encode(explanation).decode() if as_json else "\n".join(_explained(explanation)))
+
+
+def _explained(explanation: Explanation) -> Iterator[str]:
+    yield f"meaning     {explanation.cel}"
+    yield f"rows        {len(explanation.rows)} (signatures: {explanation.signatures})"
+    for number, row in enumerate(explanation.rows[:_ROWS_SHOWN], start=1):
+        yield f"{number:>4}  {row.verdict:<9} index   {' && '.join(row.index) or 'none: a scan'}"
+        if row.compare:
+            yield f"{'':15} compare {' && '.join(row.compare)}"
+    if len(explanation.rows) > _ROWS_SHOWN:
+        yield f"      ... and {len(explanation.rows) - _ROWS_SHOWN} more"
+    if not explanation.rows:
+        yield "      the filter is false for every event"
+    for note in explanation.notes:
+        yield f"note        {note}"
+
+
+def _compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
+    if (cel is None) == (filter_json is None):
+        _fail("give either --cel or --filter-json", "headgate filter explain --cel 'ce.type == \"order\"'")
+    try:
+        if cel is not None:
+            return compile_filter({"cel": cel})
+        return compile_filter(_filter_object(filter_json or ""))
+    except FilterError as error:
+        _fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
+
+
+def _filter_object(given: str) -> dict[str, object]:
+    text = given
+    if given == "-":
+        text = sys.stdin.read()
+    elif not given.lstrip().startswith("{"):
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            _fail(f"cannot read the filter from {given}: {error}")
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except msgspec.DecodeError as error:
+        _fail(f"the filter is no JSON object: {error}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Lines that are not blank, with their numbers from 1."""
+    try:
+        if str(path) == "-":
+            yield from _numbered(sys.stdin.buffer)
+        else:
+            with path.open("rb") as file:
+                yield from _numbered(file)
+    except OSError as error:
+        _fail(f"cannot read events from {path}: {error}")
+
+
+def _numbered(lines: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(lines, start=1):
+        if len(line) > _LINE_BYTES_MAX:
+            _fail(f"line {number} is longer than {_LINE_BYTES_MAX} bytes")
+        if line.strip():
+            yield number, line
+
+
+def _fail(message: str, hint: str = "") -> NoReturn:
+    typer.echo(f"error: {message}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
+    raise typer.Exit(EXIT_ERROR)
