@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
+from headgate.control.errors import ObjectNotFoundError
 from headgate.control.facts import brokers, bump, counter, trigger_rows
 from headgate.control.objects import (
     Broker,
@@ -179,6 +181,11 @@ class Store:
             StaleObjectError: A precondition does not hold.
         """
         return self._write(lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
+
+    def delete_if_there(self, key: ObjectKey, *, dry_run: bool = False) -> None:
+        """Remove an object that may be gone already."""
+        with suppress(ObjectNotFoundError):
+            self.delete(key, dry_run=dry_run)
 
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
         return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())

@@ -75,7 +75,16 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         return Row(cells, obj)
     if include == "None":
         return Row(cells)
-    return Row(cells, _PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", obj.metadata))
+    return Row(cells, _partial(obj.metadata))
+
+
+def _partial(metadata: Metadata) -> _PartialObject:
+    return _PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", metadata)
+
+
+def partial_object(metadata: Metadata) -> bytes:
+    """An object's metadata alone, in JSON."""
+    return msgspec.json.encode(_partial(metadata))
 
 
 def rows(items: Iterable[Stored], *, now_s: float, include: str) -> list[bytes]:

@@ -1,0 +1,423 @@
+"""How do kubectl and other HTTP clients reach the objects? A Starlette app that speaks Kubernetes' API.
+
+It runs beside the publish path, on the same event loop: whatever touches SQLite, YAML or the compiler runs in a thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headgate.control import discovery, openapi, tables
+from headgate.control.admission import Admission, Admitted
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.errors import MalformedObjectError
+from headgate.control.kubestatus import Status, failure, failure_of, success
+from headgate.control.namespaces import namespace_list, namespace_object
+from headgate.control.objects import API_VERSION, GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.queries import (
+    Form,
+    ListQuery,
+    continue_token,
+    field_validation,
+    form_of,
+    include_object,
+    is_dry_run,
+    is_set,
+    list_query,
+    watch_query,
+)
+from headgate.control.reading import Page
+from headgate.control.store import Store
+from headgate.control.watch import ChangeFeed, watch
+from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.limits import OBJECT_BYTES_MAX
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+LIST_CHUNK: Final = 250
+"""Objects of a list that are read and sent at once."""
+_JSON: Final = "application/json"
+
+
+class UnsupportedMediaTypeError(InvalidInputError):
+    """The body is in a form that is not taken."""
+
+    code = "unsupported-media-type"
+    http_status = 415
+
+
+class CrossSiteError(HeadgateError):
+    """A browser sent the request on behalf of another site."""
+
+    code = "cross-site"
+    http_status = 403
+
+
+class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
+    """What the body of a delete says, as far as it matters; deletes are at once, whatever the propagation policy."""
+
+    class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
+        """What must hold of the object."""
+
+        uid: str | None = None
+        resource_version: str | None = None
+
+    dry_run: list[str] | None = None
+    preconditions: Preconditions | None = None
+
+
+class ControlApi:
+    """The handlers.
+
+    Args:
+        store: The objects.
+        clock_s: Seconds since 1970, for ages.
+    """
+
+    def __init__(self, store: Store, *, clock_s: Callable[[], float] = time.time) -> None:
+        self._store = store
+        self._admission = Admission(store)
+        self._clock_s = clock_s
+        self._feed = ChangeFeed(store)
+        self.app = Starlette(
+            routes=list(self._routes()),
+            exception_handlers={HeadgateError: _on_error, HTTPException: _on_http_error, Exception: _on_bug},
+        )
+        self.app.router.redirect_slashes = False
+
+    def close(self) -> None:
+        """End all watches, so that the server can stop."""
+        self._feed.close()
+
+    def _routes(self) -> Iterator[Route]:
+        for path, make in _DOCUMENTS.items():
+            yield Route(path, _static(make), methods=["GET"])
+        yield Route(f"/openapi/v3/apis/{API_VERSION}", _openapi_document, methods=["GET"])
+        for review, answer in (
+            ("selfsubjectaccessreviews", discovery.access_review),
+            ("selfsubjectrulesreviews", discovery.rules_review),
+        ):
+            # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
+            path = f"/apis/{discovery.AUTHORIZATION}/{review}"
+            yield Route(path, _static(answer, status_code=201), methods=["POST"])
+        yield Route("/api/v1/namespaces", self._namespaces, methods=["GET"])
+        yield Route("/api/v1/namespaces/{name}", self._namespace, methods=["GET"])
+        for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
+            yield Route(path, _static(_no_events), methods=["GET"])
+        for kind in Kind:
+            path = f"/apis/{API_VERSION}/namespaces/{{namespace}}/{kind.plural}"
+            yield Route(f"/apis/{API_VERSION}/{kind.plural}", self._collection(kind), methods=["GET"])
+            yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
+            yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
+            yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
+
+    # --- collections -----------------------------------------------------------------------------
+
+    def _collection(self, kind: Kind) -> Handler:
+        async def handle(request: Request) -> Response:
+            namespace = request.path_params.get("namespace")
+            if request.method == "POST":
+                return await self._create(request, kind, namespace)
+            if request.method == "DELETE":
+                return await self._delete_all(request, kind, namespace)
+            if is_set(request.query_params, "watch"):
+                return await self._watch(request, kind, namespace)
+            return await self._list(request, list_query(kind, namespace, request.query_params))
+
+        return handle
+
+    async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        body = await _body(request, JSON_TYPES | YAML_TYPES)
+        validation = field_validation(request.query_params)
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+
+        def work() -> Admitted:
+            document = _document(request, body)
+            return self._admission.create(kind, document, namespace=namespace, validation=validation, dry_run=dry_run)
+
+        return await self._written(request, await run_in_threadpool(work), status_code=201)
+
+    async def _list(self, request: Request, query: ListQuery) -> Response:
+        form = form_of(request.headers.get("accept", ""))
+        include = include_object(request.query_params)
+        pages = self._pages(query)
+        first = await anext(pages)
+        version = query.version if query.version is not None else first.version
+
+        def encoded(page: Page) -> bytes:
+            match form:
+                case Form.TABLE:
+                    items = tables.rows(page.items, now_s=self._clock_s(), include=include)
+                case Form.METADATA:
+                    items = [
+                        tables.partial_object(decode_stored(item.key.kind, item.body).metadata) for item in page.items
+                    ]
+                case _:
+                    items = [item.body for item in page.items]
+            return b",".join(items)
+
+        async def stream() -> AsyncIterator[bytes]:
+            # One chunk after the other, so that a list of everything costs neither memory nor the event loop's time.
+            yield _list_head(query.kind, form)
+            page = first
+            yield await run_in_threadpool(encoded, page)
+            async for page in pages:
+                if page.items:
+                    yield b"," + await run_in_threadpool(encoded, page)
+            metadata = {"resourceVersion": str(version)}
+            if page.more:
+                last = page.items[-1].key
+                metadata["continue"] = continue_token(version, last.namespace, last.name)
+            yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+
+        return StreamingResponse(stream(), media_type=_JSON)
+
+    async def _pages(self, query: ListQuery) -> AsyncIterator[Page]:
+        """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
+        left, after = query.limit, query.after
+        while True:
+            limit = LIST_CHUNK if left is None else min(left, LIST_CHUNK)
+            page = await run_in_threadpool(
+                self._store.page,
+                query.kind,
+                query.namespace,
+                name=query.name,
+                selector=query.selector,
+                after=after,
+                limit=limit,
+            )
+            yield page
+            left = None if left is None else left - len(page.items)
+            if not page.more or left == 0:
+                return
+            after = (page.items[-1].key.namespace, page.items[-1].key.name)
+
+    async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        query = list_query(kind, namespace, request.query_params)
+        options = _delete_options(await _body(request, JSON_TYPES | YAML_TYPES))
+        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
+        async for page in self._pages(query):
+            for item in page.items:
+                await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
+        return _json(Status("Status", "v1", {}, "Success"))
+
+    async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
+        form = form_of(request.headers.get("accept", ""))
+        query = watch_query(kind, namespace, request.query_params, form)
+        self._feed.check_room()
+
+        async def stream() -> AsyncIterator[bytes]:
+            with self._feed.joined():
+                async for lines in watch(self._store, self._feed, query, clock_s=self._clock_s):
+                    yield lines
+
+        return StreamingResponse(stream(), media_type=_JSON)
+
+    # --- one object ------------------------------------------------------------------------------
+
+    def _item(self, kind: Kind) -> Handler:
+        async def handle(request: Request) -> Response:
+            key = ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
+            match request.method:
+                case "PUT":
+                    return await self._replace(request, key)
+                case "PATCH":
+                    return await self._merge(request, key)
+                case "DELETE":
+                    return await self._delete(request, key)
+                case _:
+                    return await self._answer(request, await run_in_threadpool(self._store.get, key))
+
+        return handle
+
+    async def _replace(self, request: Request, key: ObjectKey) -> Response:
+        body = await _body(request, JSON_TYPES | YAML_TYPES)
+        validation = field_validation(request.query_params)
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+
+        def work() -> Admitted:
+            document = _document(request, body)
+            return self._admission.replace(key, document, validation=validation, dry_run=dry_run)
+
+        return await self._written(request, await run_in_threadpool(work))
+
+    async def _merge(self, request: Request, key: ObjectKey) -> Response:
+        body = await _body(request, frozenset({MERGE_PATCH}))
+        validation = field_validation(request.query_params)
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+
+        def work() -> Admitted:
+            return self._admission.merge(key, decode_json(body), validation=validation, dry_run=dry_run)
+
+        return await self._written(request, await run_in_threadpool(work))
+
+    async def _delete(self, request: Request, key: ObjectKey) -> Response:
+        options = _delete_options(await _body(request, JSON_TYPES | YAML_TYPES))
+        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
+        wanted = options.preconditions or DeleteOptions.Preconditions()
+
+        def work() -> Object:
+            return self._store.delete(
+                key, uid=wanted.uid or "", resource_version=wanted.resource_version or "", dry_run=dry_run
+            )
+
+        return _json(success(await run_in_threadpool(work)))
+
+    async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
+        response = await self._answer(request, admitted.obj)
+        response.status_code = status_code
+        for warning in admitted.warnings:
+            quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+            response.headers.append("Warning", f'299 - "{quoted}"'.encode("ascii", "backslashreplace").decode())
+        return response
+
+    async def _answer(self, request: Request, obj: Object) -> Response:
+        match form_of(request.headers.get("accept", "")):
+            case Form.TABLE:
+                include = include_object(request.query_params)
+                row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
+                metadata = msgspec.json.encode({"resourceVersion": obj.metadata.resource_version})
+                body = tables.head(Kind(obj.kind)) + row + b'],"metadata":' + metadata + b"}"
+            case Form.METADATA:
+                body = tables.partial_object(obj.metadata)
+            case _:
+                body = encode(obj)
+        return Response(body, media_type=_JSON)
+
+    # --- namespaces ------------------------------------------------------------------------------
+
+    async def _namespaces(self, request: Request) -> Response:
+        names = await run_in_threadpool(self._store.namespaces)
+        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
+        wanted = list_query(Kind.BROKER, None, request.query_params)
+        return _json(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
+
+    async def _namespace(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in await run_in_threadpool(self._store.namespaces):
+            return _json(failure(404, f'namespaces "{name}" not found'), 404)
+        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
+        return _json(namespace_list([name], is_table=True) if is_table else namespace_object(name))
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _no_events() -> JsonObject:
+    return {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": []}
+
+
+_DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
+    "/version": discovery.version,
+    "/version/": discovery.version,
+    "/api": discovery.core_versions,
+    "/api/": discovery.core_versions,
+    "/api/v1": discovery.core_resources,
+    "/api/v1/": discovery.core_resources,
+    "/apis": discovery.groups,
+    "/apis/": discovery.groups,
+    f"/apis/{GROUP}": lambda: discovery.group(GROUP),
+    f"/apis/{GROUP}/": lambda: discovery.group(GROUP),
+    f"/apis/{API_VERSION}": discovery.object_resources,
+    f"/apis/{API_VERSION}/": discovery.object_resources,
+    f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
+    f"/apis/{discovery.AUTHORIZATION}/": discovery.authorization_resources,
+    "/openapi/v3": openapi.index,
+}
+
+
+def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:
+    async def handle(request: Request) -> Response:
+        return _json(make(), status_code)
+
+    return handle
+
+
+async def _openapi_document(request: Request) -> Response:
+    return Response(openapi.document(), media_type=_JSON)
+
+
+def _list_head(kind: Kind, form: Form) -> bytes:
+    match form:
+        case Form.TABLE:
+            return tables.head(kind)
+        case Form.METADATA:
+            return b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":['
+        case _:
+            return f'{{"kind":"{kind}List","apiVersion":"{API_VERSION}","items":['.encode()
+
+
+def _json(value: JsonObject | Status, status_code: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code, media_type=_JSON)
+
+
+async def _body(request: Request, types: frozenset[str]) -> bytes:
+    """The request's body, bounded; a write that a browser sends for another site is refused."""
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise CrossSiteError("the request was made by a page of another site")
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > OBJECT_BYTES_MAX:
+            raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+    found = media_type(request.headers.get("content-type", ""))
+    if chunks and found not in types:
+        raise UnsupportedMediaTypeError(
+            f"the body of the request was in an unknown format {found!r} - "
+            f"accepted media types include: {', '.join(sorted(filter(None, types)))}",
+            hint=_MEDIA_HINTS.get(found, ""),
+        )
+    return bytes(chunks)
+
+
+_MEDIA_HINTS: Final = {
+    "application/apply-patch+yaml": "server-side apply is not supported: leave --server-side out",
+    "application/strategic-merge-patch+json": "use a merge patch: kubectl patch --type merge",
+    "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
+    "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
+}
+
+
+def _document(request: Request, body: bytes) -> object:
+    is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
+    return decode_yaml(body) if is_yaml else decode_json(body)
+
+
+def _delete_options(body: bytes) -> DeleteOptions:
+    if not body:
+        return DeleteOptions()
+    try:
+        return msgspec.convert(decode_json(body), DeleteOptions)
+    except msgspec.ValidationError as error:
+        raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadgateError)
+    response = _json(failure_of(error), error.http_status)
+    if error.retriable:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    messages = {
+        404: "the server could not find the requested resource",
+        405: "the server does not allow this method on the requested resource",
+    }
+    return _json(failure(error.status_code, messages.get(error.status_code, error.detail)), error.status_code)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    # Starlette raises the error again behind this answer, so that the server logs it.
+    return _json(failure(500, "an internal error occurred"), 500)

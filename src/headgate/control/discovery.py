@@ -1,0 +1,132 @@
+"""What can this server do? Kubernetes' discovery documents: groups, resources, version."""
+
+from __future__ import annotations
+
+import platform
+from typing import Final
+
+import headgate
+from headgate.control.objects import API_VERSION, GROUP, JsonObject
+
+KUBERNETES_MINOR: Final = "32"
+"""The minor version of Kubernetes whose API conventions are followed."""
+_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+AUTHORIZATION: Final = "authorization.k8s.io/v1"
+
+
+def version() -> JsonObject:
+    """`/version`."""
+    return {
+        "major": "1",
+        "minor": KUBERNETES_MINOR,
+        "gitVersion": f"v1.{KUBERNETES_MINOR}.0+headgate.{headgate.__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": platform.python_implementation(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
+
+
+def core_versions() -> JsonObject:
+    """`/api`."""
+    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def core_resources() -> JsonObject:
+    """`/api/v1`: what kubectl looks at beside our objects."""
+    return _resources(
+        "v1",
+        [
+            _resource("namespaces", "Namespace", ["get", "list"], short=["ns"], namespaced=False),
+            _resource("events", "Event", ["list"], short=["ev"]),
+        ],
+    )
+
+
+def groups() -> JsonObject:
+    """`/apis`."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(GROUP), group(AUTHORIZATION.split("/")[0])]}
+
+
+def group(name: str) -> JsonObject:
+    """`/apis/GROUP`."""
+    v1 = {"groupVersion": f"{name}/v1", "version": "v1"}
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [v1], "preferredVersion": v1}
+
+
+def object_resources() -> JsonObject:
+    """`/apis/eventing.knative.dev/v1`."""
+    categories = ["all", "knative", "eventing"]
+    return _resources(
+        API_VERSION,
+        [
+            _resource("brokers", "Broker", _VERBS, categories=categories),
+            _resource("brokers/status", "Broker", ["get"]),
+            _resource("triggers", "Trigger", _VERBS, categories=categories),
+            _resource("triggers/status", "Trigger", ["get"]),
+        ],
+    )
+
+
+def authorization_resources() -> JsonObject:
+    """`/apis/authorization.k8s.io/v1`: what `kubectl auth can-i` asks."""
+    return _resources(
+        AUTHORIZATION,
+        [
+            _resource("selfsubjectaccessreviews", "SelfSubjectAccessReview", ["create"], namespaced=False),
+            _resource("selfsubjectrulesreviews", "SelfSubjectRulesReview", ["create"], namespaced=False),
+        ],
+    )
+
+
+def access_review() -> JsonObject:
+    """The answer to `may I ...?`: there is no authorization, who reaches the port may do everything."""
+    return {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": AUTHORIZATION,
+        "metadata": {},
+        "spec": {},
+        "status": {"allowed": True, "reason": "this server has no authorization"},
+    }
+
+
+def rules_review() -> JsonObject:
+    """The answer to `what may I do?`."""
+    rule = {"verbs": _VERBS, "apiGroups": [GROUP], "resources": ["brokers", "triggers"]}
+    read = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["namespaces", "events"]}
+    return {
+        "kind": "SelfSubjectRulesReview",
+        "apiVersion": AUTHORIZATION,
+        "metadata": {},
+        "spec": {},
+        "status": {"resourceRules": [rule, read], "nonResourceRules": [], "incomplete": False},
+    }
+
+
+def _resources(group_version: str, resources: list[JsonObject]) -> JsonObject:
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
+
+
+def _resource(
+    name: str,
+    kind: str,
+    verbs: list[str],
+    *,
+    short: list[str] | None = None,
+    categories: list[str] | None = None,
+    namespaced: bool = True,
+) -> JsonObject:
+    resource: JsonObject = {
+        "name": name,
+        "singularName": "" if "/" in name else kind.lower(),
+        "namespaced": namespaced,
+        "kind": kind,
+        "verbs": verbs,
+    }
+    if short:
+        resource["shortNames"] = short
+    if categories:
+        resource["categories"] = categories
+    return resource

@@ -1,0 +1,235 @@
+"""Which fields do objects have? OpenAPI v3 documents, for kubectl's validation and `kubectl explain`."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from typing import Final
+
+import msgspec
+
+from headgate.control.objects import API_VERSION, GROUP, VERSION, JsonObject, Kind
+
+_SCHEMA_PREFIX: Final = "dev.knative.eventing.v1"
+_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+
+def _text(description: str, **more: object) -> JsonObject:
+    return {"type": "string", "description": description, **more}
+
+
+def _integer(description: str, **more: object) -> JsonObject:
+    return {"type": "integer", "format": "int64", "description": description, **more}
+
+
+def _map(description: str) -> JsonObject:
+    return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
+
+
+def _object(description: str, properties: JsonObject, required: tuple[str, ...] = ()) -> JsonObject:
+    schema: JsonObject = {"type": "object", "description": description, "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema
+
+
+def _reference(description: str) -> JsonObject:
+    return _object(
+        description,
+        {
+            "apiVersion": _text("API version of the object, such as v1."),
+            "group": _text("API group of the object, instead of apiVersion."),
+            "kind": _text("Kind of the object."),
+            "namespace": _text("Namespace of the object; the trigger's own when it is left out."),
+            "name": _text("Name of the object."),
+        },
+        ("kind", "name"),
+    )
+
+
+def _delivery(description: str) -> JsonObject:
+    return _object(
+        description,
+        {
+            "retry": _integer("Attempts after the first one; 10 when it is left out."),
+            "backoffPolicy": _text("How waits grow; exponential by default.", enum=["linear", "exponential"]),
+            "backoffDelay": _text("ISO 8601 duration before the first retry; PT0.2S by default."),
+            "timeout": _text("ISO 8601 duration of one attempt; PT30S by default."),
+        },
+    )
+
+
+def _conditions() -> JsonObject:
+    condition = _object(
+        "One statement about the object.",
+        {
+            "type": _text("What the statement is about."),
+            "status": _text("True, False or Unknown."),
+            "severity": _text("Empty for an error; Warning or Info do not keep the object from being Ready."),
+            "lastTransitionTime": _text("When the status last changed.", format="date-time"),
+            "reason": _text("Why, in one word."),
+            "message": _text("Why, in a sentence."),
+        },
+        ("type", "status"),
+    )
+    return {"type": "array", "description": "What is fine and what is not.", "items": condition}
+
+
+def _metadata() -> JsonObject:
+    return _object(
+        "Standard object's metadata.",
+        {
+            "name": _text("Name, unique in the namespace; a DNS-1123 subdomain."),
+            "generateName": _text("Prefix of a name that the server makes up, when name is left out."),
+            "namespace": _text("Namespace; any DNS-1123 label, it need not be created."),
+            "uid": _text("Unique in time and space; given by the server."),
+            "resourceVersion": _text("Changes with every write; given by the server."),
+            "generation": _integer("Grows with every change of spec; given by the server."),
+            "creationTimestamp": _text("Given by the server.", format="date-time"),
+            "labels": _map("Names and values to select by."),
+            "annotations": _map("Names and values for programs and people."),
+        },
+    )
+
+
+def _filter() -> JsonObject:
+    return _object(
+        "Which events the trigger wants: exactly one of the fields, in its dialect. Without a filter it wants all.",
+        {
+            "attributes": _map("Context attributes that must be there; a value that is not empty must be equal."),
+            "sourceAndType": _object(
+                "Deprecated form of attributes.", {"source": _text("Source."), "type": _text("Type.")}
+            ),
+            "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
+            "cel": _text("The same as expression."),
+        },
+    )
+
+
+def _broker() -> JsonObject:
+    spec = _object(
+        "What the broker is to be.",
+        {
+            "config": _reference("Kept for compatibility, without effect. Immutable."),
+            "delivery": _delivery("Delivery rules of the broker's triggers that have none of their own."),
+        },
+    )
+    address = _object("Where the broker accepts events.", {"name": _text("http"), "url": _text("URL for POST.")})
+    status = _object(
+        "What the broker is, written by the server.",
+        {
+            "observedGeneration": _integer("The generation that the conditions are about."),
+            "conditions": _conditions(),
+            "address": address,
+        },
+    )
+    return _kind(Kind.BROKER, "A named entry that accepts CloudEvents over HTTP.", spec, status)
+
+
+def _trigger() -> JsonObject:
+    subscriber = _object(
+        "Where the events go: uri, or ref, or a uri relative to ref's address.",
+        {
+            "uri": _text("Absolute http or https URL."),
+            "ref": _reference("An object with an address; without Kubernetes only a Broker of this server."),
+        },
+    )
+    spec = _object(
+        "What the trigger is to be.",
+        {
+            "broker": _text("Name of the broker whose events the trigger wants. Immutable."),
+            "filter": _filter(),
+            "subscriber": subscriber,
+            "delivery": _delivery("Delivery rules; they replace the broker's as a whole."),
+        },
+        ("broker", "subscriber"),
+    )
+    status = _object(
+        "What the trigger is, written by the server.",
+        {
+            "observedGeneration": _integer("The generation that the conditions are about."),
+            "conditions": _conditions(),
+            "subscriberUri": _text("Where events go."),
+        },
+    )
+    return _kind(Kind.TRIGGER, "Sends the events of a broker that pass a filter to a subscriber.", spec, status)
+
+
+def _kind(kind: Kind, description: str, spec: JsonObject, status: JsonObject) -> JsonObject:
+    properties = {
+        "apiVersion": _text(f"Always {API_VERSION}."),
+        "kind": _text(f"Always {kind}."),
+        "metadata": {
+            "description": "Standard object's metadata.",
+            "allOf": [{"$ref": f"#/components/schemas/{_META}"}],
+        },
+        "spec": spec,
+        "status": status,
+    }
+    return _object(description, properties, ("apiVersion", "kind")) | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+
+
+def _gvk(kind: Kind) -> JsonObject:
+    return {"group": GROUP, "version": VERSION, "kind": kind.value}
+
+
+def _query(name: str, description: str) -> JsonObject:
+    return {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
+
+
+def _paths(kind: Kind) -> JsonObject:
+    reference = {"$ref": f"#/components/schemas/{_SCHEMA_PREFIX}.{kind}"}
+    answer = {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}}
+    body = {"content": {"application/json": {"schema": reference}, "application/yaml": {"schema": reference}}}
+    patch = {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}}
+    options = [
+        _query("dryRun", "All: do everything, store nothing."),
+        _query("fieldValidation", "What unknown fields do: Strict (default), Warn or Ignore."),
+    ]
+
+    def operation(action: str, request: JsonObject | None = None) -> JsonObject:
+        # kubectl looks for fieldValidation at the patch operation of the kind.
+        parameters = options if request is not None else []
+        made: JsonObject = {
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": _gvk(kind),
+            "parameters": parameters,
+            "responses": answer,
+        }
+        return made | ({"requestBody": request} if request is not None else {})
+
+    path = f"/apis/{API_VERSION}/namespaces/{{namespace}}/{kind.plural}"
+    return {
+        path: {"get": operation("list"), "post": operation("post", body)},
+        f"{path}/{{name}}": {
+            "get": operation("get"),
+            "put": operation("put", body),
+            "patch": operation("patch", patch),
+            "delete": operation("delete"),
+        },
+    }
+
+
+@functools.cache
+def document() -> bytes:
+    """`/openapi/v3/apis/eventing.knative.dev/v1`."""
+    return msgspec.json.encode(
+        {
+            "openapi": "3.0.0",
+            "info": {"title": "Headgate", "version": VERSION},
+            "paths": _paths(Kind.BROKER) | _paths(Kind.TRIGGER),
+            "components": {
+                "schemas": {
+                    f"{_SCHEMA_PREFIX}.Broker": _broker(),
+                    f"{_SCHEMA_PREFIX}.Trigger": _trigger(),
+                    _META: _metadata(),
+                }
+            },
+        }
+    )
+
+
+def index() -> JsonObject:
+    """`/openapi/v3`."""
+    checksum = f"{zlib.crc32(document()):08X}"
+    return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={checksum}"}}}

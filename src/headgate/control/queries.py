@@ -1,0 +1,188 @@
+"""What does a request ask for? Kubernetes' query parameters and Accept headers, checked and typed."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import msgspec
+
+from headgate.control.decode import FieldValidation
+from headgate.control.errors import MalformedObjectError
+from headgate.control.objects import Kind
+from headgate.control.reading import Selector
+from headgate.control.selectors import field_selector, label_selector
+from headgate.control.watch import WatchQuery
+from headgate.limits import CONTINUE_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
+
+
+class Form(StrEnum):
+    """How objects are to be written."""
+
+    OBJECT = "object"
+    TABLE = "Table"
+    METADATA = "PartialObjectMetadata"
+
+
+class _Continue(msgspec.Struct, frozen=True, array_like=True):
+    version: int
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Which objects a list holds.
+
+    Attributes:
+        kind: Which kind.
+        namespace: None for all.
+        name: None for all.
+        selector: On labels; None for all.
+        limit: Objects in the answer; None for all of them.
+        after: (namespace, name) behind which it goes on.
+        version: resourceVersion of the first page, when this is a later one.
+    """
+
+    kind: Kind
+    namespace: str | None
+    name: str | None
+    selector: Selector | None
+    limit: int | None
+    after: tuple[str, str] | None
+    version: int | None
+
+
+def form_of(accept: str) -> Form:
+    """The form that an Accept header prefers; anything unknown is the object itself."""
+    for choice in accept.split(","):
+        parameters = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
+        wanted = parameters.get("as", "").removesuffix("List")
+        if (
+            parameters.get("g") == "meta.k8s.io"
+            and parameters.get("v") == "v1"
+            and wanted in (Form.TABLE, Form.METADATA)
+        ):
+            return Form(wanted)
+        if not wanted and choice.split(";")[0].strip() in ("application/json", "*/*"):
+            return Form.OBJECT
+    return Form.OBJECT
+
+
+def is_set(query: Mapping[str, str], name: str) -> bool:
+    """A boolean parameter."""
+    return query.get(name, "").lower() in ("1", "true")
+
+
+def is_dry_run(values: list[str]) -> bool:
+    """The `dryRun` parameter.
+
+    Raises:
+        MalformedObjectError: It says something other than `All`.
+    """
+    wanted = [value for value in values if value]
+    if any(value != "All" for value in wanted):
+        raise MalformedObjectError(f"invalid dryRun {wanted!r}", hint="dryRun=All is supported")
+    return bool(wanted)
+
+
+def field_validation(query: Mapping[str, str]) -> FieldValidation:
+    """The `fieldValidation` parameter; Strict when it is left out, for a misspelt filter must not become none.
+
+    Raises:
+        MalformedObjectError: It is none of Strict, Warn, Ignore.
+    """
+    text = query.get("fieldValidation", "") or FieldValidation.STRICT
+    try:
+        return FieldValidation(text)
+    except ValueError:
+        raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="Strict, Warn or Ignore") from None
+
+
+def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> ListQuery:
+    """The parameters of a list.
+
+    Raises:
+        MalformedObjectError: One of them cannot be read.
+    """
+    fields = field_selector(query.get("fieldSelector", ""))
+    if fields.namespace is not None:
+        if namespace is not None and namespace != fields.namespace:
+            # Nothing lies in two namespaces; the empty name is nobody's.
+            namespace = ""
+        else:
+            namespace = fields.namespace
+    limit = _integer(query, "limit", 0)
+    token = _continue(query.get("continue", ""))
+    return ListQuery(
+        kind=kind,
+        namespace=namespace,
+        name=fields.name,
+        selector=label_selector(query.get("labelSelector", "")),
+        limit=min(limit, LIST_PAGE_MAX) if limit > 0 else None,
+        after=(token.namespace, token.name) if token is not None else None,
+        version=token.version if token is not None else None,
+    )
+
+
+def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Form) -> WatchQuery:
+    """The parameters of a watch.
+
+    Raises:
+        MalformedObjectError: One of them cannot be read.
+    """
+    wanted = list_query(kind, namespace, query)
+    since = _integer(query, "resourceVersion", 0)
+    initial = is_set(query, "sendInitialEvents")
+    timeout_s = _integer(query, "timeoutSeconds", 0)
+    return WatchQuery(
+        kind=kind,
+        namespace=wanted.namespace,
+        name=wanted.name,
+        selector=wanted.selector,
+        since=None if since == 0 or initial else since,
+        is_table=form is Form.TABLE,
+        include_object=include_object(query),
+        bookmarks=is_set(query, "allowWatchBookmarks"),
+        initial_bookmark=initial,
+        timeout_s=min(timeout_s, WATCH_SECONDS_MAX) if timeout_s > 0 else WATCH_SECONDS_MAX,
+    )
+
+
+def include_object(query: Mapping[str, str]) -> str:
+    """The `includeObject` parameter of tables.
+
+    Raises:
+        MalformedObjectError: It is none of None, Metadata, Object.
+    """
+    text = query.get("includeObject", "") or "Metadata"
+    if text not in ("None", "Metadata", "Object"):
+        raise MalformedObjectError(f"invalid includeObject {text!r}", hint="None, Metadata or Object")
+    return text
+
+
+def continue_token(version: int, namespace: str, name: str) -> str:
+    """Where the next page starts, and which resourceVersion the list began with."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(_Continue(version, namespace, name))).decode()
+
+
+def _continue(token: str) -> _Continue | None:
+    if not token:
+        return None
+    try:
+        if len(token) > CONTINUE_CHARS_MAX:
+            raise ValueError("too long")
+        return msgspec.json.decode(base64.b64decode(token, altchars=b"-_", validate=True), type=_Continue)
+    except (ValueError, msgspec.DecodeError) as error:
+        raise MalformedObjectError(f"continue key is not valid: {error}") from error
+
+
+def _integer(query: Mapping[str, str], name: str, default: int) -> int:
+    text = query.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise MalformedObjectError(f"{name} must be a number that is not negative, not {text!r}")
+    return int(text)

@@ -1,0 +1,254 @@
+"""What happens from now on? Watches: JSON lines of changes, one poll of the store for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+
+from headgate.control import tables
+from headgate.control.errors import ExpiredError
+from headgate.control.history import Change
+from headgate.control.kubestatus import failure_of
+from headgate.control.objects import API_VERSION, Kind, ObjectKey, decode_stored
+from headgate.control.reading import Selector, Stored
+from headgate.control.store import Store
+from headgate.errors import OverloadedError, UnavailableError
+from headgate.limits import WATCHES_MAX
+
+POLL_S: Final = 0.05
+"""Between two looks at the store's data_version, for all watches together."""
+BOOKMARK_S: Final = 30.0
+"""Silence after which a watcher that wants bookmarks is told how far it is."""
+INITIAL_PAGE: Final = 500
+"""Objects read at once for the state before the first change."""
+
+
+class ChangeFeed:
+    """Wakes watches when objects have changed; polls only while there are any."""
+
+    def __init__(self, store: Store, *, poll_s: float = POLL_S) -> None:
+        self._store = store
+        self._poll_s = poll_s
+        self._watches = 0
+        self._task: asyncio.Task[None] | None = None
+        self._changed = asyncio.Event()
+        self._failed: UnavailableError | None = None
+        self.version = -1
+        self.is_closed = False
+
+    def check_room(self) -> None:
+        """Refuse one watch too many.
+
+        Raises:
+            OverloadedError: As many as may be are open.
+        """
+        if self._watches >= WATCHES_MAX:
+            raise OverloadedError(f"{WATCHES_MAX} watches are open, which is the maximum")
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Take part; the last one to leave ends the polling."""
+        self._watches += 1
+        if self._task is None or self._task.done():
+            self._failed = None
+            self._task = asyncio.create_task(self._poll(), name="control-watch-poll")
+        try:
+            yield
+        finally:
+            self._watches -= 1
+            if not self._watches:
+                self._task.cancel()
+                self._task, self.version = None, -1
+
+    async def beyond(self, version: int, timeout_s: float) -> bool:
+        """Wait until the store has a newer version than this one; False when the time is over first."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while self.version <= version and not self.is_closed:
+                    if self._failed is not None:
+                        raise self._failed
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return not self.is_closed
+
+    def close(self) -> None:
+        """End every watch: the server stops."""
+        self.is_closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        event, self._changed = self._changed, asyncio.Event()
+        event.set()
+
+    async def _poll(self) -> None:
+        seen = None
+        while not self.is_closed:
+            try:
+                if (found := self._store.data_version()) != seen:
+                    version = await run_in_threadpool(self._store.version)
+                    seen = found
+                    if version != self.version:
+                        self.version = version
+                        self._wake()
+            except UnavailableError as error:
+                self._failed = error
+                self._wake()
+                return
+            await asyncio.sleep(self._poll_s)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchQuery:
+    """What a watch is about.
+
+    Attributes:
+        kind: Which kind.
+        namespace: None for all.
+        name: None for all.
+        selector: On labels; None for all.
+        since: Start behind this resourceVersion; None starts with the present state, told as ADDED.
+        is_table: Objects come as tables of one row.
+        include_object: See `tables.row`.
+        bookmarks: Whether the watcher wants to hear how far it is.
+        initial_bookmark: Whether the end of the present state is marked.
+        timeout_s: When the watch ends, in seconds.
+    """
+
+    kind: Kind
+    namespace: str | None
+    name: str | None
+    selector: Selector | None
+    since: int | None
+    is_table: bool
+    include_object: str
+    bookmarks: bool
+    initial_bookmark: bool
+    timeout_s: float
+
+
+async def watch(
+    store: Store, feed: ChangeFeed, query: WatchQuery, *, clock_s: Callable[[], float] = time.time
+) -> AsyncIterator[bytes]:
+    """Lines of a watch, until it times out, expires or the server stops.
+
+    Args:
+        store: The objects; read in threads.
+        feed: Joined by the caller for as long as it iterates.
+        query: What is watched.
+        clock_s: Seconds since 1970, for ages in tables.
+    """
+    ends_s = time.monotonic() + query.timeout_s
+    try:
+        # First what is there, or what happened since: at once, for it may have expired.
+        seen = -1
+        async for lines, version in _begin(store, query, clock_s):
+            seen = version
+            yield lines
+        if query.initial_bookmark:
+            yield _bookmark(query, seen, initial=True)
+        told = seen
+        while (left_s := ends_s - time.monotonic()) > 0:
+            if await feed.beyond(seen, min(left_s, BOOKMARK_S)):
+                lines, seen = await run_in_threadpool(_changes, store, query, seen, clock_s)
+                if lines:
+                    told = seen
+                    yield lines
+            elif feed.is_closed:
+                return
+            elif query.bookmarks:
+                told = seen
+                yield _bookmark(query, seen)
+        if query.bookmarks and told != seen:
+            yield _bookmark(query, seen)
+    except (ExpiredError, UnavailableError) as error:
+        yield _line("ERROR", msgspec.json.encode(failure_of(error)))
+
+
+async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
+    if query.since is not None:
+        yield await run_in_threadpool(_changes, store, query, query.since, clock_s)
+        return
+    async for lines, version in _present(store, query, clock_s):
+        yield lines, version
+
+
+async def _present(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
+    """The present state as ADDED, with the version before the first page: later changes are told (again)."""
+    after: tuple[str, str] | None = None
+    version: int | None = None
+    while True:
+
+        def read(after: tuple[str, str] | None = after) -> tuple[bytes, int, tuple[str, str] | None]:
+            page = store.page(
+                query.kind,
+                query.namespace,
+                name=query.name,
+                selector=query.selector,
+                after=after,
+                limit=INITIAL_PAGE,
+            )
+            lines = b"".join(_object_line("ADDED", item.body, query, clock_s) for item in page.items)
+            last = page.items[-1].key if page.more else None
+            return lines, page.version, (last.namespace, last.name) if last else None
+
+        lines, found, after = await run_in_threadpool(read)
+        version = found if version is None else version
+        yield lines, version
+        if after is None:
+            return
+
+
+def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], float]) -> tuple[bytes, int]:
+    changes = store.changes(query.kind, since, query.namespace, query.name)
+    lines = []
+    for change in changes.items:
+        type_ = _type_for(change, query.selector)
+        if type_ is not None:
+            lines.append(_object_line(type_, change.body, query, clock_s))
+    return b"".join(lines), changes.version
+
+
+def _type_for(change: Change, selector: Selector | None) -> str | None:
+    """What a change is to a watcher that sees only what its selector wants; None when it is nothing."""
+    if selector is None:
+        return change.type
+    before = change.labels_before is not None and selector(change.labels_before)
+    after = change.type != "DELETED" and selector(change.labels)
+    if before and after:
+        return "MODIFIED"
+    if after:
+        return "ADDED"
+    return "DELETED" if before else None
+
+
+def _object_line(type_: str, body: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
+    if not query.is_table:
+        return _line(type_, body)
+    stored = Stored(ObjectKey(query.kind, "", ""), body)
+    (row,) = tables.rows([stored], now_s=clock_s(), include=query.include_object)
+    version = decode_stored(query.kind, body).metadata.resource_version
+    return _line(type_, tables.head(query.kind) + row + b'],"metadata":{"resourceVersion":"%s"}}' % version.encode())
+
+
+def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> bytes:
+    metadata: dict[str, object] = {"resourceVersion": str(version), "creationTimestamp": None}
+    if initial:
+        metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+    if query.is_table:
+        body = tables.head(query.kind) + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+    else:
+        spec: dict[str, object] = {"kind": query.kind, "apiVersion": API_VERSION, "metadata": metadata}
+        body = msgspec.json.encode(spec)
+    return _line("BOOKMARK", body)
+
+
+def _line(type_: str, body: bytes) -> bytes:
+    return b'{"type":"%s","object":%s}\n' % (type_.encode(), body)
