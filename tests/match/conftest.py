@@ -6,7 +6,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from headgate.match.driver_link import DriverLink
 from headgate.match.session import connector_jar, start_session, task_slots
+from tests.match.fakes import FakeDispatcher
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +22,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         # PySpark leaves its gateway's sockets to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         session.stop()
+
+
+@pytest.fixture
+def dispatcher() -> Iterator[FakeDispatcher]:
+    with FakeDispatcher() as fake:
+        yield fake
+
+
+@pytest.fixture
+def link(dispatcher: FakeDispatcher) -> Iterator[DriverLink]:
+    connected = DriverLink.connect(dispatcher.address)
+    yield connected
+    connected.close()

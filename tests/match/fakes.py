@@ -18,7 +18,8 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.match.query import LinkAddress, Run, start_run
+from headgate.match.driver_link import LinkAddress
+from headgate.match.query import Run, start_run
 
 TOKEN = bytes(range(32))
 HELLO = struct.Struct("<4s32sqqiiq16x")

@@ -73,7 +73,8 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from headgate.match.query import LinkAddress, start_run
+from headgate.match.driver_link import LinkAddress
+from headgate.match.query import start_run
 from headgate.match.session import connector_jar, start_session
 from tests.match.test_run import every_event
 scratch, log, port, token = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])

@@ -17,6 +17,12 @@ class RunFailedError(UnavailableError):
     code = "run-failed"
 
 
+class SparkGoneError(HeadgateError):
+    """The JVM has ended; a process that wants another one has to start anew."""
+
+    code = "spark-gone"
+
+
 class DriverLinkError(UnavailableError):
     """The dispatcher's match link cannot be reached, refuses us, or says something that is not in its specification."""
 

@@ -8,33 +8,22 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headgate.errors import HeadgateError
 from headgate.limits import REAL_TIME_BATCH_S
-from headgate.match.errors import RunFailedError
+from headgate.match.driver_link import LinkAddress
+from headgate.match.errors import RunFailedError, SparkGoneError
 
 SOURCE = "headgate"
 """The connector's format name."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkAddress:
-    """Where the dispatcher listens: `run/match-link.json` and the token that both processes were given at start."""
-
-    host: str
-    port: int
-    token: bytes
-
-    def __repr__(self) -> str:
-        """Without the token: this may end in a log."""
-        return f"LinkAddress({self.host}:{self.port})"
 
 
 class Run:
@@ -53,20 +42,30 @@ class Run:
 
     @property
     def alive(self) -> bool:
-        """Whether the query still runs; a call into the JVM."""
-        return bool(self._query.isActive)
+        """Whether the query still runs; a call into the JVM.
+
+        Raises:
+            SparkGoneError: There is no JVM any more.
+        """
+        with spark_errors(f"run {self.number} does not answer"):
+            return bool(self._query.isActive)
 
     def failure(self) -> str:
         """Why the query died, in one line; empty when it runs or was stopped."""
-        error = self._query.exception()
+        with spark_errors(f"run {self.number} does not answer"):
+            error = self._query.exception()
         return "" if error is None else _innermost(str(error))
 
     def stop(self) -> None:
-        """End the query and its connections; returns when its tasks have ended. May be called twice."""
+        """End the query and its connections; returns when its tasks have ended. May be called twice.
+
+        Raises:
+            RunFailedError: Spark could not stop it.
+            SparkGoneError: There is no JVM any more.
+        """
         try:
-            self._query.stop()
-        except (PySparkException, Py4JError) as error:
-            raise RunFailedError(f"run {self.number} did not stop: {_innermost(str(error))}") from error
+            with spark_errors(f"run {self.number} did not stop"):
+                self._query.stop()
         finally:
             shutil.rmtree(self._checkpoint, ignore_errors=True)
 
@@ -99,6 +98,7 @@ def start_run(
 
     Raises:
         RunFailedError: Spark refuses the query.
+        SparkGoneError: There is no JVM any more.
     """
     scratch.mkdir(parents=True, exist_ok=True)
     checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch))
@@ -113,18 +113,35 @@ def start_run(
         "generation": str(generation),
     }
     try:
-        rows = matches(spark.readStream.format(SOURCE).options(**options).load())
-        writer = rows.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
-        writer = writer.trigger(realTime=f"{batch_s} seconds")  # type: ignore[call-overload]  # not in its overloads
-        # A JVM writer has no Python face, and Python's `foreach` holds rows back until they are 1 MiB.
-        jvm = spark.sparkContext._jvm
-        assert jvm is not None
-        writer._jwrite = writer._jwrite.foreach(jvm.dev.headgate.connector.link.MatchWriter(run))
-        query = writer.start()
-    except (PySparkException, Py4JError) as error:
+        with spark_errors(f"run {run} did not start"):
+            rows = matches(spark.readStream.format(SOURCE).options(**options).load())
+            writer = rows.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+            writer = writer.trigger(realTime=f"{batch_s} seconds")  # type: ignore[call-overload]  # not in its overloads
+            # A JVM writer has no Python face, and Python's `foreach` holds rows back until they are 1 MiB.
+            jvm = spark.sparkContext._jvm
+            assert jvm is not None
+            writer._jwrite = writer._jwrite.foreach(jvm.dev.headgate.connector.link.MatchWriter(run))
+            query = writer.start()
+    except HeadgateError:
         shutil.rmtree(checkpoint, ignore_errors=True)
-        raise RunFailedError(f"run {run} did not start: {_innermost(str(error))}") from error
+        raise
     return Run(run, generation, query, checkpoint)
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Translate what Spark and the way to it raise.
+
+    Raises:
+        RunFailedError: Spark refused.
+        SparkGoneError: There is no JVM any more.
+    """
+    try:
+        yield
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise SparkGoneError(f"{what}: the JVM has ended ({error})") from error
+    except (PySparkException, Py4JError) as error:
+        raise RunFailedError(f"{what}: {_innermost(str(error))}") from error
 
 
 def _innermost(message: str) -> str:

@@ -1,0 +1,334 @@
+"""Which run matches now, and which comes next? The loop that keeps one run in force and replaces it without a gap.
+
+States, in terms of the two runs it may hold (the dispatcher says `active` and `rejected`, see docs/spec/match-link.md):
+
+    in force   candidate   what happens next
+    --------   ---------   -------------------------------------------------------------------------------------
+    none       none        start one from the dispatcher's offsets (`resume`)
+    none       starting    wait for `active`
+    yes        none        filters changed, or the run is old: start one beside it, from the log's end
+    yes        starting    `active`: the candidate is in force, the older run stops
+
+A run that dies or is rejected leaves its place; the next start waits, longer with every failure. Filters that change
+while a candidate starts wait for its `active` (a second), then the newest are taken up: replacing candidates as fast as
+filters change would let none ever come into force.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import structlog
+
+from headgate import limits
+from headgate.control.routing import RoutingTable
+from headgate.errors import UnavailableError
+from headgate.match.driver_link import Active, LinkAddress, Message, Rejected
+from headgate.match.errors import DriverLinkError, RunFailedError
+from headgate.observe import metrics
+
+_log = structlog.get_logger(__name__)
+
+
+class Routing(Protocol):
+    """What the matcher needs of the control store (`control.store.Store`)."""
+
+    def data_version(self) -> int:
+        """A number that differs after every commit; cheap."""
+
+    def desired_generation(self) -> int:
+        """The newest set of filters."""
+
+    def snapshot(self) -> RoutingTable:
+        """Everything routed, at one moment."""
+
+    def set_active_generation(self, generation: int) -> None:
+        """This generation has taken over."""
+
+
+class Link(Protocol):
+    """What it needs of the driver connection (`driver_link.DriverLink`)."""
+
+    address: LinkAddress
+
+    def resume(self) -> dict[int, int]:
+        """Start offsets when no run is alive."""
+
+    def started(self, run: int, generation: int) -> None:
+        """Tell of a run."""
+
+    def receive(self, timeout_s: float) -> Iterable[Message]:
+        """Wait for messages."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Run(Protocol):
+    """What it needs of a run (`query.Run`)."""
+
+    number: int
+    generation: int
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+
+    def failure(self) -> str:
+        """Why it died."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
+class Runner(Protocol):
+    """What it needs of Spark (`runner.SparkRunner`)."""
+
+    def ends(self) -> dict[int, int]:
+        """Where every partition of the log ends now."""
+
+    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> Run:
+        """Start a run of a table's filters; RunFailedError when it cannot."""
+
+
+class Settling:
+    """Has a number stopped changing for long enough? Quiet for MATCH_QUIET_S, or changing for MATCH_CHANGING_S_MAX."""
+
+    def __init__(self) -> None:
+        self._value: int | None = None
+        self._since = self._changed = 0.0
+
+    def has_settled(self, value: int, settled: int, now: float) -> bool:
+        """Whether `value`, as it is now, is to be taken up in place of `settled`."""
+        if value == settled:
+            self._value = None
+            return False
+        if self._value is None:
+            self._since = now
+        if self._value != value:
+            self._value, self._changed = value, now
+        return now - self._changed >= limits.MATCH_QUIET_S or now - self._since >= limits.MATCH_CHANGING_S_MAX
+
+
+class Backoff:
+    """When may the next run start? Later with every failure."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._until = 0.0
+
+    def failed(self, now: float) -> float:
+        """Count a failure; returns the pause in seconds."""
+        pause = float(min(limits.MATCH_RETRY_S_MAX, limits.MATCH_RETRY_S_MIN * 2**self._failures))
+        self._failures = min(self._failures + 1, 32)
+        self._until = now + pause
+        return pause
+
+    def reset(self) -> None:
+        """Failures so far no longer count."""
+        self._failures = 0
+
+    def over(self, now: float) -> bool:
+        """Whether the pause has passed."""
+        return now >= self._until
+
+
+class Matcher:
+    """Keeps one run in force; see the module. One thread calls `run`.
+
+    Args:
+        routing: The control store.
+        runner: Starts runs.
+        connect: Opens the driver connection; DriverLinkError while the dispatcher is not there.
+        on_ready: Called with True when a run has come into force, with False when none is any more.
+        first_run: Number of the first run: above every number that a living dispatcher has heard.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        routing: Routing,
+        runner: Runner,
+        connect: Callable[[], Link],
+        *,
+        on_ready: Callable[[bool], None] = lambda _: None,
+        first_run: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._routing = routing
+        self._runner = runner
+        self._connect = connect
+        self._on_ready = on_ready
+        self._next_run = first_run
+        self._clock = clock
+        self._link: Link | None = None
+        self._in_force: Run | None = None
+        self._candidate: Run | None = None
+        self._started_at: dict[int, float] = {}  # run -> when it was started
+        self._active_at: float | None = None
+        self._checked_at = 0.0
+        self._desired = 0
+        self._seen_version: int | None = None
+        self._announced: int | None = None
+        self._ready = False
+        self._settling = Settling()
+        self._backoff = Backoff()
+
+    def run(self, stop: threading.Event) -> None:
+        """Match until `stop` is set; then every run is stopped.
+
+        Raises:
+            SparkGoneError: The JVM has ended: this process cannot match any more.
+        """
+        try:
+            while not stop.is_set():
+                self.step(stop.wait)
+        finally:
+            self._set_ready(False)
+            for run in (self._candidate, self._in_force):
+                if run is not None:
+                    self._stop(run)
+            if self._link is not None:
+                self._link.close()
+
+    def step(self, pause: Callable[[float], object]) -> None:
+        """Hear what the dispatcher says (for MATCH_POLL_S at most), then look at everything once."""
+        try:
+            if self._link is None:
+                self._link = self._connect()
+                _log.info("connected to the dispatcher", address=repr(self._link.address))
+            for message in self._link.receive(limits.MATCH_POLL_S):
+                self._hear(message)
+            self._announce()
+            self._check_runs()
+            self._start_if_due(self._link)
+        except DriverLinkError as error:
+            self._link_lost(error)
+            pause(limits.MATCH_RETRY_S_MIN)
+        except UnavailableError as error:
+            self._failed("unavailable", error.message)
+
+    # --- what happens to runs ---------------------------------------------------------------------
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Active(run=number):
+                if self._candidate is not None and self._candidate.number == number:
+                    self._take_over(self._candidate)
+            case Rejected(run=number, reason=reason):
+                run = self._forget(number)
+                if run is not None:
+                    self._failed("rejected", reason, run)
+                    self._stop(run)
+
+    def _take_over(self, run: Run) -> None:
+        older, self._in_force, self._candidate = self._in_force, run, None
+        self._active_at = now = self._clock()
+        metrics.RUNS_STARTED.labels("active").inc()
+        metrics.GENERATION.set(run.generation)
+        took_s = round(now - self._started_at[run.number], 3)
+        _log.info("generation in force", run=run.number, generation=run.generation, took_s=took_s)
+        try:
+            self._announce()
+        finally:
+            self._set_ready(True)
+            if older is not None:
+                self._stop(older)
+
+    def _announce(self) -> None:
+        """Write down what is in force; when the store refuses, the next step tries again."""
+        if self._in_force is not None and self._announced != self._in_force.generation:
+            self._routing.set_active_generation(self._in_force.generation)
+            self._announced = self._in_force.generation
+
+    def _check_runs(self) -> None:
+        now = self._clock()
+        if now - self._checked_at < limits.RUN_CHECK_S:
+            return
+        self._checked_at = now
+        for run in (self._in_force, self._candidate):
+            if run is not None and not run.alive:
+                self._forget(run.number)
+                self._failed("died", run.failure() or "the query ended", run)
+                self._stop(run)
+
+    def _start_if_due(self, link: Link) -> None:
+        now = self._clock()
+        version = self._routing.data_version()
+        if version != self._seen_version:
+            self._desired, self._seen_version = self._routing.desired_generation(), version
+        if self._candidate is not None or not self._backoff.over(now):
+            return
+        running = self._in_force
+        if running is None:
+            self._start(link, link.resume())
+        elif self._settling.has_settled(self._desired, running.generation, now):
+            self._start(link, self._runner.ends())
+        elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
+            _log.info("replacing a run before its batch ends", run=running.number)
+            self._start(link, self._runner.ends())
+
+    def _start(self, link: Link, start: Mapping[int, int]) -> None:
+        number, self._next_run = self._next_run, self._next_run + 1
+        table = self._routing.snapshot()
+        began = self._clock()
+        _log.info("starting a run", run=number, generation=table.generation, targets=len(table.targets))
+        try:
+            run = self._runner.start(table, number, start, link.address)
+        except RunFailedError as error:
+            self._failed("refused", error.message)
+            return
+        self._candidate = run
+        self._started_at[number] = began
+        link.started(number, run.generation)
+
+    def _forget(self, number: int) -> Run | None:
+        for run in (self._candidate, self._in_force):
+            if run is not None and run.number == number:
+                if run is self._candidate:
+                    self._candidate = None
+                else:
+                    self._in_force = None
+                    self._set_ready(False)
+                return run
+        return None
+
+    def _stop(self, run: Run) -> None:
+        self._started_at.pop(run.number, None)
+        try:
+            run.stop()
+        except RunFailedError as error:
+            _log.warning("run did not stop", run=run.number, reason=error.message)
+
+    # --- what goes wrong --------------------------------------------------------------------------
+
+    def _link_lost(self, error: DriverLinkError) -> None:
+        """Without the dispatcher no run counts: all stop, and a new one starts where it says."""
+        runs = [run for run in (self._candidate, self._in_force) if run is not None]
+        self._candidate = self._in_force = None
+        self._set_ready(False)
+        if self._link is None:
+            _log.debug("waiting for the dispatcher", reason=error.message)
+        else:
+            self._link.close()
+            self._link = None
+            self._failed("link", error.message)
+        for run in runs:
+            self._stop(run)
+
+    def _failed(self, outcome: str, reason: str, run: Run | None = None) -> None:
+        now = self._clock()
+        if self._active_at is not None and now - self._active_at >= limits.MATCH_STABLE_S:
+            self._backoff.reset()
+            self._active_at = None  # once: what fails from here on counts again
+        metrics.RUNS_STARTED.labels(outcome).inc()
+        retry_s = self._backoff.failed(now)
+        _log.warning("matching interrupted", outcome=outcome, reason=reason, run=run and run.number, retry_s=retry_s)
+
+    def _set_ready(self, ready: bool) -> None:
+        if ready != self._ready:
+            self._ready = ready
+            self._on_ready(ready)

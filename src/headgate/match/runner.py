@@ -1,0 +1,119 @@
+"""What does the matcher process consist of? Spark, the driver connection and the loop, put together."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from headgate.control.routing import RoutingTable
+from headgate.limits import JVM_HEAP_MIB
+from headgate.log.files import Committed
+from headgate.match.dataframe import build_table, match_events
+from headgate.match.driver_link import DriverLink, LinkAddress, read_address
+from headgate.match.matcher import Matcher, Routing
+from headgate.match.query import Run, spark_errors, start_run
+from headgate.match.session import connector_jar, start_session, task_slots
+
+_log = structlog.get_logger(__name__)
+
+
+class SparkRunner:
+    """Starts runs of routing tables.
+
+    Args:
+        spark: From `start_session`.
+        log: The event log's directory.
+        partitions: Partitions of the log, from 0 on.
+        scratch: Directory for checkpoints.
+    """
+
+    def __init__(self, spark: SparkSession, log: Path, partitions: int, scratch: Path) -> None:
+        self._spark = spark
+        self._log = log
+        self._partitions = range(partitions)
+        self._scratch = scratch
+
+    def ends(self) -> dict[int, int]:
+        """Where every partition ends now."""
+        ends = {}
+        for partition in self._partitions:
+            committed = Committed(self._log / str(partition))
+            ends[partition] = committed.next_offset()
+            committed.close()
+        return ends
+
+    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> Run:
+        """Start a run; a partition that `start` does not name starts at 0.
+
+        Raises:
+            RunFailedError: Spark refuses the filters or the query.
+            SparkGoneError: There is no JVM any more.
+        """
+        with spark_errors(f"run {number} did not start"):
+            filters = build_table(self._spark, [(target.id, target.broker, target.filter) for target in table.targets])
+        return start_run(
+            self._spark,
+            lambda events: match_events(events, filters),
+            log=self._log,
+            start={partition: start.get(partition, 0) for partition in self._partitions},
+            run=number,
+            generation=table.generation,
+            link=link,
+            scratch=self._scratch,
+        )
+
+
+def serve(
+    *,
+    routing: Routing,
+    log: Path,
+    partitions: int,
+    run_directory: Path,
+    token: bytes,
+    stop: threading.Event,
+    on_ready: Callable[[bool], None],
+    heap_mib: int = JVM_HEAP_MIB,
+) -> None:
+    """Match until `stop` is set: the whole life of the matcher process.
+
+    Args:
+        routing: The control store.
+        log: The event log's directory.
+        partitions: Partitions of the log, from 0 on.
+        run_directory: Where the dispatcher publishes its address; Spark's temporary files go below it.
+        token: Authenticates the match link.
+        stop: Set it to end.
+        on_ready: Called with True when a run has come into force, with False when none is any more.
+        heap_mib: The JVM's heap.
+
+    Raises:
+        SparkMissingError: Spark cannot start here.
+        SparkGoneError: The JVM has ended; a new process may do better.
+    """
+    scratch = run_directory / "spark"
+    shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
+    spark = start_session(jar=connector_jar(), threads=task_slots(partitions), scratch=scratch, heap_mib=heap_mib)
+    _log.info("spark started", version=spark.version)
+    matcher = Matcher(
+        routing,
+        SparkRunner(spark, log, partitions, scratch),
+        lambda: DriverLink.connect(read_address(run_directory, token)),
+        on_ready=on_ready,
+        # Above the numbers of every process before this one, of which the dispatcher may have heard.
+        first_run=time.time_ns() // 1_000_000,
+    )
+    try:
+        matcher.run(stop)
+    finally:
+        try:
+            spark.stop()
+        except (Py4JError, OSError) as error:
+            _log.debug("the JVM had ended already", reason=str(error))
+        shutil.rmtree(scratch, ignore_errors=True)

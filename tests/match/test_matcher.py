@@ -1,0 +1,395 @@
+"""Does the loop keep one run in force, whatever happens to runs, filters and the dispatcher?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from headgate import limits
+from headgate.control.routing import RoutingTable
+from headgate.errors import UnavailableError
+from headgate.match.driver_link import Active, LinkAddress, Message, Rejected
+from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
+from headgate.match.matcher import Matcher
+
+ADDRESS = LinkAddress("127.0.0.1", 1, bytes(32))
+
+
+class FakeRouting:
+    def __init__(self) -> None:
+        self.generation = 1
+        self.commits = 0
+        self.active: list[int] = []
+        self.broken = False
+
+    def data_version(self) -> int:
+        return self.commits
+
+    def desired_generation(self) -> int:
+        return self.generation
+
+    def snapshot(self) -> RoutingTable:
+        return RoutingTable(self.generation, self.generation, frozenset(), ())
+
+    def set_active_generation(self, generation: int) -> None:
+        if self.broken:
+            raise UnavailableError("disk full")
+        self.active.append(generation)
+
+    def change(self) -> None:
+        self.generation += 1
+        self.commits += 1
+
+
+class FakeRun:
+    def __init__(self, number: int, generation: int, start: Mapping[int, int]) -> None:
+        self.number = number
+        self.generation = generation
+        self.start = dict(start)
+        self.alive = True
+        self.stopped = False
+
+    def failure(self) -> str:
+        return "it died"
+
+    def stop(self) -> None:
+        self.alive = False
+        self.stopped = True
+
+
+class World:
+    """A clock, a dispatcher, Spark and the store, all of which do as they are told."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.routing = FakeRouting()
+        self.runs: list[FakeRun] = []
+        self.refusals = 0
+        self.link_up = True
+        self.address = ADDRESS
+        self.inbox: list[Message] = []
+        self.told: list[tuple[int, int]] = []
+        self.links = 0
+        self.ready: list[bool] = []
+        self.spark_gone = False
+        self.matcher = Matcher(
+            self.routing, self, self._connect, on_ready=self.ready.append, first_run=5, clock=lambda: self.now
+        )
+
+    # what the matcher sees of Spark
+    def ends(self) -> dict[int, int]:
+        return {0: 900, 1: 901}
+
+    def start(self, *args: object) -> FakeRun:  # the runner's with four arguments
+        table, number, start, link = args
+        assert isinstance(table, RoutingTable)
+        assert link == ADDRESS
+        if self.refusals:
+            self.refusals -= 1
+            raise RunFailedError("no")
+        run = FakeRun(number, table.generation, start)
+        self.runs.append(run)
+        return run
+
+    # what it sees of the dispatcher
+    def _connect(self) -> World:
+        if not self.link_up:
+            raise DriverLinkError("nobody there")
+        self.links += 1
+        return self
+
+    def resume(self) -> dict[int, int]:
+        return {0: 10, 1: 20}
+
+    def started(self, run: int, generation: int) -> None:
+        self.told.append((run, generation))
+
+    def receive(self, timeout_s: float) -> list[Message]:
+        if not self.link_up:
+            raise DriverLinkError("broken")
+        if not self.inbox:
+            self.now += timeout_s
+        messages, self.inbox = self.inbox, []
+        return messages
+
+    def close(self) -> None:
+        pass
+
+    # what tests do
+    def step(self, seconds: float = 0.0) -> None:
+        """At least one step, and as many as fill the time."""
+        until = self.now + seconds
+        self._step()
+        while self.now < until:
+            self._step()
+
+    def _step(self) -> None:
+        def pause(seconds: float) -> None:
+            self.now += seconds
+
+        self.matcher.step(pause)
+
+    def hear(self, *messages: Message) -> None:
+        self.inbox += messages
+        self.step()
+
+    def in_force(self, number: int) -> FakeRun:
+        run = next(run for run in self.runs if run.number == number)
+        self.hear(Active(run.number, run.generation))
+        return run
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_the_first_run_starts_where_the_dispatcher_says(world: World) -> None:
+    world.step(1)
+    [run] = world.runs
+    assert (run.number, run.generation, run.start) == (5, 1, {0: 10, 1: 20})
+    assert world.told == [(5, 1)]
+    assert world.ready == []
+    assert world.routing.active == []
+    world.in_force(5)
+    assert world.ready == [True]
+    assert world.routing.active == [1]
+    world.step(5)
+    assert world.runs == [run]
+    assert not run.stopped
+
+
+def test_it_waits_for_the_dispatcher(world: World) -> None:
+    world.link_up = False
+    world.step(60)
+    assert world.runs == []
+    world.link_up = True
+    world.step()
+    assert len(world.runs) == 1
+
+
+def test_a_change_of_filters_starts_the_next_run_beside_and_from_the_end(world: World) -> None:
+    world.step()
+    first = world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    second = world.runs[1]
+    assert (second.number, second.generation, second.start) == (6, 2, {0: 900, 1: 901})
+    assert not first.stopped
+    world.in_force(6)
+    assert first.stopped
+    assert world.routing.active == [1, 2]
+    assert world.ready == [True]
+
+
+def test_changes_in_a_row_cost_one_run(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    for _ in range(5):
+        world.routing.change()
+        world.step(limits.MATCH_QUIET_S / 2)
+    assert len(world.runs) == 1
+    world.step(2 * limits.MATCH_QUIET_S)
+    assert [run.generation for run in world.runs] == [1, 6]
+
+
+def test_changes_that_never_end_are_taken_up_all_the_same(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    began = world.now
+    while len(world.runs) == 1:
+        world.routing.change()
+        world.step(limits.MATCH_POLL_S)
+        assert world.now < began + limits.MATCH_CHANGING_S_MAX + 0.2
+    assert world.runs[1].generation == world.routing.generation
+
+
+def test_commits_that_change_no_filter_start_nothing(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    for _ in range(20):
+        world.routing.commits += 1
+        world.step(0.1)
+    assert len(world.runs) == 1
+
+
+def test_changes_during_a_takeover_skip_to_the_newest(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    for _ in range(3):
+        world.routing.change()
+        world.step(1)
+    assert len(world.runs) == 2
+    world.in_force(6)
+    world.step(1)
+    assert [run.generation for run in world.runs] == [1, 2, 5]
+    world.in_force(7)
+    assert [run.stopped for run in world.runs] == [True, True, False]
+    assert world.routing.active == [1, 2, 5]
+
+
+def test_a_rejected_first_run_is_tried_again_and_asks_anew(world: World) -> None:
+    world.step()
+    world.hear(Rejected(5, "a gap"))
+    assert world.runs[0].stopped
+    world.step(2 * limits.MATCH_RETRY_S_MIN)
+    assert [run.number for run in world.runs] == [5, 6]
+    assert world.runs[1].start == {0: 10, 1: 20}
+
+
+def test_a_rejected_candidate_leaves_the_run_in_force_alone(world: World) -> None:
+    world.step()
+    first = world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    world.hear(Rejected(6, "no"))
+    assert world.runs[1].stopped
+    assert not first.stopped
+    world.step(1)
+    world.in_force(7)
+    assert first.stopped
+    assert world.ready == [True]
+
+
+def test_a_run_that_dies_is_replaced_from_the_dispatchers_offsets(world: World) -> None:
+    world.step()
+    world.in_force(5).alive = False
+    world.step(2)
+    assert world.ready == [True, False]
+    assert [run.number for run in world.runs] == [5, 6]
+    assert world.runs[1].start == {0: 10, 1: 20}
+    world.in_force(6)
+    assert world.ready == [True, False, True]
+
+
+def test_when_the_run_in_force_dies_the_candidate_goes_on(world: World) -> None:
+    world.step()
+    first = world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    first.alive = False
+    world.step(2)
+    assert len(world.runs) == 2
+    world.in_force(6)
+    assert world.ready == [True, False, True]
+    assert world.routing.active == [1, 2]
+
+
+def test_failures_in_a_row_are_retried_ever_more_slowly(world: World) -> None:
+    world.refusals = 1_000
+    world.step(100)
+    tried = 1_000 - world.refusals
+    assert 10 < tried < 20
+    world.refusals = 0
+    world.step(limits.MATCH_RETRY_S_MAX + 1)
+    assert len(world.runs) == 1
+
+
+def test_a_run_that_dies_again_and_again_once_in_force_is_retried_ever_more_slowly(world: World) -> None:
+    for _ in range(500):
+        world.step(0.2)
+        for run in world.runs:
+            if run.alive:
+                world.in_force(run.number)
+                run.alive = False
+    assert 5 < len(world.runs) < 25
+
+
+def test_a_long_good_run_makes_the_next_failure_a_first_one(world: World) -> None:
+    world.refusals = 8
+    while not world.runs:
+        world.step(1)
+    run = world.in_force(world.runs[0].number)
+    world.step(limits.MATCH_STABLE_S + 1)
+    run.alive = False
+    world.step(limits.RUN_CHECK_S + 2 * limits.MATCH_RETRY_S_MIN)
+    assert len(world.runs) == 2
+
+
+def test_candidates_that_fail_beside_a_good_run_are_retried_ever_more_slowly(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    world.step(limits.MATCH_STABLE_S + 1)
+    world.refusals = 1_000
+    world.routing.change()
+    world.step(100)
+    assert 10 < 1_000 - world.refusals < 20
+
+
+def test_a_lost_dispatcher_stops_every_run(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    world.link_up = False
+    world.step(1)
+    assert [run.stopped for run in world.runs] == [True, True]
+    assert world.ready == [True, False]
+    world.link_up = True
+    world.step(2)
+    assert world.links == 2
+    third = world.runs[2]
+    assert (third.generation, third.start) == (2, {0: 10, 1: 20})
+    world.in_force(third.number)
+    assert world.ready == [True, False, True]
+
+
+def test_a_run_is_replaced_before_its_batch_ends(world: World) -> None:
+    world.step()
+    first = world.in_force(5)
+    world.now += limits.RUN_AGE_S_MAX - 10
+    world.step(5)
+    assert len(world.runs) == 1
+    world.step(10)
+    second = world.runs[1]
+    assert (second.generation, second.start) == (1, {0: 900, 1: 901})
+    assert world.now < 1_000 + limits.REAL_TIME_BATCH_S
+    world.in_force(6)
+    assert first.stopped
+    world.step(60)
+    assert len(world.runs) == 2
+
+
+def test_a_store_that_refuses_is_told_later(world: World) -> None:
+    world.step()
+    world.routing.broken = True
+    world.in_force(5)
+    world.step(1)
+    assert world.ready == [True]
+    world.routing.broken = False
+    world.step(1)
+    assert world.routing.active == [1]
+    assert len(world.runs) == 1
+
+
+def test_messages_about_unknown_runs_change_nothing(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    world.hear(Active(4, 9), Rejected(3, "old"), Active(5, 1))
+    assert world.routing.active == [1]
+    assert not world.runs[0].stopped
+
+
+def test_stopping_ends_every_run(world: World) -> None:
+    world.step()
+    world.in_force(5)
+    world.routing.change()
+    world.step(0.3)
+    stop = threading.Event()
+    stop.set()
+    world.matcher.run(stop)
+    assert [run.stopped for run in world.runs] == [True, True]
+    assert world.ready == [True, False]
+
+
+def test_without_a_jvm_the_process_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> FakeRun:
+        raise SparkGoneError("the JVM has ended")
+
+    monkeypatch.setattr(world, "start", gone)
+    with pytest.raises(SparkGoneError):
+        world.matcher.run(threading.Event())
