@@ -146,8 +146,9 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
     report.next_offset = offset if published == _ALL else published
     if published != _ALL and offset < published:
         place = segments[-1][1] if segments else directory
+        size = place.stat().st_size if segments else 0
         reason = f"the log ends at record {offset}, but {published} was published as durable"
-        report.problems.append(Problem(place, 0, reason))
+        report.problems.append(Problem(place, size, reason))
     committed.close()
     return report
 

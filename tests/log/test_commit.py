@@ -1,0 +1,242 @@
+"""Group commit: what waits together is written together, whole submits or nothing, and nobody waits without bound."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
+from headgate.log.commit import Encoded, GroupCommit
+from headgate.log.errors import LogUnavailableError
+from headgate.log.reader import PartitionReader
+from tests.log.support import FaultyFiles, batch, open_writer
+
+
+class Gate:
+    """A writer that waits to be let through, and remembers."""
+
+    def __init__(self) -> None:
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.chunks: list[list[int]] = []
+        self.error: Exception | None = None
+        self.next = 0
+
+    def append(self, batch, filter_values, *, time_range_us=None):
+        self.entered.set()
+        assert self.open.wait(30)
+        if self.error is not None:
+            raise self.error
+        self.chunks.append(batch.column("n").to_pylist())
+        self.next += batch.num_rows
+        return self.next - batch.num_rows
+
+
+def encode(items) -> Encoded:
+    if -1 in items:
+        raise InvalidInputError("minus one is not allowed")
+    return Encoded(batch(items), ["v"] * len(items), None)
+
+
+def make(writer, **limits) -> GroupCommit[int]:
+    return GroupCommit(
+        writer, encode, **{"queue_items_max": 100, "queue_bytes_max": 1000, "batch_items_max": 10, **limits}
+    )
+
+
+async def entered(gate: Gate) -> None:
+    await asyncio.to_thread(gate.entered.wait, 30)
+
+
+async def start(*coroutines) -> list[asyncio.Task]:
+    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_what_waits_becomes_the_next_chunk():
+    async def run():
+        gate = Gate()
+        commit = make(gate)
+        [first] = await start(commit.submit([1], 1))
+        await entered(gate)
+        others = await start(commit.submit([2], 1), commit.submit([3, 4], 1), commit.submit([5], 1))
+        assert commit.queue_items == 5
+        gate.open.set()
+        assert await asyncio.gather(first, *others) == [0, 1, 2, 4]
+        assert gate.chunks == [[1], [2, 3, 4, 5]]
+        assert commit.queue_items == 0
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_batches_are_bounded_and_submits_stay_whole():
+    async def run():
+        gate = Gate()
+        commit = make(gate, batch_bytes_max=50)
+        [first] = await start(commit.submit([0], 1))
+        await entered(gate)
+        sizes = [(4, 1), (4, 1), (4, 1), (12, 1), (1, 40), (1, 20), (1, 60)]
+        tasks = await start(*(commit.submit([n] * count, size) for n, (count, size) in enumerate(sizes, 1)))
+        gate.open.set()
+        await asyncio.gather(first, *tasks)
+        assert [sorted(set(chunk)) for chunk in gate.chunks] == [[0], [1, 2], [3], [4], [5], [6], [7]]
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_full_queue_refuses_at_once_and_takes_again():
+    async def run():
+        gate = Gate()
+        commit = make(gate, queue_items_max=5, queue_bytes_max=100)
+        tasks = await start(commit.submit([1, 2], 10), commit.submit([3], 80))
+        with pytest.raises(OverloadedError) as error:
+            await commit.submit([1, 2, 3], 1)
+        assert error.value.retriable
+        with pytest.raises(OverloadedError):
+            await commit.submit([1], 11)
+        with pytest.raises(TooLargeError):
+            await commit.submit([1] * 6, 1)
+        with pytest.raises(TooLargeError):
+            await commit.submit([1], 101)
+        tasks += await start(commit.submit([4, 5], 10))
+        gate.open.set()
+        assert await asyncio.gather(*tasks) == [0, 2, 3]
+        assert await commit.submit([6] * 5, 100) == 5
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_write_failure_reaches_everybody_and_later_submits_work():
+    async def run():
+        gate = Gate()
+        gate.open.set()
+        gate.error = LogUnavailableError("disk full", hint="make room")
+        commit = make(gate)
+        errors = await asyncio.gather(commit.submit([1], 1), commit.submit([2], 1), return_exceptions=True)
+        assert [(type(e), e.message, e.hint) for e in errors] == [(LogUnavailableError, "disk full", "make room")] * 2
+        assert errors[0] is not errors[1]
+        assert commit.queue_items == 0
+        gate.error = None
+        assert await commit.submit([3], 1) == 0
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_bad_item_fails_its_own_submit_only():
+    async def run():
+        gate = Gate()
+        commit = make(gate)
+        [first] = await start(commit.submit([1], 1))
+        await entered(gate)
+        tasks = await start(commit.submit([2], 1), commit.submit([3, -1], 1), commit.submit([4], 1))
+        gate.open.set()
+        results = await asyncio.gather(first, *tasks, return_exceptions=True)
+        assert [results[i] for i in (0, 1, 3)] == [0, 1, 2]
+        assert isinstance(results[2], InvalidInputError)
+        assert gate.chunks == [[1], [2], [4]]
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_bug_in_encode_reaches_the_submitter():
+    async def run():
+        commit = GroupCommit(Gate(), lambda items: 1 / 0, queue_items_max=9, queue_bytes_max=9, batch_items_max=9)
+        with pytest.raises(ZeroDivisionError):
+            await commit.submit([1], 1)
+        assert commit.queue_items == 0
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_cancelled_while_waiting_stores_nothing_cancelled_later_stores_all():
+    async def run():
+        gate = Gate()
+        commit = make(gate)
+        [writing] = await start(commit.submit([1], 1))
+        await entered(gate)
+        waiting, other = await start(commit.submit([2], 1), commit.submit([3], 1))
+        writing.cancel()
+        waiting.cancel()
+        gate.open.set()
+        assert await other == 1
+        assert gate.chunks == [[1], [3]]
+        assert commit.queue_items == 0
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_close_stores_what_waits_and_refuses_the_rest():
+    async def run():
+        gate = Gate()
+        commit = make(gate)
+        tasks = await start(commit.submit([1], 1))
+        await entered(gate)
+        tasks += await start(commit.submit([2], 1))
+        [closing] = await start(commit.close())
+        with pytest.raises(LogUnavailableError):
+            await commit.submit([3], 1)
+        gate.open.set()
+        await closing
+        assert [task.result() for task in tasks] == [0, 1]
+        await commit.close()
+        assert not [t for t in threading.enumerate() if t.name.startswith("log-commit")]
+
+    asyncio.run(run())
+
+
+def test_empty_submit_is_a_mistake():
+    async def run():
+        with pytest.raises(ValueError, match="at least one"):
+            await make(Gate()).submit([], 0)
+
+    asyncio.run(run())
+
+
+def test_many_submitters_on_a_real_log(tmp_path):
+    async def run():
+        files = FaultyFiles()
+        with open_writer(tmp_path, files=files) as writer:
+            commit = make(writer, queue_items_max=10_000, queue_bytes_max=10_000, batch_items_max=1_000)
+            got: dict[int, int] = {}
+
+            async def producer(number):
+                for i in range(50):
+                    item = number * 1000 + i
+                    got[await commit.submit([item, item], 1)] = item
+
+            await asyncio.gather(*(producer(n) for n in range(20)))
+            await commit.close()
+            assert files.calls["fdatasync"] < 500
+        with PartitionReader.open(tmp_path, start=0) as reader:
+            stored = [n for chunk in iter(reader.read, None) for n in chunk.batch.column("n").to_pylist()]
+        assert len(stored) == 2_000
+        assert all(stored[offset] == stored[offset + 1] == item for offset, item in got.items())
+        assert len(got) == 1_000
+
+    asyncio.run(run())
+
+
+def test_full_disk_passes(tmp_path):
+    async def run():
+        files = FaultyFiles()
+        with open_writer(tmp_path, files=files) as writer:
+            commit = make(writer)
+            assert await commit.submit([0], 1) == 0
+            files.write_bytes_max = 100
+            with pytest.raises(LogUnavailableError):
+                await commit.submit([1], 1)
+            files.heal()
+            assert await commit.submit([1], 1) == 1
+            await commit.close()
+
+    asyncio.run(run())
