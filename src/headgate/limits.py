@@ -105,6 +105,20 @@ MANIFEST_FILES_MAX: Final = 10_000
 """Files in a directory of manifests."""
 
 # --- ingress -------------------------------------------------------------------------------------
+REQUEST_HEAD_BYTES_MAX: Final = 192 << 10
+"""Request line and all headers of one request: HEADER_ATTRIBUTES_BYTES_MAX and room for the others."""
+BODIES_READING_BYTES_MAX: Final = 64 << 20
+"""Bodies that are being received in pieces, all connections together."""
+COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
+"""Events of one partition that wait for the disk: some 0.3 s at full speed."""
+COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
+"""The same in bytes, headers included: sixteen of the largest batches."""
+COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
+"""Events of one chunk, unless one batch has more: beyond it a larger chunk costs latency and gains nothing."""
+RETRY_AFTER_OVERLOAD_S: Final = 1
+"""Retry-After when a queue is full: it empties in less."""
+RETRY_AFTER_UNAVAILABLE_S: Final = 5
+"""Retry-After when the log does not take events: an operator or a restart has to help."""
 
 # --- match ---------------------------------------------------------------------------------------
 JVM_HEAP_MIB: Final = 2_048
@@ -113,6 +127,25 @@ JVM_RETAINED_MAX: Final = 20
 """Ended jobs, stages, tasks and queries that Spark remembers; nobody looks at them."""
 REAL_TIME_BATCH_S: Final = 24 * 3_600
 """One real-time batch. A boundary between two would break the run's connections, so no run may live as long."""
+RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
+"""A run this old is replaced by another of the same generation: an hour is left for that to succeed."""
+MATCH_POLL_S: Final = 0.05
+"""How often the matcher looks whether filters changed or a stop is asked; the dispatcher's messages wake it at once."""
+MATCH_QUIET_S: Final = 0.1
+"""Filters that have not changed for so long are taken up: a client that applies fifty costs one run."""
+MATCH_CHANGING_S_MAX: Final = 0.5
+"""Filters that keep changing are taken up after so long."""
+MATCH_RETRY_S_MIN: Final = 0.2
+MATCH_RETRY_S_MAX: Final = 10.0
+"""Pause after a failed run: doubles with every failure."""
+MATCH_STABLE_S: Final = 30.0
+"""A run that was in force for so long had no part in earlier failures: the next pause is the shortest again."""
+RUN_CHECK_S: Final = 0.5
+"""How often Spark is asked whether a run lives; mostly the dispatcher says so earlier."""
+DRIVER_ANSWER_S_MAX: Final = 10.0
+"""The dispatcher answers the driver connection within this, or the connection is given up."""
+DRIVER_LINE_BYTES_MAX: Final = 1 << 16
+"""One JSON line of the dispatcher: offsets of 64 partitions take 2 KiB."""
 
 # --- dispatch ------------------------------------------------------------------------------------
 LINK_PARTITIONS_MAX: Final = 1_024

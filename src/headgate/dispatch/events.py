@@ -13,6 +13,7 @@ from headgate.dispatch.errors import EventGoneError
 from headgate.event.arrow import from_batch
 from headgate.event.http import encode_binary
 from headgate.event.model import Event
+from headgate.filter.view import EventView
 from headgate.log.errors import OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 
@@ -29,7 +30,7 @@ class SharedEvent:
         size_bytes: Roughly what it takes in memory.
     """
 
-    __slots__ = ("_wire", "append_time_us", "broker", "event", "size_bytes")
+    __slots__ = ("_view", "_wire", "append_time_us", "broker", "event", "size_bytes")
 
     def __init__(self, broker: str, event: Event, append_time_us: int) -> None:
         self.broker = broker
@@ -37,6 +38,7 @@ class SharedEvent:
         self.append_time_us = append_time_us
         self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"")
         self._wire: tuple[list[tuple[str, str]], bytes] | None = None
+        self._view: EventView | None = None
 
     @property
     def wire(self) -> tuple[list[tuple[str, str]], bytes]:
@@ -46,6 +48,13 @@ class SharedEvent:
             headers.append(("prefer", "reply"))
             self._wire = headers, body
         return self._wire
+
+    @property
+    def view(self) -> EventView:
+        """The event as filters see it."""
+        if self._view is None:
+            self._view = EventView(self.event)
+        return self._view
 
 
 class Events(Protocol):

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import msgspec
 import structlog
@@ -229,8 +229,7 @@ class _Connection(asyncio.Protocol):
         self._closing_reason = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
         if not self._link.joined(self):
             _log.warning("match link has too many connections")
             self.close()

@@ -50,7 +50,7 @@ _NAMED: Final = frozenset({400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504
 
 
 def judge(outcome: Outcome) -> Fate:
-    """The table of the broker contract: 2xx taken; 404, 408, 409, 429, 5xx and what nobody knows again; the rest never."""
+    """The broker contract's table: 2xx taken; 404, 408, 409, 429, 5xx and unknown ones again; the rest never."""
     status = outcome.status
     if status == 0:
         return Fate.FAILED if outcome.reason == "url" else Fate.AGAIN

@@ -1,0 +1,275 @@
+"""Who may try now? Attempts of all targets, the places they share, retries and their pauses.
+
+A target starts its queue's next delivery whenever it has fewer than TARGET_PARALLEL_MAX under way (an ordered one:
+none, and no retry before it) and there is a place; else it stands in line. A waiting retry holds no place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.dispatch.delivery import Transport
+from headgate.dispatch.errors import EventGoneError
+from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge
+from headgate.dispatch.targets import Delivery, Places, TargetState
+from headgate.dispatch.verdicts import FilterErrors, Judge
+from headgate.filter.evaluate import OutcomeKind
+from headgate.filter.plan import Verdict
+from headgate.observe import metrics
+
+_SWEEP_S: Final = 0.25
+_TELL_S: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Attempts:
+    """Everything under way. Lives on one event loop.
+
+    Args:
+        events: The log.
+        transport: The HTTP client.
+        judge_filter: Decides CANDIDATE rows.
+        errors: Where filter errors are counted.
+        on_end: Called with (state, delivery, result) when a delivery has ended; it holds no place then.
+        on_room: Called with the state after an attempt of it.
+        clock: Monotonic seconds.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        events: Events,
+        transport: Transport,
+        judge_filter: Judge,
+        errors: FilterErrors,
+        on_end: Callable[[TargetState, Delivery, str], None],
+        on_room: Callable[[TargetState], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+    ) -> None:
+        self._events = events
+        self._transport = transport
+        self._judge_filter = judge_filter
+        self._errors = errors
+        self._on_end = on_end
+        self._on_room = on_room
+        self._clock = clock
+        self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
+        self._places = Places()
+        self._busy: set[TargetState] = set()
+        self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[Delivery, asyncio.TimerHandle] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self.stopping = False
+
+    def pump(self, state: TargetState, *, fresh: bool = False) -> None:
+        """Start what may start.
+
+        Args:
+            state: Whose deliveries.
+            fresh: Its newest row was stored a moment ago: the event may be read on the loop.
+        """
+        while state.startable and not self.stopping:
+            if not self._places.free(state.slow):
+                if not state.parked:
+                    state.parked = True
+                    self._lines[state.slow].append(state)
+                break
+            delivery = state.queue.popleft()
+            self._places.take(state.slow)
+            delivery.started_at = self._clock()
+            delivery.size_bytes = 0
+            state.flying[delivery.position] = delivery
+            self._busy.add(state)
+            event = self._events.kept(delivery.partition, delivery.offset)
+            if event is None:
+                if not fresh or delivery.failures:
+                    self.spawn(self._attempt_later(state, delivery))
+                    continue
+                try:
+                    event = self._events.recent(delivery.partition, delivery.offset)
+                except EventGoneError:
+                    self._land(state, delivery)
+                    self._on_end(state, delivery, "lost")
+                    continue
+            if self._passes(state, delivery, event):
+                self.spawn(self._attempt(state, delivery, event))
+        if self._sweeper is None and state.flying:
+            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Run a task that `stop` waits for; what it raises is a bug and reaches the loop's exception handler."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def stop(self, deadline_s: float) -> None:
+        """Start nothing more; let what is under way end for so long, then break it off (a restart repeats it)."""
+        self.stopping = True
+        for timer in self._timers.values():
+            timer.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=deadline_s)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # --- one attempt ----------------------------------------------------------------------------------
+
+    def _passes(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
+        """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
+        target, result = state.target, ""
+        if event.broker != target.broker:
+            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
+            result = "foreign"
+            _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
+        elif delivery.verdict == Verdict.CANDIDATE:
+            decision = self._judge_filter(target.filter.cel, event)
+            if decision.kind is OutcomeKind.FALSE:
+                result = "filtered"
+            elif decision.kind is OutcomeKind.ERROR:
+                result = "error"
+                if self._errors.add(target.id):
+                    self._errors.describe(target.id, decision.message, event)
+        if not result:
+            delivery.size_bytes = event.size_bytes
+            self._places.load(event.size_bytes)
+            return True
+        self._land(state, delivery)
+        self._on_end(state, delivery, result)
+        return False
+
+    async def _attempt_later(self, state: TargetState, delivery: Delivery) -> None:
+        try:
+            event = await self._events.load(delivery.partition, delivery.offset)
+        except EventGoneError:
+            self._land(state, delivery)
+            self._on_end(state, delivery, "lost")
+            self._go_on(state)
+            return
+        if self._passes(state, delivery, event):
+            await self._attempt(state, delivery, event)
+        else:
+            self._go_on(state)
+
+    async def _attempt(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+        headers, body = event.wire
+        target = state.target
+        outcome = await self._transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
+        took_s = self._clock() - delivery.started_at
+        self._land(state, delivery)
+        self._set_slow(state, outcome.reason != "url" and (not outcome.answered or took_s > limits.SLOW_AFTER_S))
+        fate = judge(outcome)
+        if fate is Fate.DELIVERED:
+            metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+            self._on_end(state, delivery, "delivered")
+        else:
+            self._failed(state, delivery, outcome, fate)
+        self._go_on(state)
+
+    def _failed(self, state: TargetState, delivery: Delivery, outcome: Outcome, fate: Fate) -> None:
+        metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+        delivery.failures += 1
+        spec = state.target.delivery
+        if state.gone:
+            self._on_end(state, delivery, "gone")
+        elif fate is Fate.AGAIN and delivery.failures <= spec.retry:
+            state.resting += 1
+            pause_s = backoff_s(spec, delivery.failures)
+            self._timers[delivery] = self._loop.call_later(pause_s, self._again, state, delivery)
+        else:
+            self._tell(state, delivery, outcome)
+            self._on_end(state, delivery, "failed")
+
+    def _again(self, state: TargetState, delivery: Delivery) -> None:
+        del self._timers[delivery]
+        state.resting -= 1
+        if state.gone:
+            self._on_end(state, delivery, "gone")
+            return
+        # First in line: its turn came before all that is queued, and an ordered target depends on it.
+        state.queue.appendleft(delivery)
+        self.pump(state)
+
+    def _tell(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+        """Tell the operator that an event is given up, once a second per target."""
+        state.failures_untold += 1
+        now = self._clock()
+        if now - state.told_at < _TELL_S:
+            return
+        _log.warning(
+            "events given up",
+            trigger=state.target.name,
+            count=state.failures_untold,
+            last_partition=delivery.partition,
+            last_offset=delivery.offset,
+            attempts=delivery.failures,
+            status=outcome.status,
+            reason=outcome.reason,
+            detail=outcome.detail,
+        )
+        state.failures_untold, state.told_at = 0, now
+
+    # --- places ---------------------------------------------------------------------------------------
+
+    def _land(self, state: TargetState, delivery: Delivery) -> None:
+        """An attempt is over: its place is free."""
+        del state.flying[delivery.position]
+        if not state.flying:
+            self._busy.discard(state)
+        self._places.release(state.slow, delivery.size_bytes)
+
+    def _go_on(self, state: TargetState) -> None:
+        """After an attempt: who stands in line comes before the target that has just had its turn."""
+        if state.startable and not state.parked and self._lines[state.slow]:
+            state.parked = True
+            self._lines[state.slow].append(state)
+        self._serve(False)
+        self._serve(True)
+        if not state.parked:
+            self.pump(state)
+        self._on_room(state)
+
+    def _serve(self, slow: bool) -> None:
+        line = self._lines[slow]
+        while line and self._places.free(slow) and not self.stopping:
+            first = line.popleft()
+            first.parked = False
+            self.pump(first)
+
+    def _set_slow(self, state: TargetState, slow: bool) -> None:
+        if slow != state.slow:
+            state.slow = slow
+            self._places.move(len(state.flying), slow)
+
+    def _sweep(self) -> None:
+        """Find targets whose attempts hang; nothing else would tell before their timeout."""
+        self._sweeper = None
+        limit = self._clock() - limits.SLOW_AFTER_S
+        for state in self._busy:
+            if not state.slow and next(iter(state.flying.values())).started_at < limit:
+                self._set_slow(state, True)
+        self._serve(False)
+        self._serve(True)
+        if self._busy and self._sweeper is None:
+            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "a delivery's task failed", "exception": error})

@@ -1,0 +1,216 @@
+"""Which deliveries have ended? dispatch.db: one position for all, and a row only for a target that is behind.
+
+* `position` G: every outbox row below it has been handed to the scheduler.
+* `watermarks`: per log partition, what the outbox's progress rows below G say, so that a restart reads from G on
+  only.
+* a target's row: `pending`, outbox positions handed out and not ended (at most a queue's length, so it is bounded by
+  construction; the ended ones above a low watermark would not be), and `lag_from`, from which on the target has not
+  read.
+
+Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S. WAL without a sync per commit
+(synchronous=NORMAL): after a power cut the file is whole but may be some flushes old, after kill -9 at most one. Old
+cursors only repeat deliveries, which at-least-once allows; they never skip one, because G and all rows move
+together. A cursor above the outbox's end (the outbox was removed) is worth nothing and is dropped with a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+
+_log = structlog.get_logger(__name__)
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS position (id INTEGER PRIMARY KEY CHECK (id = 0), value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS watermarks (partition INTEGER PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS targets (id INTEGER PRIMARY KEY, lag_from INTEGER, pending BLOB NOT NULL) STRICT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCursor:
+    """A target that is behind.
+
+    Attributes:
+        target: Its id.
+        lag_from: Outbox position from which on it has read nothing; None when it is up to G.
+        pending: Positions below `lag_from` (or G) that have not ended, in order.
+    """
+
+    target: int
+    lag_from: int | None
+    pending: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """Everything that is remembered, at one moment.
+
+    Attributes:
+        position: G.
+        watermarks: Per log partition.
+        targets: Those that are behind.
+    """
+
+    position: int = 0
+    watermarks: dict[int, int] = field(default_factory=dict)
+    targets: tuple[TargetCursor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CursorChange:
+    """What one flush writes.
+
+    Attributes:
+        position: G.
+        watermarks: Per log partition; those not named stay.
+        behind: Targets that are behind now.
+        done: Ids of targets that are no longer.
+    """
+
+    position: int
+    watermarks: dict[int, int]
+    behind: list[TargetCursor]
+    done: list[int]
+
+
+class CursorStore:
+    """The file. Blocking; one thread at a time.
+
+    Args:
+        path: `dispatch.db` of the data directory, made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = NORMAL")
+        self._connection.executescript(_SCHEMA)
+
+    def load(self) -> Cursors:
+        """What the last flush wrote; the beginning of everything when there was none."""
+        run = self._connection.execute
+        row = run("SELECT value FROM position").fetchone()
+        targets = [
+            TargetCursor(target, lag_from, tuple(array("q", pending)))
+            for target, lag_from, pending in run("SELECT id, lag_from, pending FROM targets ORDER BY id")
+        ]
+        watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
+        return Cursors(row[0] if row else 0, watermarks, tuple(targets))
+
+    def flush(self, change: CursorChange) -> None:
+        """Write a change, all or nothing."""
+        run, many = self._connection.execute, self._connection.executemany
+        run("BEGIN IMMEDIATE")
+        try:
+            run("REPLACE INTO position VALUES (0, ?)", (change.position,))
+            many("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
+            many("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
+            many("REPLACE INTO targets VALUES (?, ?, ?)", map(_row, change.behind))
+        except BaseException:
+            run("ROLLBACK")
+            raise
+        run("COMMIT")
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._connection.executescript("DELETE FROM position; DELETE FROM watermarks; DELETE FROM targets;")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+
+def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes]:
+    return cursor.target, cursor.lag_from, _packed(cursor.pending)
+
+
+def _packed(positions: Iterable[int]) -> bytes:
+    return array("q", positions).tobytes()
+
+
+class Flusher:
+    """Writes cursor changes, one transaction every CURSOR_FLUSH_S at most, in a thread of its own.
+
+    Args:
+        store: The file.
+        take: Gives what changed since it was last asked.
+        on_flush: Called on the loop after a transaction.
+    """
+
+    def __init__(self, store: CursorStore, take: Callable[[], CursorChange], on_flush: Callable[[], None]) -> None:
+        self._store = store
+        self._take = take
+        self._on_flush = on_flush
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cursors")
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._again = False
+        self._unwritten: CursorChange | None = None
+
+    def wake(self) -> None:
+        """There is something to write."""
+        if self._writing:
+            self._again = True
+        elif self._timer is None:
+            self._timer = self._loop.call_later(limits.CURSOR_FLUSH_S, self._flush)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run something else that may block in the same thread."""
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(done.result))
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+        change = _merged(self._unwritten, self._take())
+        await self._loop.run_in_executor(self._thread, self._store.flush, change)
+        self._thread.shutdown(wait=True)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._writing, self._again = True, False
+        change = self._unwritten = _merged(self._unwritten, self._take())
+        future = self._thread.submit(self._store.flush, change)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._flushed, done))
+
+    def _flushed(self, done: Future[None]) -> None:
+        self._writing = False
+        error = done.exception()
+        if isinstance(error, sqlite3.OperationalError):  # disk full, busy: deliveries go on, more would be repeated
+            _log.error("cursors cannot be written, trying again", error=str(error))
+            self._timer = self._loop.call_later(1.0, self._flush)
+            return
+        done.result()
+        self._unwritten = None
+        if self._again:
+            self.wake()
+        self._on_flush()
+
+
+def _merged(old: CursorChange | None, new: CursorChange) -> CursorChange:
+    """One change in the place of two; the newer one wins."""
+    if old is None:
+        return new
+    behind = {cursor.target: cursor for cursor in old.behind}
+    done = dict.fromkeys(old.done)
+    for target in new.done:
+        behind.pop(target, None)
+        done[target] = None
+    for cursor in new.behind:
+        done.pop(cursor.target, None)
+        behind[cursor.target] = cursor
+    return CursorChange(new.position, {**old.watermarks, **new.watermarks}, list(behind.values()), list(done))

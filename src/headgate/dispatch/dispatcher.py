@@ -1,0 +1,302 @@
+"""How do the parts of the dispatcher live together? Link -> outbox -> scheduler -> subscribers, and a clean stop.
+
+Start: cursors, outbox (recovered), routing; what the outbox holds above the cursors is handed to the scheduler again;
+only then the link opens. Stop: the link closes, the outbox becomes durable, attempts in flight may end, cursors are
+flushed. An error nobody expected ends the process: after a restart everything is where the files say it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from headgate import limits
+from headgate.control.routing import RoutingTable, TargetReport
+from headgate.dispatch.backlog import OutboxBacklog
+from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
+from headgate.dispatch.delivery import HttpTransport, Transport
+from headgate.dispatch.events import LogEvents
+from headgate.dispatch.link import Link
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
+from headgate.dispatch.scheduler import Scheduler
+from headgate.dispatch.takeover import Accepted, Takeover
+from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
+from headgate.errors import UnavailableError
+from headgate.log.reader import PartitionReader
+from headgate.log.writer import PartitionWriter
+from headgate.observe import metrics
+
+OUTBOX_PARTITION: Final = "0"
+
+_log = structlog.get_logger(__name__)
+
+
+class Routing(Protocol):
+    """What the dispatcher needs of `control.store.Store`."""
+
+    def data_version(self) -> int:
+        """Differs after every commit of another process; cheap."""
+
+    def snapshot(self) -> RoutingTable:
+        """Everything routed; may block."""
+
+    def report(self, reports: list[TargetReport]) -> None:
+        """Add what was seen of filters; may block."""
+
+
+class Dispatcher:
+    """The dispatcher process's work, on one event loop.
+
+    Args:
+        data: The data directory.
+        token: 32 bytes that the matcher must show.
+        store: Routing.
+        judge_filter: Decides CANDIDATE rows.
+        transport: The HTTP client; None for the real one.
+        on_ready: Called when the link listens.
+        drain_s: How long attempts in flight may last on stop.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Path,
+        token: bytes,
+        store: Routing,
+        judge_filter: Judge = evaluate,
+        transport: Transport | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+        drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
+    ) -> None:
+        self._data = data
+        self._token = token
+        self._store = store
+        self._judge_filter = judge_filter
+        self._transport = transport
+        self._on_ready = on_ready
+        self._drain_s = drain_s
+        self._errors = FilterErrors()
+        self._failure: BaseException | None = None
+        self._link: Link | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set.
+
+        Raises:
+            HeadgateError: It could not start (the outbox is damaged or taken).
+            Exception: Whatever a part failed with that nobody expected.
+        """
+        loop = asyncio.get_running_loop()
+        _raise_file_limit()
+        self._stop = stop
+        loop.set_exception_handler(self._on_failure)
+        self._cursors = CursorStore(self._data / "dispatch.db")
+        self._logs = LogEnds(self._data / "log")
+        self._events = LogEvents(self._data / "log")
+        self._backlog = OutboxBacklog(self._data / "outbox" / OUTBOX_PARTITION)
+        self._writer = await asyncio.to_thread(
+            PartitionWriter.open, self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
+        )
+        try:
+            if self._transport is not None:
+                await self._serve(self._transport)
+            else:
+                async with HttpTransport() as transport:
+                    await self._serve(transport)
+        finally:
+            loop.set_exception_handler(None)
+            self._backlog.close()
+            self._events.close()
+            self._logs.close()
+            self._writer.close()
+            self._cursors.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _serve(self, transport: Transport) -> None:
+        self._scheduler = Scheduler(
+            events=self._events,
+            backlog=self._backlog,
+            transport=transport,
+            judge_filter=self._judge_filter,
+            errors=self._errors,
+            refresh=self._refresh,
+            on_change=lambda: self._flusher.wake(),
+            on_room=self._relieve,
+        )
+        self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
+        self._report_timer: asyncio.TimerHandle | None = None
+        watermarks = await self._recover()
+        self._outbox = Outbox(self._writer, self._scheduler.hand, self._relieve)
+        self._takeover = Takeover(watermarks)
+        link = self._link = Link(self._token, self._takeover, self, self._resume)
+        poll = asyncio.create_task(self._poll())
+        try:
+            await link.start(self._data / "run")
+            self._on_ready()
+            await self._stop.wait()
+        finally:
+            poll.cancel()
+            await link.close()
+            await self._outbox.close()
+            await self._scheduler.stop(self._drain_s)
+            if self._errors:
+                self._report()
+            await self._flusher.close()
+            _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
+
+    # --- start ----------------------------------------------------------------------------------------
+
+    async def _recover(self) -> dict[int, int]:
+        """Bring scheduler and watermarks to where the files are; returns the watermarks."""
+        cursors = self._cursors.load()
+        if cursors.position > self._writer.next_offset:
+            _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
+            self._cursors.clear()
+            cursors = Cursors()
+        self._version = self._store.data_version()
+        self._table = await asyncio.to_thread(self._store.snapshot)
+        self._scheduler.update(self._table)
+        self._scheduler.restore(cursors.position, cursors.targets)
+        watermarks = dict(cursors.watermarks)
+        rows = 0
+        with PartitionReader.open(self._writer.directory, start=cursors.position) as reader:
+            while (chunk := await asyncio.to_thread(reader.read)) is not None:
+                durable = decode_chunk(chunk.first_offset, chunk.batch)
+                watermarks.update(durable.watermarks)
+                rows += chunk.record_count
+                self._scheduler.hand(durable)
+                while self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX:
+                    await asyncio.sleep(0)
+        _log.info("dispatcher starts", position=cursors.position, rows_again=rows, behind=len(cursors.targets))
+        return watermarks
+
+    def _resume(self) -> dict[int, int]:
+        """Where the next run must start; a partition that has never been matched starts at its first event."""
+        for partition in self._logs.partitions():
+            self._takeover.raise_floor(partition, self._logs.first_offset(partition))
+        watermarks = self._takeover.watermarks()
+        for partition, watermark in watermarks.items():
+            if watermark > self._logs.end_offset(partition):
+                _log.error("matching is ahead of the log: events are missing", partition=partition, offset=watermark)
+        return watermarks
+
+    # --- what the link needs --------------------------------------------------------------------------
+
+    def take(self, accepted: Accepted) -> None:
+        """See `link.Sink`."""
+        self._outbox.add(accepted)
+
+    def is_full(self) -> bool:
+        """See `link.Sink`."""
+        return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
+
+    def end_offset(self, partition: int) -> int:
+        """See `link.Sink`."""
+        return self._logs.end_offset(partition)
+
+    def _relieve(self) -> None:
+        if self._link is not None:
+            self._link.relieve()
+
+    # --- routing --------------------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.sleep(limits.ROUTING_POLL_S)
+            version = self._store.data_version()
+            if version != self._version:
+                self._version = version
+                self._apply(await asyncio.to_thread(self._store.snapshot))
+
+    def _refresh(self) -> None:
+        """A row names a target that we do not know: the store may be newer than our table."""
+        version = self._store.data_version()
+        if version != self._version:
+            self._version = version
+            self._apply(self._store.snapshot())
+
+    def _apply(self, table: RoutingTable) -> None:
+        # Two snapshots may be under way: the older one must not win.
+        if table.version > self._table.version:
+            self._table = table
+            self._scheduler.update(table)
+
+    # --- cursors and reports --------------------------------------------------------------------------
+
+    def _flushed(self) -> None:
+        """Cursors have been written: now and then is a good time for what else is told."""
+        metrics.BACKLOG.set(self._scheduler.live_count + self._scheduler.rows_waiting)
+        if self._errors and self._report_timer is None:
+            loop = asyncio.get_running_loop()
+            self._report_timer = loop.call_later(limits.REPORT_S_MIN, self._report)
+
+    def _report(self) -> None:
+        self._report_timer = None
+        reports = self._errors.take()
+        self._flusher.run(lambda: self._send(reports))
+
+    def _send(self, reports: list[TargetReport]) -> None:
+        try:
+            self._store.report(reports)
+        except UnavailableError as error:  # numbers for people: worth a line, not a restart
+            _log.warning("filter errors were not reported", error=str(error), targets=len(reports))
+
+    def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        _log.error("dispatcher fails", reason=context.get("message"), exc_info=error)
+        if self._failure is None:
+            self._failure = error if isinstance(error, BaseException) else RuntimeError(context.get("message"))
+        self._stop.set()
+
+
+class LogEnds:
+    """Where the partitions of the log begin and end.
+
+    Args:
+        directory: Directory of the partitions.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._readers: dict[int, PartitionReader] = {}
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions there are."""
+        if not self._directory.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last durable event."""
+        return self._reader(partition).committed_offset()
+
+    def first_offset(self, partition: int) -> int:
+        """First offset kept."""
+        return self._reader(partition).first_offset()
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _reader(self, partition: int) -> PartitionReader:
+        reader = self._readers.get(partition)
+        if reader is None:
+            reader = self._readers[partition] = PartitionReader.open(self._directory / str(partition), start=0)
+        return reader
+
+
+def _raise_file_limit() -> None:
+    """Sockets are files: take what the system allows without asking for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * limits.ATTEMPTS_MAX + limits.LINK_CONNECTIONS_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )

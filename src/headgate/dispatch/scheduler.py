@@ -1,0 +1,296 @@
+"""Who gets what? Outbox rows in, ended deliveries out; every target for itself.
+
+A row becomes a `Delivery` in its target's bounded queue. Where the queue is full the target *lags*: it no longer
+takes rows along but reads its own again from the outbox once it has room. So a target that does not answer costs a
+bounded amount of memory and nobody else's time.
+
+    row -> ended: gone, error            target deleted; the filter's value is a CEL error
+        -> queue -> attempt -> ended: delivered, failed, filtered, error, foreign, lost, gone
+             ^         |
+             +- pause -+             retriable, and retries are left
+
+Everything runs on one event loop; a row goes from `hand` to the socket without a pause and without a task but its
+attempt's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from headgate import limits
+from headgate.control.routing import RoutingTable, Target
+from headgate.dispatch.attempts import Attempts
+from headgate.dispatch.backlog import Backlog
+from headgate.dispatch.cursors import CursorChange, TargetCursor
+from headgate.dispatch.delivery import Transport
+from headgate.dispatch.errors import EventGoneError
+from headgate.dispatch.events import Events
+from headgate.dispatch.outbox import DurableChunk
+from headgate.dispatch.targets import Delivery, Lag, TargetState
+from headgate.dispatch.verdicts import FilterErrors, Judge
+from headgate.filter.plan import Verdict
+from headgate.observe import metrics
+
+_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost")
+_ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
+_MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
+
+
+class Scheduler:
+    """All deliveries of the dispatcher. Lives on one event loop.
+
+    Args:
+        events: The log.
+        backlog: The outbox, for targets that lag.
+        transport: The HTTP client.
+        judge_filter: Decides CANDIDATE rows.
+        errors: Where filter errors are counted.
+        refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
+        on_change: Called when there is something to flush: cursors or filter errors.
+        on_room: Called when handed rows have left memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        events: Events,
+        backlog: Backlog,
+        transport: Transport,
+        judge_filter: Judge,
+        errors: FilterErrors,
+        refresh: Callable[[], None],
+        on_change: Callable[[], None] = lambda: None,
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._events = events
+        self._backlog = backlog
+        self._judge_filter = judge_filter
+        self._errors = errors
+        self._refresh = refresh
+        self._on_change = on_change
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._attempts = Attempts(events, transport, judge_filter, errors, self._end, self._has_room)
+        self._table: dict[int, Target] = {}
+        self._states: dict[int, TargetState] = {}
+        self._dirty: set[TargetState] = set()
+        self._gone: list[int] = []  # targets of an earlier process whose rows in dispatch.db are to go
+        self._incoming: deque[DurableChunk] = deque()
+        self._walk: Iterator[None] | None = None
+        self._handed = 0
+        self._watermarks: dict[int, int] = {}
+        self.rows_waiting = 0
+        self.live_count = 0
+
+    # --- routing --------------------------------------------------------------------------------------
+
+    def update(self, table: RoutingTable) -> None:
+        """A new routing table: targets change their address at once, what a deleted target had ends as gone."""
+        self._table = {target.id: target for target in table.targets}
+        for state in list(self._states.values()):
+            target = self._table.get(state.target.id)
+            if target is not None:
+                state.target = target
+                continue
+            state.gone = True
+            state.lag = state.tail = None
+            for delivery in state.queue:
+                self._end(state, delivery, "gone")
+            state.queue.clear()
+            self._touch(state)
+            self._has_room(state)
+
+    def restore(self, position: int, targets: tuple[TargetCursor, ...]) -> None:
+        """Where an earlier process stopped; after the first `update`, before the first `hand`."""
+        self._handed = position
+        for cursor in targets:
+            target = self._table.get(cursor.target)
+            if target is None:
+                _ENDED["gone"].inc(len(cursor.pending))
+                self._gone.append(cursor.target)
+                continue
+            state = self._states[cursor.target] = TargetState(target)
+            state.stored = True
+            floor = position if cursor.lag_from is None else cursor.lag_from
+            state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending))
+            self._loop.call_soon(self._refill, state)
+
+    # --- rows in --------------------------------------------------------------------------------------
+
+    def hand(self, chunk: DurableChunk) -> None:
+        """Take the rows of a durable outbox chunk; they are walked in turns, so that answers are heard in between."""
+        self._incoming.append(chunk)
+        self.rows_waiting += chunk.next_position - chunk.first_position
+        if self._walk is None:
+            self._walk = self._turns()
+            self._turn()
+
+    def _turn(self) -> None:
+        assert self._walk is not None
+        try:
+            next(self._walk)
+        except StopIteration:
+            self._walk = None
+        else:
+            self._loop.call_soon(self._turn)
+
+    def _turns(self) -> Iterator[None]:
+        """Walks all rows that have come; yields after HAND_ROWS_PER_TURN. Between two turns `_handed` is exact."""
+        budget = limits.HAND_ROWS_PER_TURN
+        while self._incoming:
+            chunk = self._incoming.popleft()
+            position = chunk.first_position
+            for segment in chunk.segments:
+                partition = segment.partition
+                for offset, target, verdict in segment.rows:
+                    if position >= self._handed:
+                        self._row(position, partition, offset, target, verdict)
+                    position += 1
+                    budget -= 1
+                    if budget <= 0:
+                        self._handed = max(self._handed, position)
+                        yield
+                        budget = limits.HAND_ROWS_PER_TURN
+            self._handed = max(self._handed, chunk.next_position)
+            self._watermarks.update(chunk.watermarks)
+            self.rows_waiting -= chunk.next_position - chunk.first_position
+            self._on_change()
+            self._on_room()
+
+    def _row(self, position: int, partition: int, offset: int, target: int, verdict: int) -> None:
+        state = self._states.get(target) or self._meet(target)
+        _MATCHES[verdict].inc()
+        if state is None:
+            _ENDED["gone"].inc()
+        elif verdict == Verdict.ERROR:
+            self._error(state, partition, offset)
+        elif state.lag is not None:
+            if state.tail is not None:
+                if len(state.tail) < limits.TARGET_QUEUE_MAX:
+                    state.tail.append(Delivery(position, partition, offset, verdict))
+                else:
+                    state.tail = None
+        elif len(state.live) >= self._bound():
+            state.lag = Lag(position, position)
+            self._touch(state)
+        else:
+            self._enqueue(state, Delivery(position, partition, offset, verdict))
+            self._attempts.pump(state, fresh=True)
+
+    def _meet(self, target: int) -> TargetState | None:
+        """The state of a target that has none yet; None when it does not exist (any more)."""
+        known = self._table.get(target)
+        if known is None:
+            self._refresh()
+            known = self._table.get(target)
+            if known is None:
+                return None
+        state = self._states[target] = TargetState(known)
+        return state
+
+    def _error(self, state: TargetState, partition: int, offset: int) -> None:
+        """The matcher says that the filter's value is an error; find words for it now and then."""
+        _ENDED["error"].inc()
+        target = state.target
+        if not self._errors.add(target.id):
+            return
+        try:
+            event = self._events.recent(partition, offset)
+        except EventGoneError:
+            return
+        self._errors.describe(target.id, self._judge_filter(target.filter.cel, event).message, event)
+
+    def _bound(self) -> int:
+        """How many deliveries a target may have in memory now."""
+        full = self.live_count >= limits.DELIVERIES_LIVE_MAX
+        return limits.TARGET_PARALLEL_MAX if full else limits.TARGET_QUEUE_MAX
+
+    def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
+        state.live[delivery.position] = delivery
+        state.queue.append(delivery)
+        self.live_count += 1
+        self._dirty.add(state)
+
+    # --- deliveries out -------------------------------------------------------------------------------
+
+    def _end(self, state: TargetState, delivery: Delivery, result: str) -> None:
+        """The one place where a delivery reaches its terminal state, whatever it is: dead letters branch off here.
+
+        Args:
+            state: The target's.
+            delivery: It holds no place any more.
+            result: One of `_RESULTS`.
+        """
+        del state.live[delivery.position]
+        self.live_count -= 1
+        _ENDED[result].inc()
+        self._touch(state)
+
+    def _has_room(self, state: TargetState) -> None:
+        if state.lag is not None:
+            self._refill(state)
+        elif state.gone and not state.live and not state.refilling:
+            self._states.pop(state.target.id, None)
+
+    # --- backlog --------------------------------------------------------------------------------------
+
+    def _refill(self, state: TargetState) -> None:
+        """Read a piece of the backlog when half the queue is free."""
+        bound = self._bound()
+        room = bound - len(state.live)
+        if state.lag is None or state.refilling or self._attempts.stopping or room < bound // 2:
+            return
+        state.refilling = True
+        self._attempts.spawn(self._refill_now(state, room))
+
+    async def _refill_now(self, state: TargetState, room: int) -> None:
+        # A task starts between two turns: `_handed` is exact here, and rows from it on go to the tail.
+        lag, upto = state.lag, self._handed
+        if lag is not None:
+            state.tail = []
+            refill = await self._backlog.read(state.target.id, lag, upto, room)
+        state.refilling = False
+        if lag is None or state.lag is None:  # deleted meanwhile
+            self._has_room(state)
+            return
+        lag.next = refill.reached
+        lag.unread = {position for position in lag.unread if position >= refill.reached}
+        for delivery in refill.deliveries:
+            self._enqueue(state, delivery)
+        if refill.reached >= upto and state.tail is not None:
+            state.lag = None
+            for delivery in state.tail:
+                self._enqueue(state, delivery)
+        state.tail = None
+        self._touch(state)
+        self._attempts.pump(state)
+        self._has_room(state)
+
+    # --- cursors, life --------------------------------------------------------------------------------
+
+    def _touch(self, state: TargetState) -> None:
+        self._dirty.add(state)
+        self._on_change()
+
+    def take_change(self) -> CursorChange:
+        """What has changed since the last call; the caller writes it down, all or nothing."""
+        behind: list[TargetCursor] = []
+        done, self._gone = self._gone, []
+        for state in self._dirty:
+            cursor = state.cursor()
+            if cursor is not None:
+                behind.append(cursor)
+                state.stored = True
+            elif state.stored:
+                done.append(state.target.id)
+                state.stored = False
+        self._dirty.clear()
+        watermarks, self._watermarks = self._watermarks, {}
+        return CursorChange(self._handed, watermarks, behind, done)
+
+    async def stop(self, deadline_s: float) -> None:
+        """Start nothing more; let attempts in flight end for so long, then break them off (a restart repeats them)."""
+        await self._attempts.stop(deadline_s)

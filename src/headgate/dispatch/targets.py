@@ -1,0 +1,175 @@
+"""Where does one target stand? Its queue, what is under way, what it still has to read; and the places for attempts."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headgate import limits
+from headgate.dispatch.cursors import TargetCursor
+
+if TYPE_CHECKING:
+    from headgate.control.routing import Target
+
+
+class Delivery:
+    """One (event, target) on its way.
+
+    Attributes:
+        position: Of its outbox row: the identity.
+        partition: Of the event.
+        offset: Of the event.
+        verdict: The matcher's.
+        failures: Attempts that failed so far.
+        started_at: Start of the running attempt, monotonic seconds.
+        size_bytes: Of the event of the running attempt.
+    """
+
+    __slots__ = ("failures", "offset", "partition", "position", "size_bytes", "started_at", "verdict")
+
+    def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
+        self.position = position
+        self.partition = partition
+        self.offset = offset
+        self.verdict = verdict
+        self.failures = 0
+        self.started_at = 0.0
+        self.size_bytes = 0
+
+
+@dataclass(slots=True)
+class Lag:
+    """What a target has not read.
+
+    Attributes:
+        next: Outbox position to go on reading at.
+        floor: From it on every row counts; below it only those in `unread`.
+        unread: Positions below `floor` that an earlier process had handed out and not ended.
+    """
+
+    next: int
+    floor: int
+    unread: set[int] = field(default_factory=set)
+
+    def wants(self, position: int) -> bool:
+        """Whether the row at this position has still to be delivered."""
+        return position >= self.floor or position in self.unread
+
+
+class TargetState:
+    """A target and its deliveries.
+
+    Attributes:
+        target: As routing has it now.
+        live: All its deliveries in memory by position: queued, under way, waiting for a retry.
+        queue: Those that may start, in order.
+        flying: Positions under way, the oldest first.
+        resting: How many wait for a retry.
+        lag: What it has not read; None when it reads along.
+        tail: Rows that came while the last piece of the lag is being read; None when they are not collected.
+        refilling: Whether a piece is being read.
+        slow: Whether it counts as one that does not answer.
+        parked: Whether it waits for a place.
+        gone: Whether the target was deleted.
+        stored: Whether dispatch.db has a row of it.
+        failures_untold: Deliveries given up since the last log line about it.
+        told_at: When that was, monotonic seconds.
+    """
+
+    __slots__ = (
+        "failures_untold",
+        "flying",
+        "gone",
+        "lag",
+        "live",
+        "parked",
+        "queue",
+        "refilling",
+        "resting",
+        "slow",
+        "stored",
+        "tail",
+        "target",
+        "told_at",
+    )
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.live: dict[int, Delivery] = {}
+        self.queue: deque[Delivery] = deque()
+        self.flying: dict[int, Delivery] = {}
+        self.resting = 0
+        self.lag: Lag | None = None
+        self.tail: list[Delivery] | None = None
+        self.refilling = False
+        self.slow = False
+        self.parked = False
+        self.gone = False
+        self.stored = False
+        self.failures_untold = 0
+        self.told_at = float("-inf")
+
+    @property
+    def startable(self) -> bool:
+        """Whether its next delivery may start, places aside."""
+        if not self.queue:
+            return False
+        if self.target.delivery.ordered:
+            # One at a time, and nothing overtakes a retry.
+            return not self.flying and not self.resting
+        return len(self.flying) < limits.TARGET_PARALLEL_MAX
+
+    def cursor(self) -> TargetCursor | None:
+        """What a restart must know; None when everything has ended."""
+        lag = self.lag
+        if lag is None:
+            return TargetCursor(self.target.id, None, tuple(sorted(self.live))) if self.live else None
+        pending = sorted(self.live.keys() | lag.unread)
+        return TargetCursor(self.target.id, max(lag.next, lag.floor), tuple(pending))
+
+
+class Places:
+    """Places for attempts, so that who does not answer cannot take those of the others.
+
+    Targets that answer share ATTEMPTS_HEALTHY_MAX places. The places of a target that turns out not to answer are
+    moved to the other account: at once the healthy ones can go on, while no slow target starts another attempt above
+    ATTEMPTS_SLOW_MAX.
+    """
+
+    def __init__(self) -> None:
+        self._taken = {False: 0, True: 0}
+        self._max = {False: limits.ATTEMPTS_HEALTHY_MAX, True: limits.ATTEMPTS_SLOW_MAX}
+        self._bytes = 0
+
+    @property
+    def taken(self) -> int:
+        """Attempts under way."""
+        return self._taken[False] + self._taken[True]
+
+    def free(self, slow: bool) -> bool:
+        """Whether one more may start."""
+        taken = self._taken
+        return (
+            taken[slow] < self._max[slow]
+            and taken[False] + taken[True] < limits.ATTEMPTS_MAX
+            and self._bytes < limits.ATTEMPT_BYTES_MAX
+        )
+
+    def take(self, slow: bool) -> None:
+        """One starts."""
+        self._taken[slow] += 1
+
+    def load(self, size_bytes: int) -> None:
+        """It carries an event of this size."""
+        self._bytes += size_bytes
+
+    def release(self, slow: bool, size_bytes: int) -> None:
+        """It ended."""
+        self._taken[slow] -= 1
+        self._bytes -= size_bytes
+
+    def move(self, count: int, to_slow: bool) -> None:
+        """A target changed sides with so many attempts under way."""
+        self._taken[to_slow] += count
+        self._taken[not to_slow] -= count
