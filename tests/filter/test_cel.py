@@ -1,0 +1,148 @@
+"""The engine's traps stay inside the wrapper, and a fault in an expression is told with its place."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from headgate.filter.cel import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
+from headgate.filter.errors import FilterError
+from headgate.limits import FILTER_CHARACTERS_MAX
+
+
+def evaluate(text: str, data: object = None, **ce: object) -> tuple[OutcomeKind, str]:
+    outcome = compile_expression(text).evaluate(Activation({"ce": ce, "data": data}))
+    return outcome.kind, outcome.message
+
+
+def test_a_null_result_is_an_error_and_breaks_nothing() -> None:
+    expression = compile_expression("data.x")
+    view = Activation({"ce": {}, "data": {"x": None}})
+    for _ in range(10_000):
+        assert expression.evaluate(view).kind is OutcomeKind.ERROR
+    gc.collect()
+    assert repr(None) == "None"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [("a", "string"), (1, "int"), (2**63, "uint"), (1.5, "double"), ([1], "list"), ({"a": 1}, "map")]
+)
+def test_what_is_no_boolean_is_an_error(value: object, kind: str) -> None:
+    outcome, message = evaluate("data", value)
+    assert outcome is OutcomeKind.ERROR
+    assert kind in message
+
+
+def test_an_exception_of_the_engine_is_an_error() -> None:
+    outcome, message = evaluate("data.exists(x, x < 0)", list(range(20_000)))
+    assert outcome is OutcomeKind.ERROR
+    assert "budget" in message
+    assert evaluate("data == 1", object())[0] is OutcomeKind.ERROR
+    assert evaluate("data == 1", "\ud800")[0] is OutcomeKind.ERROR
+
+
+def test_errors_are_absorbed_as_cel_says() -> None:
+    assert evaluate("data.x == 1 || true", {})[0] is OutcomeKind.TRUE
+    assert evaluate("true || data.x == 1", {})[0] is OutcomeKind.TRUE
+    assert evaluate("data.x == 1 && false", {})[0] is OutcomeKind.FALSE
+    assert evaluate("data.x == 1 && true", {})[0] is OutcomeKind.ERROR
+
+
+def test_a_timestamp_lives_in_a_map() -> None:
+    assert (
+        evaluate("ce.time == timestamp('1970-01-01T00:00:01.000000005Z')", time=timestamp(1, 5))[0] is OutcomeKind.TRUE
+    )
+    assert evaluate("ce.time == '1970-01-01T00:00:01Z'", time=timestamp(1, 0))[0] is OutcomeKind.FALSE
+    assert evaluate("ce.time < '2000'", time=timestamp(1, 0))[0] is OutcomeKind.ERROR
+
+
+@pytest.mark.parametrize(
+    ("left", "operator", "right", "expected"),
+    [
+        # As soon as one side is a double, both are compared as doubles; integers of any kind are compared exactly.
+        (2**53 + 1, "==", 2.0**53, True),
+        (2**53 + 1, ">", 2.0**53, False),
+        (2**53 + 2, ">", 2.0**53, True),
+        (2**63 - 1, "==", 2.0**63, True),
+        (2**63, "==", 2**63 - 1, False),
+        (2**63, ">", -1, True),
+        (2**64 - 1, "==", 2.0**64, True),
+        (1, "==", 1.0, True),
+        (0.0, "==", -0.0, True),
+        (1, "==", "1", False),
+        (1, "==", True, False),
+        (None, "==", False, False),
+    ],
+)
+def test_numbers_compare_across_types(left: object, operator: str, right: object, expected: bool) -> None:
+    outcome, _ = evaluate(f"data.l {operator} data.r", {"l": left, "r": right})
+    assert outcome is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE)
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "hint"),
+    [
+        ("ce.type = 'a'", 8, "=="),
+        ("ce.type and true", 8, "&&"),
+        ("ce.x or ce.y", 5, "||"),
+        ("ce.x & ce.y", 5, "&&"),
+        ("type == 'a'", 5, "ce.type"),
+        ("amount > 1", 0, "data.<path>"),
+        ("data.null == 1", 5, 'data["null"]'),
+        ("1 == 'a'", 2, "dyn"),
+        ("has(ce)", 4, "has("),
+        ("true &&\n  data.x == = 1", 20, "=="),
+        ("data.x == 99999999999999999999", 10, "64 bits"),
+        ("é😀 == 1", 0, ""),
+    ],
+)
+def test_a_fault_is_told_with_its_place(text: str, position: int, hint: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_expression(text)
+    error = refused.value
+    assert error.position == position
+    assert hint in error.hint
+    line, caret = error.caret.split("\n")
+    assert line[len(caret) - 1 :].split("\n")[0] == text[position:].split("\n")[0]
+    assert "<input>" not in error.message
+    assert "INVALID_ARGUMENT" not in error.message
+
+
+def test_the_caret_of_a_long_line_stays_short() -> None:
+    text = "data.x == 1 && " * 200 + "data.x = 1"
+    with pytest.raises(FilterError) as refused:
+        compile_expression(text)
+    assert refused.value.position == len(text) - 3
+    line, caret = refused.value.caret.split("\n")
+    assert len(line) <= 100
+    assert line[len(caret) - 1] == "="
+
+
+@pytest.mark.parametrize("text", ["", " ", "true\0", "data.x == 'a\ud800'", "\0"])
+def test_refuses_text_that_the_engine_would_misread(text: str) -> None:
+    with pytest.raises(FilterError):
+        compile_expression(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("(" * 40 + "data.x" + ")" * 40, "FILTER_DEPTH_MAX"),
+        ("data" + ".a" * 100 + " == 1", "FILTER_DEPTH_MAX"),
+        ("[" * 5000, "FILTER_DEPTH_MAX"),
+        ("data.x" + " " * FILTER_CHARACTERS_MAX, "FILTER_CHARACTERS_MAX"),
+    ],
+)
+def test_refuses_what_is_over_a_limit(text: str, limit: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_expression(text)
+    assert refused.value.limit == limit
+    assert limit in refused.value.message
+
+
+def test_knows_regular_expressions() -> None:
+    assert is_regular_expression("^a.*b$")
+    assert not is_regular_expression("(")
+    assert not is_regular_expression("a(?=b)")
+    assert not is_regular_expression("((a{100}){100}){100}")
