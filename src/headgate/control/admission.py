@@ -151,6 +151,19 @@ class Admission:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
+    def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
+        """Everything that can be said of a document without the store.
+
+        Returns:
+            Where it would be stored.
+
+        Raises:
+            InvalidInputError: The document is no valid object.
+        """
+        kind = kind_of(document)
+        meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
+        return ObjectKey(kind, meta.namespace, meta.name)
+
     def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
         """Create the object, or give the stored one this spec, these labels and these annotations.
 
@@ -172,9 +185,8 @@ class Admission:
             labels=old.metadata.labels | meta.labels,
             annotations=_without_filter(old.metadata.annotations) | meta.annotations,
         )
-        decoded = replace(decoded, obj=_with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept)))
-        plan = self._plan(decoded.obj)
-        return self._replace(old, decoded, plan, dry_run=dry_run)
+        obj = _with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))
+        return self._replace(old, replace(decoded, obj=obj), self._plan(obj), dry_run=dry_run)
 
     def _replace(self, old: Object, decoded: Decoded, plan: CompiledFilter | None, *, dry_run: bool) -> Admitted:
         new = self.store.replace(decoded.obj, plan, dry_run=dry_run)

@@ -110,6 +110,7 @@ class ControlApi:
             path = f"/apis/{discovery.AUTHORIZATION}/{review}"
             yield Route(path, _static(answer, status_code=201), methods=["POST"])
         yield Route("/api/v1/namespaces", self._namespaces, methods=["GET"])
+        yield Route("/api/v1/namespaces", self._no_namespace, methods=["POST"])
         yield Route("/api/v1/namespaces/{name}", self._namespace, methods=["GET"])
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
@@ -300,6 +301,9 @@ class ControlApi:
         is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
         wanted = list_query(Kind.BROKER, None, request.query_params)
         return _json(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
+
+    async def _no_namespace(self, request: Request) -> Response:
+        return _json(failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405)
 
     async def _namespace(self, request: Request) -> Response:
         name = request.path_params["name"]

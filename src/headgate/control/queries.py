@@ -109,11 +109,8 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
     """
     fields = field_selector(query.get("fieldSelector", ""))
     if fields.namespace is not None:
-        if namespace is not None and namespace != fields.namespace:
-            # Nothing lies in two namespaces; the empty name is nobody's.
-            namespace = ""
-        else:
-            namespace = fields.namespace
+        # Nothing lies in two namespaces; the empty name is nobody's.
+        namespace = fields.namespace if namespace in (None, fields.namespace) else ""
     limit = _integer(query, "limit", 0)
     token = _continue(query.get("continue", ""))
     return ListQuery(

@@ -1,0 +1,139 @@
+"""Which objects does a directory describe? YAML and JSON files, applied as create-or-update."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.control.admission import Admission
+from headgate.control.bodies import yaml_documents
+from headgate.control.errors import InvalidObjectError, MalformedObjectError
+from headgate.control.objects import ObjectKey
+from headgate.errors import HeadgateError, InvalidInputError
+from headgate.limits import MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+PROBLEMS_SHOWN_MAX: Final = 20
+"""Problems in one message; the rest is counted."""
+
+
+class ManifestError(InvalidInputError):
+    """Manifests cannot be read or applied; every problem names file, document and field.
+
+    Args:
+        problems: At least one.
+    """
+
+    code = "invalid-manifest"
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        shown = "\n".join(problems[:PROBLEMS_SHOWN_MAX])
+        more = len(problems) - PROBLEMS_SHOWN_MAX
+        super().__init__(shown if more <= 0 else f"{shown}\n... and {more} more")
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a manifest.
+
+    Attributes:
+        source: File, and the document's number in it (from 1).
+        value: As decoded, unchecked.
+    """
+
+    source: str
+    value: object
+
+
+def read_path(path: Path) -> Iterator[Document]:
+    """The documents of a file, or of all manifests below a directory, ordered by path.
+
+    Raises:
+        ManifestError: A file cannot be read or is no YAML, or there are too many.
+    """
+    if not path.exists():
+        raise ManifestError((f"{path}: no such file or directory",))
+    files = sorted(_files(path)) if path.is_dir() else [path]
+    if len(files) > MANIFEST_FILES_MAX:
+        raise ManifestError((f"{path}: more than {MANIFEST_FILES_MAX} files",))
+    for file in files:
+        try:
+            if file.stat().st_size > MANIFEST_BYTES_MAX:
+                raise ManifestError((f"{file}: over {MANIFEST_BYTES_MAX} bytes",))
+            body = file.read_bytes()
+        except OSError as error:
+            raise ManifestError((f"{file}: {error.strerror}",)) from error
+        yield from read_text(body, str(file))
+
+
+def read_text(body: bytes, source: str) -> Iterator[Document]:
+    """The documents of a YAML or JSON text; a `List` stands for its items.
+
+    Args:
+        body: UTF-8.
+        source: What messages call the text.
+
+    Raises:
+        ManifestError: It is no YAML.
+    """
+    try:
+        for number, value in enumerate(yaml_documents(body), start=1):
+            place = f"{source}, document {number}"
+            if isinstance(value, Mapping) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+                for at, item in enumerate(value["items"]):
+                    yield Document(f"{place}, items[{at}]", item)
+            else:
+                yield Document(place, value)
+    except MalformedObjectError as error:
+        raise ManifestError((f"{source}: {error.message}",)) from error
+
+
+def problems_of(document: Document, error: HeadgateError) -> tuple[str, ...]:
+    """An error as lines that say where: file, document, field."""
+    hint = f"\n  hint: {error.hint}" if error.hint else ""
+    if isinstance(error, InvalidObjectError):
+        named = f" ({error.kind} {error.name})" if error.name else ""
+        return tuple(f"{document.source}{named}: {cause}{hint}" for cause in error.causes)
+    return (f"{document.source}: {error.message}{hint}",)
+
+
+def load(admission: Admission, directory: Path) -> Counter[str]:
+    """Apply every manifest of a directory; nothing is written when any of them is wrong.
+
+    Args:
+        admission: Where the objects go.
+        directory: Searched with what is below it, for files that end in .yaml, .yml or .json.
+
+    Returns:
+        How many objects were `created`, `configured`, `unchanged`.
+
+    Raises:
+        ManifestError: What is wrong, of all files at once.
+    """
+    documents = list(read_path(directory))
+    problems: list[str] = []
+    seen: dict[ObjectKey, str] = {}
+    for document in documents:
+        try:
+            key = admission.check(document.value)
+            if key in seen:
+                problems.append(f"{document.source}: {key.kind} {key.path} is in {seen[key]} already")
+            seen[key] = document.source
+            admission.apply(document.value, dry_run=True)
+        except InvalidInputError as error:
+            problems.extend(problems_of(document, error))
+    if problems:
+        raise ManifestError(tuple(problems))
+    return Counter(admission.apply(document.value).outcome for document in documents)
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    for path in directory.rglob("*"):
+        # Kubernetes mounts a ConfigMap as links beside a hidden folder that holds the same files.
+        hidden = any(part.startswith(".") for part in path.relative_to(directory).parts)
+        if path.suffix in SUFFIXES and not hidden and path.is_file():
+            yield path
