@@ -213,5 +213,7 @@ DISPATCHER_DRAIN_S_MAX: Final = 8.0
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""
+FRONT_DRAIN_S_MAX: Final = 5
+"""Requests in flight may end within this on stop."""
 DRAIN_S_MAX: Final = 30.0
 """SIGTERM to exit, all parts together: Kubernetes' default grace period."""

@@ -18,7 +18,6 @@ class Settings(BaseSettings):
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
-        retention_hours: Age at which whole segments are deleted once every trigger is done with them; 0 keeps all.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)
@@ -29,7 +28,6 @@ class Settings(BaseSettings):
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
-    retention_hours: float = Field(default=168.0, ge=0)
 
     @field_validator("listen")
     @classmethod

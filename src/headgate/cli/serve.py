@@ -38,7 +38,7 @@ def serve(
             f"--{first['loc'][0]}: {first['msg']}", hint="headgate serve --help shows the options"
         ) from error
     logs.configure("supervisor")
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
 
     def announce(seconds: float) -> None:

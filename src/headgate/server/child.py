@@ -44,7 +44,7 @@ def context() -> Context:
     return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
 
 
-def on_stop(callback: Callable[[], None]) -> None:
+def on_stop(callback: Callable[[], object]) -> None:
     """Calls `callback` once, on SIGTERM or when the supervisor is gone (our standard input, a pipe from it, ends).
 
     A supervisor killed with SIGKILL cannot tell its children; the pipe does. The callback may run in another thread.

@@ -1,0 +1,33 @@
+"""The process that delivers: match link, outbox, cursors, subscribers."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import uvloop
+
+from headgate.control.store import Store
+from headgate.dispatch.dispatcher import Dispatcher
+from headgate.server import child, ready
+
+
+def run(context: child.Context) -> None:
+    """Delivers until told to stop."""
+    uvloop.run(_dispatch(context))
+
+
+async def _dispatch(context: child.Context) -> None:
+    settings = context.settings
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    store = Store.open(settings.data / "control.db")
+
+    def on_ready() -> None:
+        gc.freeze()
+        ready.mark(settings.run_directory, "dispatcher", ready=True)
+
+    try:
+        await Dispatcher(data=settings.data, token=context.token, store=store, on_ready=on_ready).run(stop)
+    finally:
+        store.close()

@@ -1,0 +1,122 @@
+"""The process that clients talk to: ingress and its log, the API and its objects, health and metrics on one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import structlog
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from headgate.control.admission import Admission
+from headgate.control.api import ControlApi
+from headgate.control.manifests import load
+from headgate.control.reconciler import Reconciler
+from headgate.control.store import Store
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent
+from headgate.ingress.app import Ingress
+from headgate.ingress.encode import encode
+from headgate.ingress.partitions import Partitions
+from headgate.ingress.protocol import BoundedHttpProtocol
+from headgate.limits import (
+    COMMIT_CHUNK_EVENTS_MAX,
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    FRONT_DRAIN_S_MAX,
+)
+from headgate.log.commit import GroupCommit
+from headgate.log.writer import PartitionWriter
+from headgate.server import child, health, ready
+from headgate.settings import Settings
+
+_log = structlog.get_logger()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: `child.on_stop` handles them."""
+        yield
+
+
+def run(context: child.Context) -> None:
+    """Serves until told to stop."""
+    uvloop.run(_serve(context.settings))
+
+
+async def _serve(settings: Settings) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    with contextlib.ExitStack() as stack:
+        store = Store.open(settings.data / "control.db")
+        stack.callback(store.close)
+        store.set_public_url(settings.url)
+        if settings.manifests is not None:
+            _log.info("manifests applied", **load(Admission(store), settings.manifests))
+        writers = [stack.enter_context(_writer(settings, p)) for p in range(settings.partitions)]
+        commits = [_group_commit(writer) for writer in writers]
+        reconciler = Reconciler(store)
+        api = ControlApi(store)
+        fallback = Starlette(routes=[*health.routes(settings.run_directory), Mount("/", api.app)])
+        await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
+        reconciling = asyncio.create_task(reconciler.run(stop))
+        gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
+        server = _Server(_config(settings, Ingress(Partitions(commits), reconciler.serves, fallback)))
+        serving = asyncio.create_task(server.serve())
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        ready.mark(settings.run_directory, "front", ready=server.started)
+        await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+        ready.mark(settings.run_directory, "front", ready=False)
+        api.close()
+        server.should_exit = True
+        await serving
+        stop.set()
+        await reconciling
+        for commit in commits:
+            await commit.close()
+
+
+@contextlib.contextmanager
+def _writer(settings: Settings, partition: int) -> Iterator[PartitionWriter]:
+    directory: Path = settings.log_directory / str(partition)
+    writer = PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+def _group_commit(writer: PartitionWriter) -> GroupCommit[StoredEvent]:
+    return GroupCommit(
+        writer,
+        encode,
+        queue_items_max=COMMIT_QUEUE_EVENTS_MAX,
+        queue_bytes_max=COMMIT_QUEUE_BYTES_MAX,
+        batch_items_max=COMMIT_CHUNK_EVENTS_MAX,
+    )
+
+
+def _config(settings: Settings, app: Ingress) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="none",
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
+    )
