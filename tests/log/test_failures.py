@@ -14,6 +14,7 @@ from headgate.log import writer as writer_module
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
+from headgate.log.verify import inspect
 from tests.log.support import FaultyFiles, append, last_segment, open_writer, read_all
 
 
@@ -97,6 +98,20 @@ def test_failed_sync_that_lost_durable_records_ends_the_writer(writer, files):
         with pytest.raises(LogUnavailableError, match="lost records from 2 on") as error:
             append(writer, 1)
         assert "headgate log verify" in error.value.hint
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync"])
+def test_interrupted_append_leaves_nothing(writer, files, operation):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    files.faults[operation] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        append(writer, 50)
+    files.heal()
+    assert append(writer, 1) == 4
+    assert inspect(writer.directory, bodies=True).tail_bytes == 0
+    assert read_all(writer.directory) == list(range(5))
 
 
 @pytest.mark.parametrize("first_fault", ["pwritev", "fdatasync"])

@@ -225,6 +225,7 @@ class PartitionWriter:
             self._make_ready()
         except OSError as error:
             raise LogUnavailableError(f"{self.directory} does not take records: {error}") from error
+        self._doubt = True  # until proven otherwise, also when something else than the disk interrupts
         try:
             size = write_all(files, self._fd, parts, self._end)
         except OSError as error:
@@ -234,9 +235,9 @@ class PartitionWriter:
             files.fdatasync(self._fd)
         except OSError as error:
             self._cut_back()
-            self._doubt = True
             raise LogUnavailableError(f"{self._segment} cannot be made durable: {error}") from error
         self._end += size
+        self._doubt = False
 
     def _make_ready(self) -> None:
         if self._broken:
