@@ -1,0 +1,188 @@
+"""May this event come in? The publish URI `/{namespace}/{broker}` as a raw ASGI application.
+
+Every event of every producer passes here, so a request that is accepted makes as few objects as possible.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headgate.errors import HeadgateError
+from headgate.event.errors import EventTooLargeError
+from headgate.event.http import BATCH_JSON, decode_request
+from headgate.ingress.errors import (
+    BodiesOverloadError,
+    HeadersTooLargeError,
+    MethodNotAllowedError,
+    UnknownBrokerError,
+)
+from headgate.ingress.partitions import Partitions
+from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
+from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, REQUEST_HEAD_BYTES_MAX
+from headgate.observe.metrics import COMMIT_SECONDS, EVENTS_ACCEPTED, REQUESTS_REFUSED
+
+RESERVED: Final = frozenset(
+    ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
+)
+"""First path segments that are no namespaces."""
+
+_ALLOW: Final = (b"allow", b"POST, OPTIONS")
+_EMPTY: Final = (b"content-length", b"0")
+_CLOSE: Final = (b"connection", b"close")
+_ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "headers": [_EMPTY]}
+_NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
+_BATCH_PREFIX: Final = BATCH_JSON.encode()
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Ingress:
+    """Accepts events: 202 means that they are on disk.
+
+    A batch is accepted or refused whole. Only when its events have partition keys of several partitions can a failing
+    disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
+
+    Args:
+        partitions: Where events go.
+        is_broker: Whether "namespace/name" accepts events; called for every request, so it must be cheap.
+        fallback: Takes every request that is not for a publish URI.
+        clock_s: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        is_broker: Callable[[str], bool],
+        fallback: ASGIApp,
+        *,
+        clock_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._partitions = partitions
+        self._is_broker = is_broker
+        self._fallback = fallback
+        self._clock_s = clock_s
+        self._reading_bytes = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http":
+            parts = scope["path"].split("/")
+            if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED:
+                await self._answer(f"{parts[1]}/{parts[2]}", scope, receive, send)
+                return
+        await self._fallback(scope, receive, send)
+
+    async def _answer(self, broker: str, scope: Scope, receive: Receive, send: Send) -> None:
+        started_s = self._clock_s()
+        headers: Headers = scope["headers"]
+        try:
+            if not self._is_broker(broker):
+                raise UnknownBrokerError(f"there is no broker {broker!r}", hint="create it first, or check the path")
+            if scope["method"] != "POST":
+                await self._answer_other(scope["method"], headers, send)
+                return
+            count = await self._publish(broker, headers, receive)
+        except HeadgateError as error:
+            await _refuse(error, send)
+            return
+        if count is None:
+            return
+        await send(_ACCEPTED)
+        await send(_NO_BODY)
+        EVENTS_ACCEPTED.inc(count)
+        COMMIT_SECONDS.observe(self._clock_s() - started_s)
+
+    async def _publish(self, broker: str, headers: Headers, receive: Receive) -> int | None:
+        """Reads, checks and stores the events of a request.
+
+        Returns:
+            How many are on disk now, or None when the client left before it had sent them.
+        """
+        head_bytes = 0
+        declared = b""
+        limit_bytes = EVENT_BYTES_MAX
+        for name, value in headers:
+            head_bytes += len(name) + len(value)
+            if name == b"content-length":
+                declared = value
+            elif name == b"content-type" and value[: len(_BATCH_PREFIX)].lower() == _BATCH_PREFIX:
+                limit_bytes = BATCH_BYTES_MAX
+        if head_bytes > REQUEST_HEAD_BYTES_MAX:
+            raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
+        if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
+            _refuse_size(limit_bytes)
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body: bytes | None = message.get("body", b"")
+        if message.get("more_body", False):
+            body = await self._read_on(body or b"", receive, limit_bytes)
+        if body is None:
+            return None
+        if len(body) > limit_bytes:
+            _refuse_size(limit_bytes)
+        events = decode_request(headers, body)
+        if events:
+            await self._partitions.store(broker, events, head_bytes + len(body))
+        return len(events)
+
+    async def _read_on(self, first: bytes, receive: Receive, limit_bytes: int) -> bytes | None:
+        """Reads a body that comes in pieces; None when the client leaves before its end."""
+        pieces = [first]
+        size_bytes = len(first)
+        self._reading_bytes += size_bytes
+        try:
+            while True:
+                if size_bytes > limit_bytes:
+                    _refuse_size(limit_bytes)
+                if self._reading_bytes > BODIES_READING_BYTES_MAX:
+                    raise BodiesOverloadError("too many large bodies are being received at the same time")
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    return None
+                piece = message.get("body", b"")
+                pieces.append(piece)
+                size_bytes += len(piece)
+                self._reading_bytes += len(piece)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+        finally:
+            self._reading_bytes -= size_bytes
+
+    async def _answer_other(self, method: str, headers: Headers, send: Send) -> None:
+        """Answers what is not POST: OPTIONS is CloudEvents' webhook handshake, everything else is refused."""
+        if method != "OPTIONS":
+            raise MethodNotAllowedError(
+                f"{method} is not allowed on a publish URI", hint="POST a CloudEvent, or ask with OPTIONS"
+            )
+        answer = [_ALLOW, _EMPTY]
+        for name, value in headers:
+            if name == b"webhook-request-origin":
+                answer += [(b"webhook-allowed-origin", value), (b"webhook-allowed-rate", b"*")]
+                break
+        await send({"type": "http.response.start", "status": 200, "headers": answer})
+        await send(_NO_BODY)
+
+
+def _refuse_size(limit_bytes: int) -> NoReturn:
+    raise EventTooLargeError(f"the body must not be larger than {limit_bytes} bytes")
+
+
+async def _refuse(error: HeadgateError, send: Send) -> None:
+    body = encode_problem(problem(error))
+    status = error.http_status
+    headers = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
+    wait_s = retry_after_s(error)
+    if wait_s is not None:
+        headers.append((b"retry-after", str(wait_s).encode()))
+    if status == 405:
+        headers.append(_ALLOW)
+    if status in (413, 431) or isinstance(error, BodiesOverloadError):
+        headers.append(_CLOSE)  # the rest of the body is not read
+    REQUESTS_REFUSED.labels(str(status)).inc()
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,37 @@
+"""Why may a request not come in, beside an invalid event? The room's errors."""
+
+from __future__ import annotations
+
+from headgate.errors import HeadgateError, NotFoundError, OverloadedError, TooLargeError, UnavailableError
+
+
+class UnknownBrokerError(NotFoundError):
+    """No broker has this name."""
+
+    code = "unknown-broker"
+
+
+class MethodNotAllowedError(HeadgateError):
+    """The publish URI takes POST and OPTIONS only."""
+
+    code = "method-not-allowed"
+    http_status = 405
+
+
+class HeadersTooLargeError(TooLargeError):
+    """All headers of the request together are over REQUEST_HEAD_BYTES_MAX."""
+
+    code = "headers-too-large"
+    http_status = 431
+
+
+class BodiesOverloadError(OverloadedError):
+    """Too many large bodies are being received at the same time."""
+
+    code = "bodies-overload"
+
+
+class PartlyStoredError(UnavailableError):
+    """Of a batch that was split by partition key one part is stored and another is not: send the whole again."""
+
+    code = "partly-stored"

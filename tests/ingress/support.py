@@ -1,0 +1,88 @@
+"""A fake log and a way to call an ASGI application without a server."""
+
+import asyncio
+import json
+
+from headgate.event.http import encode_binary
+from headgate.ingress.app import Ingress
+from headgate.ingress.partitions import Partitions
+
+
+class FakeLog:
+    """Keeps what was submitted; `error` is raised instead, `gate` is waited for before anything counts as stored."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.gate = None
+        self.submits = []
+        self.sizes = []
+
+    async def submit(self, items, size_bytes):
+        if self.error is not None:
+            raise self.error
+        if self.gate is not None:
+            await self.gate.wait()
+        first = len(self.events)
+        self.submits.append(list(items))
+        self.sizes.append(size_bytes)
+        return first
+
+    @property
+    def events(self):
+        return [item.event for submit in self.submits for item in submit]
+
+
+class Answer:
+    def __init__(self, messages):
+        start, *rest = messages
+        assert start["type"] == "http.response.start"
+        assert all(message["type"] == "http.response.body" for message in rest)
+        self.status = start["status"]
+        self.headers = {name.decode(): value.decode() for name, value in start["headers"]}
+        assert len(self.headers) == len(start["headers"])
+        self.body = b"".join(message["body"] for message in rest)
+
+    @property
+    def problem(self):
+        assert self.headers["content-type"] == "application/problem+json"
+        return json.loads(self.body)
+
+
+async def call(app, method="POST", path="/ns/b", headers=(), pieces=(b"",), more=None):
+    """Calls an ASGI application with a body in pieces; None among them is a disconnect.
+
+    Returns the answer and how many pieces it did not read; (None, ...) when it did not answer.
+    """
+    waiting = list(pieces)
+    sent = []
+
+    async def receive():
+        piece = waiting.pop(0)
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": piece, "more_body": bool(waiting)}
+
+    async def send(message):
+        sent.append(message)
+
+    raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    await app({"type": "http", "method": method, "path": path, "headers": raw}, receive, send)
+    return (Answer(sent) if sent else None), len(waiting)
+
+
+async def fallback(scope, receive, send):
+    await send({"type": "http.response.start", "status": 299, "headers": []})
+    await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+
+def ingress(*logs, brokers=("ns/b",)):
+    return Ingress(Partitions(logs), set(brokers).__contains__, fallback)
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+def publish(app, event, **options):
+    headers, body = encode_binary(event)
+    return run(call(app, headers=headers, pieces=(body,), **options))[0]

@@ -1,0 +1,119 @@
+import msgspec
+import pytest
+import xxhash
+
+from headgate.errors import OverloadedError, UnavailableError
+from headgate.event.arrow import StoredEvent
+from headgate.event.model import Event
+from headgate.ingress.errors import PartlyStoredError
+from headgate.ingress.partitions import Partitions
+from tests.ingress.support import FakeLog, run
+
+COUNT = 4
+
+
+def event(id_, key=None):
+    return Event("1.0", id_, "/s", "t", extensions={} if key is None else {"partitionkey": key})
+
+
+def ids(log):
+    return [[item.event.id for item in submit] for submit in log.submits]
+
+
+def store(partitions, *events, size_bytes=100):
+    run(partitions.store("ns/b", events, size_bytes))
+
+
+def test_a_key_is_mapped_by_xxh64():
+    partitions = Partitions([FakeLog() for _ in range(COUNT)])
+    assert [partitions.of_key(key) for key in ("a", "b", "ä")] == [
+        xxhash.xxh64_intdigest(key.encode()) % COUNT for key in ("a", "b", "ä")
+    ]
+    assert {partitions.of_key(str(number)) for number in range(100)} == set(range(COUNT))
+
+
+def test_the_same_key_always_goes_to_the_same_partition_as_text_or_number():
+    logs = [FakeLog() for _ in range(COUNT)]
+    partitions = Partitions(logs)
+    store(partitions, event("1", "7"))
+    store(partitions, event("2", 7))
+    store(partitions, event("3", "7"))
+    assert ids(logs[partitions.of_key("7")]) == [["1"], ["2"], ["3"]]
+
+
+@pytest.mark.parametrize("key", [None, ""])
+def test_without_a_key_partitions_take_turns(key):
+    logs = [FakeLog() for _ in range(COUNT)]
+    partitions = Partitions(logs)
+    for number in range(2 * COUNT):
+        store(partitions, event(str(number), key))
+    assert [len(log.events) for log in logs] == [2] * COUNT
+
+
+def test_a_batch_without_keys_stays_together_and_takes_its_turn():
+    logs = [FakeLog() for _ in range(2)]
+    partitions = Partitions(logs)
+    for _ in range(2):
+        store(partitions, event("1"), event("2"), event("3"))
+    assert [ids(log) for log in logs] == [[["1", "2", "3"]]] * 2
+
+
+def test_a_batch_is_split_by_partition_in_order():
+    logs = [FakeLog() for _ in range(COUNT)]
+    partitions = Partitions(logs)
+    keys = ["a", "b", "c", "d", "e", "f"]
+    assert len({partitions.of_key(key) for key in keys}) > 1
+    events = [event(f"{key}{number}", key) for number in range(3) for key in keys]
+    run(partitions.store("ns/b", events, 1800))
+    for index, log in enumerate(logs):
+        mine = [each for each in events if partitions.of_key(each.extensions["partitionkey"]) == index]
+        assert log.submits == ([[StoredEvent("ns/b", each) for each in mine]] if mine else [])
+        assert log.sizes == ([100 * len(mine)] if mine else [])
+
+
+def test_one_partition_takes_everything():
+    log = FakeLog()
+    store(Partitions([log]), event("1", "a"), event("2", "b"), event("3"))
+    assert ids(log) == [["1", "2", "3"]]
+
+
+def two_partitions_and_keys(first, second):
+    partitions = Partitions([first, second])
+    keys = {partitions.of_key(str(number)): str(number) for number in range(20)}
+    return partitions, keys
+
+
+def test_when_one_of_two_partitions_fails_the_producer_is_told_to_send_again():
+    good, bad = FakeLog(), FakeLog(UnavailableError("the disk is full"))
+    partitions, keys = two_partitions_and_keys(good, bad)
+    with pytest.raises(PartlyStoredError, match="1 of 2 parts of the batch are stored: the disk is full") as caught:
+        store(partitions, event("1", keys[0]), event("2", keys[1]))
+    assert (caught.value.http_status, caught.value.retriable) == (503, True)
+    assert "whole batch" in caught.value.hint
+    bad.error = None
+    store(partitions, event("1", keys[0]), event("2", keys[1]))
+    assert (ids(good), ids(bad)) == ([["1"], ["1"]], [["2"]])
+
+
+def test_when_every_partition_fails_nothing_is_stored_and_the_error_is_the_log_s_own():
+    partitions, keys = two_partitions_and_keys(FakeLog(OverloadedError("full")), FakeLog(OverloadedError("full")))
+    with pytest.raises(OverloadedError, match="full"):
+        store(partitions, event("1", keys[0]), event("2", keys[1]))
+
+
+def test_an_error_of_the_program_is_not_taken_for_a_refusal():
+    partitions, keys = two_partitions_and_keys(FakeLog(), FakeLog(ZeroDivisionError()))
+    with pytest.raises(ZeroDivisionError):
+        store(partitions, event("1", keys[0]), event("2", keys[1]))
+
+
+def test_a_boolean_key_is_its_canonical_string():
+    logs = [FakeLog() for _ in range(COUNT)]
+    partitions = Partitions(logs)
+    store(partitions, msgspec.structs.replace(event("1"), extensions={"partitionkey": True}))
+    assert ids(logs[partitions.of_key("true")]) == [["1"]]
+
+
+def test_a_log_has_partitions():
+    with pytest.raises(ValueError, match="at least one"):
+        Partitions([])

@@ -1,0 +1,199 @@
+"""Ingress on uvicorn and a real log: what is answered is what a reader finds."""
+
+import asyncio
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
+from headgate.event.http import encode_binary
+from headgate.event.json_format import encode_batch
+from headgate.event.model import DataKind, Event
+from headgate.ingress.app import Ingress
+from headgate.ingress.encode import encode
+from headgate.ingress.partitions import Partitions
+from headgate.ingress.protocol import BoundedHttpProtocol
+from headgate.limits import (
+    COMMIT_CHUNK_EVENTS_MAX,
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    EVENT_BYTES_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+)
+from headgate.log.commit import GroupCommit
+from headgate.log.reader import PartitionReader
+from headgate.log.writer import PartitionWriter
+from tests.ingress.support import fallback
+
+
+def event(number):
+    return Event(
+        "1.0",
+        str(number),
+        "/s",
+        f"t{number % 3}",
+        time="2018-04-05T17:31:00Z",
+        data_kind=DataKind.BINARY,
+        data=b"\x00\xff" * (number + 1),
+    )
+
+
+def http(method, headers, body=b""):
+    lines = [f"{method} /ns/b HTTP/1.1", "host: x", f"content-length: {len(body)}"]
+    lines += [f"{name}: {text}" for name, text in headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+class Gated:
+    """A writer whose disk is as slow as a test wants."""
+
+    def __init__(self, writer, gate):
+        self._writer = writer
+        self._gate = gate
+
+    def append(self, *arguments, **options):
+        if self._gate is not None:
+            assert self._gate.wait(10)
+        return self._writer.append(*arguments, **options)
+
+
+@contextlib.asynccontextmanager
+async def serving(directory: Path, gate=None, **limits):
+    writer = PartitionWriter.open(directory, EVENT_SCHEMA)
+    queue = {
+        "queue_items_max": COMMIT_QUEUE_EVENTS_MAX,
+        "queue_bytes_max": COMMIT_QUEUE_BYTES_MAX,
+        "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
+    }
+    commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
+    app = Ingress(Partitions([commit]), {"ns/b"}.__contains__, fallback)
+    config = uvicorn.Config(
+        app, host="127.0.0.1", port=0, http=BoundedHttpProtocol, lifespan="off", ws="none", log_config=None
+    )
+    server = uvicorn.Server(config)
+    running = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield server.servers[0].sockets[0].getsockname()[1], commit
+    finally:
+        server.should_exit = True
+        await running
+        await commit.close()
+        writer.close()
+
+
+async def exchange(port, *requests):
+    """Sends requests on one connection and gives the status of each answer; stops where the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    statuses = []
+    for request in requests:
+        with contextlib.suppress(ConnectionError):
+            writer.write(request)
+            await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode().lower().split("\r\n")
+        statuses.append(int(lines[0].split()[1]))
+        (length,) = [int(line.split(":")[1]) for line in lines if line.startswith("content-length")]
+        await reader.readexactly(length)
+        if "connection: close" in lines:
+            break
+    writer.close()
+    return statuses
+
+
+def stored(directory):
+    reader = PartitionReader.open(directory, start=0)
+    found = []
+    while (chunk := reader.read()) is not None:
+        found += from_batch_all(chunk.batch)
+    reader.close()
+    return found
+
+
+def binary(number):
+    headers, body = encode_binary(event(number))
+    return http("POST", headers, body)
+
+
+def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            singles = [exchange(port, *[binary(10 * lane + step) for step in range(10)]) for lane in range(5)]
+            body = encode_batch([event(number) for number in range(50, 150)])
+            batches = exchange(port, http("POST", [("content-type", "application/cloudevents-batch+json")], body))
+            return await asyncio.gather(*singles, batches)
+
+    assert asyncio.run(scenario()) == [[202] * 10] * 5 + [[202]]
+    found = stored(tmp_path / "0")
+    assert {each.broker for each in found} == {"ns/b"}
+    assert sorted((each.event for each in found), key=lambda each: int(each.id)) == [event(n) for n in range(150)]
+    order = [int(each.event.id) for each in found]
+    for lane in range(5):  # one producer's events keep their order
+        mine = [number for number in order if number // 10 == lane]
+        assert mine == sorted(mine)
+    assert [number for number in order if number >= 50] == list(range(50, 150))  # a batch stays together
+
+
+def test_the_filter_value_of_an_event_is_its_type(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            for number in (0, 1, 2, 3):
+                await exchange(port, binary(number))
+
+    asyncio.run(scenario())
+    reader = PartitionReader.open(tmp_path / "0", start=0)
+    chunk = reader.read(wanted=["t2"])
+    assert [each.event.type for each in from_batch_all(chunk.batch)] == ["t2"]
+    assert chunk.first_offset == 2
+    reader.close()
+
+
+def test_a_full_queue_answers_429_and_a_closed_log_503(tmp_path):
+    async def scenario():
+        gate = threading.Event()
+        async with serving(tmp_path / "0", gate, queue_items_max=2) as (port, commit):
+            body = encode_batch([event(1), event(2)])
+            request = http("POST", [("content-type", "application/cloudevents-batch+json")], body)
+            first = asyncio.create_task(exchange(port, request))
+            while commit.queue_items < 2:
+                await asyncio.sleep(0.001)
+            overload = await exchange(port, binary(3))
+            gate.set()
+            accepted = await first
+            await commit.close()
+            return accepted, overload, await exchange(port, binary(4))
+
+    assert asyncio.run(scenario()) == ([202], [429], [503])
+    assert [each.event.id for each in stored(tmp_path / "0")] == ["1", "2"]
+
+
+@pytest.mark.parametrize("extra", [1, 10_000])
+def test_a_large_body_is_refused_and_the_server_lives_on(tmp_path, extra):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            large = http("POST", [("content-type", "application/cloudevents+json")], b" " * (EVENT_BYTES_MAX + extra))
+            return await exchange(port, large, binary(1)), await exchange(port, binary(2))
+
+    assert asyncio.run(scenario()) == ([413], [202])
+
+
+def test_a_head_without_end_is_refused_and_the_server_lives_on(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            endless = b"POST /ns/b HTTP/1.1\r\nx-endless: " + b"x" * (2 * REQUEST_HEAD_BYTES_MAX)
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.suppress(ConnectionError):
+                writer.write(endless)
+                await writer.drain()
+            with contextlib.suppress(ConnectionError):
+                answer = await reader.read(12)
+                assert answer in (b"", b"HTTP/1.1 431")
+            writer.close()
+            many = [(f"x-{number}", "x" * 1000) for number in range(100)]
+            return await exchange(port, http("POST", many), binary(1)), await exchange(port, binary(2))
+
+    assert asyncio.run(scenario()) == ([400, 202], [202])
