@@ -186,8 +186,7 @@ async def watch_filter_errors(server: Server, board: Board) -> None:
     """Reads the errors of each filter from its trigger's status, where an operator would look."""
     while True:
         for trigger in await asyncio.to_thread(server.list, "triggers", NAMESPACE):
-            count = trigger.get("status", {}).get("annotations", {}).get("headgate.dev/filter-errors", "0")
-            board.filter_errors[trigger["metadata"]["name"]] = int(count)
+            board.filter_errors[trigger["metadata"]["name"]] = trigger["status"].get("filterErrors", 0)
         await asyncio.sleep(0.5)
 
 
@@ -247,7 +246,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=4000)
     parser.add_argument("--rate", type=float, default=250.0, help="events per second")
     arguments = parser.parse_args()
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     sys.exit(asyncio.run(run(arguments.events, arguments.rate, console)))
 
 
