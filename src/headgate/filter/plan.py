@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 Constant = str | int | float | bool | None
-"""A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types."""
+"""A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
+
+Two integers compare exactly; as soon as one of two numbers is a double, cel-cpp compares both as doubles. Beyond 2**53
+an int constant so equals the double nearest to it, and all integers that share this double may or may not be equal to it.
+The compiler writes an integral double as an int and never makes a constant of a double beyond 2**53.
+"""
 
 
 class Root(StrEnum):
@@ -30,7 +35,8 @@ class Place:
 
     Attributes:
         root: `CE` for context attributes and extensions, `DATA` for the JSON data.
-        path: Names from the root on, never empty for `CE`.
+        path: Names from the root on. Exactly one for `CE`: the attribute's whole name, dots and all. Empty for `DATA`
+            means the data itself. Names are taken literally: a dot or a bracket in them is no syntax.
     """
 
     root: Root
@@ -49,7 +55,7 @@ class KeyKind(StrEnum):
     """How the value at a place becomes part of a join key."""
 
     STRING = "string"  # the value is this string
-    NUMBER = "number"  # the value is numerically equal (int, uint, double across types; -0.0 == 0.0)
+    NUMBER = "number"  # the value is numerically equal, see `Constant`; -0.0 == 0.0
     BOOL = "bool"  # the value is this boolean
     PREFIX = "prefix"  # the first `length` code points of the string value
     SUFFIX = "suffix"  # the last `length` code points of the string value

@@ -1,0 +1,114 @@
+"""`headgate filter`: results on stdout, faults on stderr, no server needed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.filter import app
+
+EVENTS = [
+    {"specversion": "1.0", "id": "1", "source": "/a", "type": "order.created", "data": {"amount": 150}},
+    {"specversion": "1.0", "id": "2", "source": "/a", "type": "order.created", "data": {"amount": "x"}},
+    {"specversion": "1.0", "id": "3", "source": "/a", "type": "other", "data": {"amount": 150}},
+]
+LINES = "\n".join(json.dumps(event) for event in EVENTS) + "\n\n"
+CEL = 'ce.type.startsWith("order.") && data.amount > 100'
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> str:
+    path = tmp_path / "events.jsonl"
+    path.write_text(LINES)
+    return str(path)
+
+
+def test_says_true_false_or_the_error_of_each_event(events: str) -> None:
+    result = run(app, ["test", "--cel", CEL, events])
+    assert result.exit_code == 0
+    first, second, third = result.stdout.splitlines()
+    assert (first, third) == ("true", "false")
+    assert second.startswith("error: ")
+
+
+def test_reads_events_from_stdin_and_writes_json() -> None:
+    result = run(app, ["test", "--cel", CEL, "--json", "--explain"], input=LINES)
+    assert result.exit_code == 0
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(item["line"], item["id"], item["outcome"], item["matcher"]) for item in found] == [
+        (1, "1", "true", "MATCH"),
+        (2, "2", "error", "ERROR"),
+        (3, "3", "false", "nothing"),
+    ]
+    assert "error" in found[1]
+    assert "error" not in found[0]
+
+
+@pytest.mark.parametrize("given", ["text", "file"])
+def test_takes_a_filter_object(events: str, tmp_path: Path, given: str) -> None:
+    text = '{"attributes": {"type": "other"}}'
+    (tmp_path / "filter.json").write_text(text)
+    result = run(app, ["test", "--filter-json", text if given == "text" else str(tmp_path / "filter.json"), events])
+    assert result.stdout.splitlines() == ["false", "false", "true"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cel", "ce.type = 'a'"], "token recognition error"),
+        (["--cel", "1"], "true or false"),
+        (["--filter-json", '{"attributes": {"Type": "a"}}'], "filter.attributes.Type"),
+        (["--filter-json", "{"], "no JSON object"),
+        (["--filter-json", "nosuchfile"], "nosuchfile"),
+        (["--cel", "true", "--filter-json", "{}"], "either"),
+        ([], "either"),
+    ],
+)
+def test_refuses_an_invalid_filter(events: str, arguments: list[str], message: str) -> None:
+    for command in (["test", events], ["explain"]):
+        result = run(app, [*command, *arguments])
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert message in result.stderr
+
+
+def test_an_error_has_a_caret_and_a_hint() -> None:
+    lines = run(app, ["explain", "--cel", "ce.type = 'a'"]).stderr.splitlines()
+    assert lines[1:] == ["ce.type = 'a'", "        ^", "hint: equality is written with =="]
+
+
+def test_names_the_line_of_an_invalid_event() -> None:
+    result = run(app, ["test", "--cel", "true"], input=json.dumps(EVENTS[0]) + '\n{"id": 1}\n')
+    assert result.exit_code == 2
+    assert result.stdout == "true\n"
+    assert "line 2" in result.stderr
+
+
+def test_explains() -> None:
+    result = run(app, ["explain", "--cel", f"{CEL} || data.l.exists(x, x == 1)"])
+    assert result.exit_code == 0
+    text = result.stdout
+    assert 'index   ce.type.startsWith("order.")' in text
+    assert "compare data.amount > 100" in text
+    assert "candidate" in text
+    assert "note" in text
+
+
+def test_explains_as_json() -> None:
+    found = json.loads(
+        run(app, ["explain", "--json", "--filter-json", '{"attributes": {"type": "a", "subject": ""}}']).stdout
+    )
+    assert found == {
+        "cel": 'ce.type == "a" && has(ce.subject)',
+        "rows": [{"verdict": "match", "index": ['ce.type == "a"'], "compare": ["has(ce.subject)"]}],
+        "signatures": 1,
+        "notes": [],
+    }
+
+
+def test_explains_what_never_matches() -> None:
+    assert "false for every event" in run(app, ["explain", "--cel", "false"]).stdout

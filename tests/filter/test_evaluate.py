@@ -1,0 +1,155 @@
+"""What a filter sees of an event, and that nothing in an event makes an evaluation raise."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.event.model import DataKind, Event
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.view import decode_json
+
+
+def event(data: bytes | None = None, kind: DataKind | None = None, **attributes: object) -> Event:
+    if kind is None:
+        kind = DataKind.NONE if data is None else DataKind.JSON
+    required: dict[str, object] = {"specversion": "1.0", "id": "1", "source": "/a", "type": "t"}
+    return Event(**(required | attributes), data_kind=kind, data=data)  # type: ignore[arg-type]
+
+
+def outcome(text: str, of: Event) -> OutcomeKind:
+    return program(text).evaluate(of).kind
+
+
+def holds(text: str, of: Event) -> bool:
+    kind = outcome(text, of)
+    assert kind is not OutcomeKind.ERROR, program(text).evaluate(of).message
+    return kind is OutcomeKind.TRUE
+
+
+def test_attributes_have_their_types() -> None:
+    of = event(
+        subject="s",
+        time="2026-11-21T10:00:00.123456789+01:00",
+        datacontenttype="text/plain",
+        dataschema="urn:x",
+        extensions={"n": 5, "b": True, "s": "5", "in": "x"},
+    )
+    assert holds("ce.type == 't' && ce.source == '/a' && ce.id == '1' && ce.specversion == '1.0'", of)
+    assert holds("ce.subject == 's' && ce.datacontenttype == 'text/plain' && ce.dataschema == 'urn:x'", of)
+    assert holds(
+        "ce.n == 5 && ce.n > 4.5 && ce.n != '5' && ce.s == '5' && ce.b && ce.`in` == 'x' && ce['in'] == 'x'", of
+    )
+    assert holds("ce.time == timestamp('2026-11-21T09:00:00.123456789Z')", of)
+    assert holds("ce.time.getHours() == 9", of)
+    assert not holds("ce.time == '2026-11-21T10:00:00.123456789+01:00'", of)
+    assert outcome("ce.time < '2027'", of) is OutcomeKind.ERROR
+
+
+def test_what_is_absent_is_an_error_and_has_tells() -> None:
+    of = event()
+    assert outcome("ce.subject == 's'", of) is OutcomeKind.ERROR
+    assert not holds("has(ce.subject) || has(ce.time) || has(ce.nosuch)", of)
+    assert outcome("has(ce.nosuch.x)", of) is OutcomeKind.ERROR
+    assert holds("has(ce.type) && !('subject' in ce)", of)
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        event(),
+        event(b'{"a": 1}', DataKind.TEXT),
+        event(b'{"a": 1}', DataKind.BINARY),
+        event(b"\xff\x00", DataKind.BINARY),
+        event(b'{"a": ', DataKind.JSON),
+        event(b'{"a": "\\u0000"}', DataKind.JSON),
+        event(b'{"a": "\\ud800"}', DataKind.JSON),
+        event(b'{"a": NaN}', DataKind.JSON),
+        event(b"[" * 100_000 + b"]" * 100_000, DataKind.JSON),
+    ],
+)
+def test_data_that_is_no_json_is_an_error_where_it_is_read(of: Event) -> None:
+    assert outcome("data.a == 1", of) is OutcomeKind.ERROR
+    assert outcome("has(data.a)", of) is OutcomeKind.ERROR
+    assert outcome("data == null", of) is OutcomeKind.ERROR
+    assert holds("ce.type == 't'", of)
+    assert holds("ce.type == 't' || data.a == 1", of)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b"9223372036854775807", 2**63 - 1),
+        (b"-9223372036854775808", -(2**63)),
+        (b"9223372036854775808", 2**63),
+        (b"18446744073709551615", 2**64 - 1),
+        (b"18446744073709551616", 2.0**64),
+        (b"-9223372036854775809", -(2.0**63)),
+        (b"1" + b"0" * 400, float("inf")),
+        (b"-1" + b"0" * 400, float("-inf")),
+        (b"1e400", float("inf")),
+        (b"1.0", 1.0),
+        (b"1e2", 100.0),
+        (b"null", None),
+        (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b'[99999999999999999999, {"k": -99999999999999999999}]', [1e20, {"k": -1e20}]),
+    ],
+)
+def test_json_as_cel_reads_it(text: bytes, value: object) -> None:
+    decoded = decode_json(text)
+    assert decoded is not None
+    assert repr(decoded[0]) == repr(value)
+
+
+def test_numbers_of_every_size_are_readable() -> None:
+    of = event(b'{"big": 99999999999999999999, "uint": 18446744073709551615, "int": -9223372036854775808, "x": 1}')
+    assert holds("data.big == 1e20 && data.big > 18446744073709551615u", of)
+    assert holds("data.uint == 18446744073709551615u && data.uint > 9223372036854775807 && data.uint > -1", of)
+    assert holds("data.int == -9223372036854775808 && data.int < 0u", of)
+    assert holds("type(data.big) == double && type(data.uint) == uint && type(data.x) == int", of)
+
+
+def test_data_need_not_be_an_object() -> None:
+    assert holds("data == null", event(b"null"))
+    assert holds("data == 'a'", event(b'"a"'))
+    assert holds("data[1] == 2", event(b"[1, 2]"))
+    assert outcome("has(data.a)", event(b"[1, 2]")) is OutcomeKind.ERROR
+
+
+def test_deep_data_is_readable() -> None:
+    of = event(b'{"a":' * 900 + b"1" + b"}" * 900)
+    assert holds("has(data.a.a.a)", of)
+
+
+def test_dotted_extensions() -> None:
+    of = event(extensions={"a.b": "x", "c": "y", "c.d": "z"})
+    assert holds("ce.a.b == 'x' && ce['a.b'] == 'x' && ce.`a.b` == 'x' && has(ce.a.b)", of)
+    assert holds("ce.c == 'y' && ce.c.d == 'z'", of)
+    assert outcome("ce.a.x == 'x'", of) is OutcomeKind.ERROR
+
+
+def test_times_outside_cels_years_are_present_without_order() -> None:
+    of = event(time="0000-01-01T00:00:00Z")
+    assert holds("has(ce.time)", of)
+    assert outcome("ce.time > timestamp('2000-01-01T00:00:00Z')", of) is OutcomeKind.ERROR
+
+
+def test_a_view_is_shared_by_programs() -> None:
+    view = EventView(event(b'{"a": 1}'))
+    assert program("data.a == 1").evaluate_view(view).kind is OutcomeKind.TRUE
+    assert program("data.a == 2").evaluate_view(view).kind is OutcomeKind.FALSE
+    assert program("data.a").evaluate_view(view).kind is OutcomeKind.ERROR
+    assert view.activation is view.activation
+
+
+def test_a_dollar_is_the_very_end_of_the_text() -> None:
+    of = event(subject="a\n")
+    assert not holds("ce.subject.matches('a$')", of)
+    assert not holds("ce.subject.matches('^a.*b$') || ce.subject.endsWith('a')", of)
+
+
+def test_programs_are_cached_and_refuse_what_is_no_filter() -> None:
+    assert program("data.a == 1") is program("data.a == 1")
+    assert program("1 == data.a").cel == "data.a == 1"
+    with pytest.raises(FilterError):
+        program("data.a ==")

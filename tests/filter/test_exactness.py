@@ -1,0 +1,91 @@
+"""Rows never say more, and never less, than cel-cpp: the invariant that the matcher rests on."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.event.model import DataKind, Event
+from headgate.filter.compiler import compile_cel
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.plan import Verdict
+from headgate.filter.rows import row_verdicts
+from tests.filter.strategies import events, filters, random_event, random_filter, random_hard_filter
+
+ALLOWED = {
+    (OutcomeKind.TRUE, Verdict.MATCH),
+    (OutcomeKind.TRUE, Verdict.CANDIDATE),
+    (OutcomeKind.FALSE, None),
+    (OutcomeKind.FALSE, Verdict.CANDIDATE),
+    (OutcomeKind.ERROR, None),
+    (OutcomeKind.ERROR, Verdict.CANDIDATE),
+    (OutcomeKind.ERROR, Verdict.ERROR),
+}
+
+
+def said(text: str, view: EventView) -> tuple[OutcomeKind, Verdict | None]:
+    return program(text).evaluate_view(view).kind, row_verdicts(compile_cel(text), view)
+
+
+@pytest.mark.parametrize(("generate", "filter_count"), [(random_filter, 1_000), (random_hard_filter, 500)])
+def test_many_pairs(generate, filter_count: int) -> None:
+    rng = random.Random(31)
+    views = [EventView(random_event(rng)) for _ in range(400)]
+    seen: Counter[tuple[OutcomeKind, Verdict | None]] = Counter()
+    for _ in range(filter_count):
+        text = generate(rng, rng.randrange(4))
+        for view in rng.sample(views, 50):
+            pair = said(text, view)
+            assert pair in ALLOWED, (text, view.event, pair)
+            seen[pair] += 1
+    assert sum(seen.values()) == 50 * filter_count
+    # A generator that makes nothing match would prove nothing.
+    for pair in ALLOWED:
+        assert seen[pair] > 50, pair
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.one_of(filters(), filters(hard=True)), of=events())
+def test_any_pair(text: str, of: Event) -> None:
+    assert said(text, EventView(of)) in ALLOWED
+
+
+def test_nine_filters_in_ten_need_no_candidate() -> None:
+    rng = random.Random(32)
+    texts = [random_filter(rng, 3) for _ in range(2_000)]
+    exact = sum(all(row.signature.exact for row in compile_cel(text).rows) for text in texts)
+    assert exact >= 0.9 * len(texts)
+
+
+@pytest.mark.parametrize(
+    ("text", "data", "expected"),
+    [
+        ("data.n == 9007199254740993", b'{"n": 9007199254740992}', (OutcomeKind.FALSE, None)),
+        ("data.n == 9007199254740993", b'{"n": 9007199254740992.0}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n > 9007199254740992", b'{"n": 9007199254740993}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n == 18446744073709551615u", b'{"n": 18446744073709551615}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n == 0", b'{"n": -0.0}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n == '1'", b'{"n": 1}', (OutcomeKind.FALSE, None)),
+        ("data.n == 1", b'{"n": true}', (OutcomeKind.FALSE, None)),
+        ("data.n != 1", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n != 1", b"{}", (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.n < 1", b'{"n": "0"}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.n == null", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("has(data.n)", b'{"n": null}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("has(data.n.m)", b'{"n": null}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("!has(data.n.m)", b'{"n": {}}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n > 1 || data.m > 1", b'{"n": 2}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.n > 1 && data.m > 1", b'{"n": 0}', (OutcomeKind.FALSE, None)),
+        ("data.b ? data.n > 1 : data.m > 1", b'{"b": true, "n": 2}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.b ? data.n > 1 : data.m > 1", b'{"b": 1, "n": 2, "m": 2}', (OutcomeKind.ERROR, None)),
+        ("!(data.n in ['a'])", b'{"n": 1}', (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("!(data.n in ['a', 1])", b'{"n": 1.0}', (OutcomeKind.FALSE, None)),
+    ],
+)
+def test_hard_cases(text: str, data: bytes, expected: tuple[OutcomeKind, Verdict | None]) -> None:
+    of = Event(specversion="1.0", id="1", source="/a", type="t", data_kind=DataKind.JSON, data=data)
+    assert said(text, EventView(of)) == expected
