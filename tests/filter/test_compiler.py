@@ -6,6 +6,7 @@ import pytest
 
 from headgate.filter.compiler import compile_cel
 from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import program
 from headgate.filter.plan import (
     SCAN_CANDIDATE,
     ConstantKind,
@@ -18,7 +19,7 @@ from headgate.filter.plan import (
     Root,
     Signature,
 )
-from headgate.limits import FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
 
 TYPE = Place(Root.CE, ("type",))
 SUBJECT = Place(Root.CE, ("subject",))
@@ -262,3 +263,23 @@ def test_canonical_text_compiles_to_itself() -> None:
     once = compile_cel("!('a' == ce['type']) || data.n in [2, 1]")
     assert once.cel == 'ce.type != "a" || data.n in [1, 2]'
     assert compile_cel(once.cel) == once
+
+
+def test_conditions_inside_conditions_cost_no_more_than_their_size() -> None:
+    text = "data.z"
+    for number in range(28):
+        text = f"({text}) ? data.p{number} : data.q{number}"
+    assert len(compile_cel(text).rows) <= FILTER_CONJUNCTIONS_MAX
+
+
+def test_canonical_text_may_be_longer_than_what_was_written() -> None:
+    written = f"data.n in [{','.join(str(10**14 + number) for number in range(1_000))}]"
+    meaning = compile_cel(written).cel
+    assert len(meaning) > FILTER_CHARACTERS_MAX > len(written)
+    assert program(meaning).cel == meaning
+
+
+def test_canonical_text_is_bounded() -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_cel(f"data.s == '{chr(127) * 15_000}'")
+    assert refused.value.limit == "FILTER_CANONICAL_CHARACTERS_MAX"

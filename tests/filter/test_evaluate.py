@@ -150,6 +150,6 @@ def test_a_dollar_is_the_very_end_of_the_text() -> None:
 
 def test_programs_are_cached_and_refuse_what_is_no_filter() -> None:
     assert program("data.a == 1") is program("data.a == 1")
-    assert program("1 == data.a").cel == "data.a == 1"
+    assert program("ce['a'].b == 1").cel == 'ce["a.b"] == 1'
     with pytest.raises(FilterError):
         program("data.a ==")

@@ -119,17 +119,18 @@ class Expression:
             return Outcome(OutcomeKind.ERROR, _plain_message(str(error)))
 
 
-def compile_expression(text: str) -> Expression:
+def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Expression:
     """Parses and type checks CEL text.
 
     Args:
-        text: The expression, at most `FILTER_CHARACTERS_MAX` code points.
+        text: The expression.
+        characters_max: Code points that are allowed; canonical text may be longer than what was admitted.
 
     Raises:
         FilterError: The text is no expression, has a type fault, or is over a limit.
     """
-    if len(text) > FILTER_CHARACTERS_MAX:
-        raise over_limit("FILTER_CHARACTERS_MAX", FILTER_CHARACTERS_MAX, f"the expression has {len(text)} characters")
+    if len(text) > characters_max:
+        raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
     for position, character in enumerate(text):

@@ -14,7 +14,7 @@ from headgate.filter.conjunctions import Atom, Conjunction, conjunctions
 from headgate.filter.cost import check_limits
 from headgate.filter.decode import decode
 from headgate.filter.dialects import dialect_of, to_cel
-from headgate.filter.errors import FilterError
+from headgate.filter.errors import FilterError, over_limit
 from headgate.filter.plan import (
     CompiledFilter,
     Constant,
@@ -28,7 +28,7 @@ from headgate.filter.plan import (
 )
 from headgate.filter.rewrite import flatten_all, resolve, rewrite
 from headgate.filter.unparse import unparse
-from headgate.limits import FILTER_ROWS_MAX, FILTERS_CACHED_MAX
+from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
 _KEY_KINDS: Final = {
     ConstantKind.STRING: KeyKind.STRING,
@@ -65,6 +65,9 @@ def compile_cel(text: str) -> CompiledFilter:
     if canonical != flatten_all(tree) and not _compiles(meaning):
         # A rewrite can make a type visible that the checker refuses: `!(c ? 1 : data.b)`. The meaning stays as written.
         meaning = unparse(resolve(tree))
+    if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
+        what = f"the expression's canonical form has {len(meaning)} characters"
+        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
     rows, notes = plan(canonical)
     return CompiledFilter(cel=meaning, rows=rows, notes=notes)
 
@@ -90,7 +93,7 @@ def parse(text: str) -> Node:
 
 def _compiles(text: str) -> bool:
     try:
-        compile_expression(text)
+        compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     except FilterError:
         return False
     return True
@@ -101,9 +104,9 @@ def plan(tree: Node) -> tuple[tuple[PlanRow, ...], tuple[str, ...]]:
     rows: dict[PlanRow, None] = {}
     notes: dict[str, None] = {}
     alternatives = conjunctions(tree)
-    for conjunction in alternatives:
-        # Lists of constants share the room for rows, so that a filter's rows are bounded in all.
-        made = _rows(conjunction, FILTER_ROWS_MAX // len(alternatives))
+    for left, conjunction in zip(range(len(alternatives) - 1, -1, -1), alternatives, strict=True):
+        # Lists of constants take what room for rows the alternatives after them leave.
+        made = _rows(conjunction, FILTER_ROWS_MAX - len(rows) - left)
         rows.update(dict.fromkeys(made))
         notes.update(dict.fromkeys(f"candidate: {reason}" for reason in conjunction.dropped))
         if not made[0].signature.key:

@@ -80,7 +80,7 @@ _ALWAYS: Final[tuple[Conjunction, ...]] = (Conjunction(),)
 
 def conjunctions(node: Node) -> tuple[Conjunction, ...]:
     """The disjunction of conjunctions of a rewritten filter; empty when it is never true."""
-    return _lower(node)
+    return _lower(node, {})
 
 
 def place_of(node: Node) -> Place | None:
@@ -98,16 +98,18 @@ def place_of(node: Node) -> Place | None:
             return None
 
 
-def _lower(node: Node) -> tuple[Conjunction, ...]:
+def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
     match node:
         case And(operands):
-            return _product([_lower(operand) for operand in operands])
+            return _product([_lower(operand, known) for operand in operands])
         case Or(operands):
-            return _sum([_lower(operand) for operand in operands])
+            return _sum([_lower(operand, known) for operand in operands])
         case Conditional(condition, then, otherwise):
-            # Both arms are guarded; an error of the condition may become false, see above.
-            unless = push_not(Not(condition))
-            return _lower(Or((And((condition, then)), And((unless, otherwise)))))
+            # Conditions are lowered twice, so conditions inside conditions must be remembered or cost 2^depth.
+            if node not in known:
+                unless = push_not(Not(condition))
+                known[node] = _lower(Or((And((condition, then)), And((unless, otherwise)))), known)
+            return known[node]
         case _ if node == TRUE:
             return _ALWAYS
         case _ if node == FALSE:

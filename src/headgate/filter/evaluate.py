@@ -6,9 +6,11 @@ from functools import lru_cache
 
 from headgate.event.model import Event
 from headgate.filter.cel import Expression, Outcome, OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_cel
+from headgate.filter.decode import decode
+from headgate.filter.rewrite import resolve
+from headgate.filter.unparse import unparse
 from headgate.filter.view import EventView
-from headgate.limits import FILTERS_CACHED_MAX
+from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
 
 __all__ = ["EventView", "Outcome", "OutcomeKind", "Program", "program"]
 
@@ -35,8 +37,15 @@ class Program:
 def program(cel_text: str) -> Program:
     """The program of a CEL text, canonical or not.
 
+    Limits are admission's business: what comes from a client goes through `compile_cel` first.
+
     Raises:
-        FilterError: The text is no filter; a text that `compile_cel` has accepted always is one.
+        FilterError: The text is no expression; canonical text always is one.
     """
-    meaning = compile_cel(cel_text).cel
-    return Program(meaning, compile_expression(meaning))
+    expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
+    tree = decode(expression.checked().expr)
+    resolved = resolve(tree)
+    if resolved == tree:
+        return Program(cel_text, expression)
+    meaning = unparse(resolved)
+    return Program(meaning, compile_expression(meaning, characters_max=FILTER_CANONICAL_CHARACTERS_MAX))

@@ -17,8 +17,8 @@ Constant = str | int | float | bool | None
 """A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
 
 Two integers compare exactly; as soon as one of two numbers is a double, cel-cpp compares both as doubles. Beyond 2**53
-an int constant so equals the double nearest to it, and all integers that share this double may or may not be equal to it.
-The compiler writes an integral double as an int and never makes a constant of a double beyond 2**53.
+an int constant so equals the double nearest to it, and of the integers that share this double only itself. The compiler
+writes an integral double as an int and never makes a constant of a double beyond 2**53.
 """
 
 
