@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.event import json_text
+from headgate.event import culprit, json_text
 from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
@@ -89,7 +89,8 @@ def _parse(body: bytes) -> object:
     except json_text.MalformedJsonError as error:
         raise EventError(f"the body must be JSON in UTF-8: {error}") from None
     except json_text.AmbiguousJsonError as error:
-        raise EventError(str(error)) from None
+        index, attribute = culprit.find(body)
+        raise EventError(str(error), attribute=attribute, index=index) from None
 
 
 def _is_plain(body: bytes) -> bool:

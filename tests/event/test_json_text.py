@@ -1,0 +1,148 @@
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
+from headgate.limits import JSON_DEPTH_MAX
+from tests.event.strategies import PATIENT, json_bytes, texts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"[1,]",
+        b"{'a': 1}",
+        b'{"a": 1} x',
+        b"NaN",
+        b"-Infinity",
+        b"[NaN]",
+        b"01",
+        b"1.",
+        b"+1",
+        b'"\x01"',
+        b'"\x00"',
+        b'"\\x"',
+        b'"\xff"',
+        b'"\xed\xa0\x80"',
+        b"\xef\xbb\xbf{}",
+        '"a"'.encode("utf-16"),
+        b'["\\ud800", ]',
+    ],
+)
+def test_not_json(text):
+    with pytest.raises(MalformedJsonError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        (b'{"a": 1, "a": 1}', "'a' twice"),
+        (b'{"a":1,"a":2}', "'a' twice"),
+        (b'[{"x": {"b": [], "c": 1, "b": []}}]', "'b' twice"),
+        (b'{"a":1,"\\u0061":2}', "'a' twice"),
+        (b'{"a" :1, "a" :2, "b": 3}', "'a' twice"),
+        (b'{"":1,"":2}', "'' twice"),
+        # an escaped colon appears where the dropped member's colon disappears
+        (b'{"a":1,"a":2,"b":"\\u003a"}', "'a' twice"),
+        (b'{"a":1,"a":2,"b":"\\u003A"}', "'a' twice"),
+        (b'{"a":"\\ud800","a":2}', "lone surrogate"),
+        (b'"\\u0000"', "U+0000"),
+        (b'{"a\\u0000": 1}', "U+0000"),
+        (b'"\\\\\\u0000"', "U+0000"),
+        (b'"\\ud800"', "lone surrogate"),
+        (b'"\\udc00\\ud800"', "lone surrogate"),
+        (b'{"\\ud83d": 1}', "lone surrogate"),
+        (b"1e400", "number"),
+        (b"[-1e400]", "number"),
+        (b"9" * 5000, "number"),
+        (b"[" * 100_000, "deeper"),
+        (b'{"a":' * 100_000, "deeper"),
+    ],
+)
+def test_ambiguous(text, rule):
+    with pytest.raises(AmbiguousJsonError, match=rule.replace("+", r"\+")):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a": {"a": {"a": 1}}, "b": [{"a": 1}, {"a": 1}]}',
+        b'{"a:": ":", ":": "::", "b": "\\u003a\\u003A:"}',
+        b'{"a":"\\":","b":"x\\":y"}',
+        b'"\\\\u0000"',
+        b'"\\\\\\\\u0000 u0000 \\u00001"'.replace(b"\\u00001", b"\\u0001"),
+        b'"\\ud83d\\ude00"',
+        b"[1e308, -0.0, 1E-400, 18446744073709551616, -9223372036854775809]",
+        b" \t\r\n null \n",
+        b'"\x7f\xc2\x85\xef\xbf\xbe"',
+    ],
+)
+def test_taken(text):
+    assert parse(text) == json.loads(text)
+
+
+def first_duplicate(text):
+    found = []
+
+    def hook(pairs):
+        names = [name for name, _ in pairs]
+        found.extend(name for name in names if names.count(name) > 1)
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=hook)
+    return found
+
+
+def member(name_and_text):
+    name, text = name_and_text
+    return json.dumps(name, ensure_ascii=len(name) % 2 == 0) + (" :" if len(text) % 2 else ":") + text
+
+
+objects = st.recursive(
+    st.one_of(texts.map(json.dumps), st.sampled_from(["1", "1.50", "null", '"\\u003a"', '":"', '"a:b"'])),
+    lambda inner: st.lists(st.tuples(st.sampled_from(["a", "b", ":", "", 'q"']), inner), max_size=4).map(
+        lambda members: "{" + ",".join(map(member, members)) + "}"
+    ),
+    max_leaves=10,
+)
+
+
+@PATIENT
+@given(objects)
+@example('{"a":1,"a":2,"b":"\\u003a"}')
+def test_a_duplicate_is_found_exactly_when_there_is_one(text):
+    if first_duplicate(text):
+        with pytest.raises(AmbiguousJsonError, match="twice"):
+            parse(text.encode())
+    else:
+        parse(text.encode())
+
+
+@PATIENT
+@given(json_bytes())
+def test_what_the_standard_library_wrote_is_read_as_it_reads_it(text):
+    assert parse(text) == json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}"), (b'["]]]]\\"",', b"]"), (b'[[],{"[":"{"},', b"]")]
+)
+def test_depth_is_counted_exactly(opening, closing):
+    allowed = opening * (JSON_DEPTH_MAX - 1) + b"[]" + closing * (JSON_DEPTH_MAX - 1)
+    parse(allowed)
+    check_depth(allowed)
+    over = opening * JSON_DEPTH_MAX + b"[]" + closing * JSON_DEPTH_MAX
+    with pytest.raises(AmbiguousJsonError, match="deeper than 1000"):
+        check_depth(over)
+
+
+def test_brackets_side_by_side_or_in_strings_are_not_depth():
+    check_depth(b"[" + b",".join([b"[]"] * 10_000) + b"]")
+    check_depth(b'"' + b"[" * 10_000 + b'"')
