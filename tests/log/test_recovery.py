@@ -14,7 +14,7 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec, encode_body, pack_chunk, unpack_chunk_header
 from headgate.log.recovery import find_chunk, list_segments
 from headgate.log.writer import PartitionWriter
-from tests.log.support import NoSync, append, batch, forget_published, last_segment, open_writer, read_all
+from tests.log.support import FaultyFiles, NoSync, append, batch, forget_published, last_segment, open_writer, read_all
 
 
 def three_chunks(directory):
@@ -45,6 +45,18 @@ def test_tail_torn_at_every_byte_is_cut(tmp_path):
         forget_published(tmp_path)
         path.write_bytes(data[:size])
         assert reopen_and_append(tmp_path, 4) == size - starts[2]
+
+
+def test_cut_is_durable_before_anybody_may_append(tmp_path):
+    path, data, starts = three_chunks(tmp_path)
+    forget_published(tmp_path)
+    path.write_bytes(data[:-1])
+    files = FaultyFiles()
+    steps = []
+    for operation in ("ftruncate", "fsync"):
+        files.faults[operation] = lambda operation=operation: steps.append((operation, path.stat().st_size))
+    open_writer(tmp_path, files=files).close()
+    assert steps[:2] == [("ftruncate", len(data) - 1), ("fsync", starts[2])]
 
 
 def test_tail_of_zeros_is_cut(tmp_path):

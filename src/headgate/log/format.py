@@ -6,7 +6,6 @@ Everything is little-endian. A checksum is CRC-32C.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -296,8 +295,3 @@ def check_payload(header: ChunkHeader, payload: bytes) -> None:
         raise FormatError("the chunk is cut off")
     if google_crc32c.value(payload) != header.payload_crc:
         raise FormatError("the checksum of filter and records is wrong")
-
-
-def chunk_bytes(parts: Sequence[bytes | pa.Buffer]) -> int:
-    """Bytes of what `pack_chunk` made."""
-    return sum(len(part) if isinstance(part, bytes) else part.size for part in parts)
