@@ -65,11 +65,11 @@ def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
 
     Exit code 0: whole. 1: damaged; each damaged place is listed with file and byte. 2: could not look.
 
+    \b
     Examples:
-        headgate log verify data
-
-        headgate log verify data/outbox/0 --json
-    """
+      headgate log verify data
+      headgate log verify data/outbox/0 --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
     with _errors():
         damaged = False
         for directory in partitions(path):
@@ -100,11 +100,11 @@ def _say_verified(report: PartitionReport) -> None:
 def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
     """Count records, chunks and bytes of every partition. Reads headers only.
 
+    \b
     Examples:
-        headgate log stats data
-
-        headgate log stats data/log --json
-    """
+      headgate log stats data
+      headgate log stats data/log --json
+    """  # noqa: D301 - click reads \b as "keep these lines"
     with _errors():
         reports = [inspect(directory, bodies=False) for directory in partitions(path)]
     if as_json:
@@ -142,11 +142,11 @@ def dump(
 
     Bytes that are no UTF-8 text appear as {"base64": "..."}.
 
+    \b
     Examples:
-        headgate log dump data/log/0 --from 1000 --limit 10
-
-        headgate log dump data --json | jq .record.type
-    """
+      headgate log dump data/log/0 --from 1000 --limit 10
+      headgate log dump data --json | jq .record.type
+    """  # noqa: D301 - click reads \b as "keep these lines"
     with _errors():
         for directory in partitions(path):
             for record in records(directory, start=start, limit=limit):
