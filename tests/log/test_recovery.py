@@ -53,10 +53,10 @@ def test_cut_is_durable_before_anybody_may_append(tmp_path):
     path.write_bytes(data[:-1])
     files = FaultyFiles()
     steps = []
-    for operation in ("ftruncate", "fsync"):
+    for operation in ("ftruncate", "fsync", "pwritev"):
         files.faults[operation] = lambda operation=operation: steps.append((operation, path.stat().st_size))
     open_writer(tmp_path, files=files).close()
-    assert steps[:2] == [("ftruncate", len(data) - 1), ("fsync", starts[2])]
+    assert steps[:3] == [("ftruncate", len(data) - 1), ("fsync", starts[2]), ("pwritev", starts[2])]
 
 
 def test_tail_of_zeros_is_cut(tmp_path):
