@@ -1,6 +1,7 @@
 package dev.headgate.connector;
 
 import dev.headgate.connector.log.Chunk;
+import dev.headgate.connector.log.Columns;
 import dev.headgate.connector.log.LogReader;
 import dev.headgate.connector.log.Wanted;
 import java.io.Closeable;
@@ -25,8 +26,10 @@ final class EventReader implements Closeable {
   private final List<String> stored;
   private final BufferAllocator allocator;
   private final LogReader log;
-  private Chunk chunk;
-  private VectorSchemaRoot root;
+  private Columns columns;
+  /** The part of `columns` that lies in the range, where that begins or ends inside the chunk; else null. */
+  private VectorSchemaRoot part;
+
   private long firstOffset;
 
   EventReader(LogRange range, StructType schema, Wanted wanted) {
@@ -42,31 +45,40 @@ final class EventReader implements Closeable {
   /** What the range has of the next chunk below `end`, or null when there is none. */
   ColumnarBatch next(long end) throws IOException {
     release();
-    chunk = log.next(end);
-    if (chunk == null) {
-      return null;
-    }
-    firstOffset = Math.max(range.start(), chunk.header.firstOffset());
-    int count = (int) (Math.min(range.end(), chunk.header.end()) - firstOffset);
-    if (!stored.isEmpty()) {
-      root = chunk.columns(stored, allocator);
-      if (count < chunk.header.count()) {
-        VectorSchemaRoot whole = root;
-        root = whole.slice((int) (firstOffset - chunk.header.firstOffset()), count);
-        whole.close();
+    try (Chunk chunk = log.next(end)) {
+      if (chunk == null) {
+        return null;
       }
+      firstOffset = Math.max(range.start(), chunk.header.firstOffset());
+      int count = (int) (Math.min(range.end(), chunk.header.end()) - firstOffset);
+      VectorSchemaRoot root = stored.isEmpty() ? null : load(chunk, count);
+      ColumnVector[] vectors = new ColumnVector[schema.size()];
+      int nextStored = 0;
+      for (int i = 0; i < vectors.length; i++) {
+        StructField field = schema.fields()[i];
+        vectors[i] =
+            switch (field.name()) {
+              case EventSchema.PARTITION -> new PlaceVector(field.dataType(), range.partition(), 0);
+              case EventSchema.OFFSET -> new PlaceVector(field.dataType(), firstOffset, 1);
+              case EventSchema.APPEND_TIME -> new PlaceVector(field.dataType(), chunk.header.appendTimeUs(), 0);
+              default -> new ArrowColumnVector(root.getVector(nextStored++));
+            };
+      }
+      return new ColumnarBatch(vectors, count);
     }
-    ColumnVector[] columns = Arrays.stream(schema.fields()).map(this::column).toArray(ColumnVector[]::new);
-    return new ColumnarBatch(columns, count);
   }
 
-  private ColumnVector column(StructField field) {
-    return switch (field.name()) {
-      case EventSchema.PARTITION -> new PlaceVector(field.dataType(), range.partition(), 0);
-      case EventSchema.OFFSET -> new PlaceVector(field.dataType(), firstOffset, 1);
-      case EventSchema.APPEND_TIME -> new PlaceVector(field.dataType(), chunk.header.appendTimeUs(), 0);
-      default -> new ArrowColumnVector(root.getVector(stored.indexOf(field.name())));
-    };
+  private VectorSchemaRoot load(Chunk chunk, int count) throws IOException {
+    if (columns == null || !columns.fit(chunk.schema)) {
+      closeColumns();
+      columns = new Columns(chunk.schema, stored, allocator);
+    }
+    columns.load(chunk);
+    if (count == chunk.header.count()) {
+      return columns.root();
+    }
+    part = columns.root().slice((int) (firstOffset - chunk.header.firstOffset()), count);
+    return part;
   }
 
   /** The offset of the current batch's row 0. */
@@ -80,19 +92,26 @@ final class EventReader implements Closeable {
   }
 
   private void release() {
-    if (root != null) {
-      root.close();
-      root = null;
+    if (part != null) {
+      part.close();
+      part = null;
     }
-    if (chunk != null) {
-      chunk.close();
-      chunk = null;
+    if (columns != null) {
+      columns.clear();
+    }
+  }
+
+  private void closeColumns() {
+    if (columns != null) {
+      columns.close();
+      columns = null;
     }
   }
 
   @Override
   public void close() throws IOException {
     release();
+    closeColumns();
     log.close();
     allocator.close();
   }
