@@ -27,6 +27,8 @@ SIGNATURES_COMPILED_MAX: Final = 64
 """Signatures in one Spark plan: 64 cost a fifth of the speed, 256 make code generation give up."""
 FILTER_CHARACTERS_MAX: Final = 16_384
 """One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
+FILTER_CANONICAL_CHARACTERS_MAX: Final = 65_536
+"""One filter's canonical text, which escapes and spaces make longer than what was written."""
 FILTER_NODES_MAX: Final = 4_096
 """Nodes of one filter's tree: bounds what admission and every walk over the tree cost."""
 FILTER_DEPTH_MAX: Final = 32
@@ -43,8 +45,8 @@ FILTER_CONJUNCTIONS_MAX: Final = 32
 """Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
 FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
-FILTERS_CACHED_MAX: Final = 65_536
-"""Compiled filters and programs kept in memory, each some kilobytes."""
+FILTERS_CACHED_MAX: Final = 16_384
+"""Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
 
 # --- log -----------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16
@@ -115,6 +117,8 @@ COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
 """Events of one chunk, unless one batch has more: beyond it a larger chunk costs latency and gains nothing."""
+GC_YOUNG_OBJECTS: Final = 50_000
+"""Allocations between two looks of the collector for young cycles: at its default of 700 it takes a sixth of ingress."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
 """Retry-After when a queue is full: it empties in less."""
 RETRY_AFTER_UNAVAILABLE_S: Final = 5
@@ -196,6 +200,8 @@ SLOW_AFTER_S: Final = 1.0
 """A target whose oldest running attempt is older counts as one that does not answer."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for the targets still to come."""
+WARM_S: Final = 30.0
+"""Events whose rows came within this time are read on the event loop: the matcher has just read them from the disk."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
 CONNECT_S_MAX: Final = 10.0

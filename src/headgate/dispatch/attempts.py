@@ -73,14 +73,11 @@ class Attempts:
         self._timers: dict[Delivery, asyncio.TimerHandle] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self.stopping = False
+        self.warm_from = 0
+        """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
 
-    def pump(self, state: TargetState, *, fresh: bool = False) -> None:
-        """Start what may start.
-
-        Args:
-            state: Whose deliveries.
-            fresh: Its newest row was stored a moment ago: the event may be read on the loop.
-        """
+    def pump(self, state: TargetState) -> None:
+        """Start what may start of this target."""
         while state.startable and not self.stopping:
             if not self._places.free(state.slow):
                 if not state.parked:
@@ -95,7 +92,7 @@ class Attempts:
             self._busy.add(state)
             event = self._events.kept(delivery.partition, delivery.offset)
             if event is None:
-                if not fresh or delivery.failures:
+                if delivery.position < self.warm_from:
                     self.spawn(self._attempt_later(state, delivery))
                     continue
                 try:

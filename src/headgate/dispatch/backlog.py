@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+import pyarrow.compute as pc
+
+from headgate.dispatch.outbox import OUTBOX_SCHEMA
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
 
 _THREADS: Final = 2
+_TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +69,14 @@ class OutboxBacklog:
                 if chunk is None:
                     reached = upto
                     break
-                batch = chunk.batch
-                partitions, offsets, targets, verdicts = (batch.column(index) for index in range(4))
-                for row, row_target in enumerate(targets.to_pylist()):
+                rows = pc.indices_nonzero(pc.equal(chunk.batch.column(_TARGET), target))
+                columns = [chunk.batch.column(index).take(rows).to_pylist() for index in (0, 1, 3)]
+                for row, partition, offset, verdict in zip(rows.to_pylist(), *columns, strict=True):
                     position = chunk.first_offset + row
-                    if row_target != target or position >= upto or not lag.wants(position):
-                        continue
-                    verdict = verdicts[row].as_py()
-                    if verdict != Verdict.ERROR:  # counted when it was handed over the first time
-                        deliveries.append(Delivery(position, partitions[row].as_py(), offsets[row].as_py(), verdict))
-                    if len(deliveries) >= count_max:
-                        return Refill(deliveries, position + 1)
+                    # An ERROR was counted when it was handed over the first time.
+                    if position < upto and verdict != Verdict.ERROR and lag.wants(position):
+                        deliveries.append(Delivery(position, partition, offset, verdict))
+                        if len(deliveries) >= count_max:
+                            return Refill(deliveries, position + 1)
                 reached = min(chunk.next_offset, upto)
         return Refill(deliveries, reached)

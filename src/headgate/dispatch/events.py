@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from headgate import limits
 from headgate.dispatch.errors import EventGoneError
-from headgate.event.arrow import from_batch
+from headgate.event.arrow import from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.model import Event
 from headgate.filter.view import EventView
@@ -18,6 +18,8 @@ from headgate.log.errors import OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 
 _OVERHEAD_BYTES: Final = 1_024
+_NEIGHBOURS: Final = 16
+_NEIGHBOUR_BYTES_MAX: Final = 4_096
 
 
 class SharedEvent:
@@ -104,8 +106,8 @@ class LogEvents:
         event = self.kept(partition, offset)
         if event is None:
             loop = asyncio.get_running_loop()
-            event = await loop.run_in_executor(self._thread, _read, self._cold, partition, offset)
-            self._keep(partition, offset, event)
+            found = await loop.run_in_executor(self._thread, _read, self._cold, partition, offset)
+            event = self._keep(partition, offset, found)
         return event
 
     def close(self) -> None:
@@ -114,21 +116,30 @@ class LogEvents:
         self._hot.close()
         self._cold.close()
 
-    def _keep(self, partition: int, offset: int, event: SharedEvent) -> SharedEvent:
+    def _keep(self, partition: int, offset: int, found: list[tuple[int, SharedEvent]]) -> SharedEvent:
         cache = self._cache
-        if (partition, offset) not in cache:
-            cache[partition, offset] = event
-            self._cache_bytes += event.size_bytes
-            # First in, first out: targets of one event stand together, who comes much later reads it again.
-            while self._cache_bytes > self._cache_bytes_max and len(cache) > 1:
-                self._cache_bytes -= cache.popitem(last=False)[1].size_bytes
-        return event
+        for at, event in found:
+            if (partition, at) not in cache:
+                cache[partition, at] = event
+                self._cache_bytes += event.size_bytes
+        wanted = cache[partition, offset]
+        # First in, first out: targets of one event stand together, who comes much later reads it again.
+        while self._cache_bytes > self._cache_bytes_max and len(cache) > 1:
+            self._cache_bytes -= cache.popitem(last=False)[1].size_bytes
+        return wanted
 
 
-def _read(lookup: RecordLookup, partition: int, offset: int) -> SharedEvent:
+def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, SharedEvent]]:
+    """The event with its neighbours of the same chunk, if small: 16 decode in 1.5 times one's time."""
     try:
-        found = lookup.find(partition, offset)
+        chunk = lookup.chunk(partition, offset)
     except OffsetNotKeptError as error:
         raise EventGoneError(error.message) from error
-    stored = from_batch(found.batch, found.row)
-    return SharedEvent(stored.broker, stored.event, found.append_time_us)
+    row, count = offset - chunk.first_offset, 1
+    if chunk.size_bytes <= chunk.record_count * _NEIGHBOUR_BYTES_MAX:
+        row, count = row - row % _NEIGHBOURS, _NEIGHBOURS
+    first = chunk.first_offset + row
+    return [
+        (first + index, SharedEvent(stored.broker, stored.event, chunk.append_time_us))
+        for index, stored in enumerate(from_batch_all(chunk.batch.slice(row, count)))
+    ]

@@ -81,6 +81,7 @@ class Scheduler:
         self._incoming: deque[DurableChunk] = deque()
         self._walk: Iterator[None] | None = None
         self._handed = 0
+        self._marks: deque[tuple[float, int]] = deque()  # (time, position), one a second
         self._watermarks: dict[int, int] = {}
         self.rows_waiting = 0
         self.live_count = 0
@@ -105,7 +106,7 @@ class Scheduler:
 
     def restore(self, position: int, targets: tuple[TargetCursor, ...]) -> None:
         """Where an earlier process stopped; after the first `update`, before the first `hand`."""
-        self._handed = position
+        self._handed = self._attempts.warm_from = position
         for cursor in targets:
             target = self._table.get(cursor.target)
             if target is None:
@@ -157,8 +158,17 @@ class Scheduler:
             self._handed = max(self._handed, chunk.next_position)
             self._watermarks.update(chunk.watermarks)
             self.rows_waiting -= chunk.next_position - chunk.first_position
+            self._mark_time()
             self._on_change()
             self._on_room()
+
+    def _mark_time(self) -> None:
+        """Remember how far we were when, to know which rows are WARM_S old."""
+        now, marks = self._loop.time(), self._marks
+        if not marks or now - marks[-1][0] >= 1.0:
+            marks.append((now, self._handed))
+        while now - marks[0][0] > limits.WARM_S:
+            self._attempts.warm_from = marks.popleft()[1]
 
     def _row(self, position: int, partition: int, offset: int, target: int, verdict: int) -> None:
         state = self._states.get(target) or self._meet(target)
@@ -178,7 +188,7 @@ class Scheduler:
             self._touch(state)
         else:
             self._enqueue(state, Delivery(position, partition, offset, verdict))
-            self._attempts.pump(state, fresh=True)
+            self._attempts.pump(state)
 
     def _meet(self, target: int) -> TargetState | None:
         """The state of a target that has none yet; None when it does not exist (any more)."""

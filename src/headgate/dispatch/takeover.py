@@ -172,11 +172,13 @@ class Takeover:
         return accepted + self._settle(partition)
 
     def close(self, run: int, partition: int) -> list[Step]:
-        """A connection has closed: the run is dead everywhere, unless it had nothing more to say."""
+        """A connection has closed: the run is dead everywhere."""
         known = self._runs.get(run)
         if known is None:
             return []
-        return self._kill(run, f"its connection for partition {partition} closed")
+        steps = self._kill(run, f"its connection for partition {partition} closed")
+        # Followed everywhere it has nothing more to say: this is the orderly end, nobody needs to be told.
+        return steps[1:] if len(known.retired) == known.partitions else steps
 
     def reject(self, run: int, reason: str) -> list[Step]:
         """The caller gives a run up (it broke the protocol)."""
@@ -253,8 +255,6 @@ class Takeover:
         self._dead[number] = None
         while len(self._dead) > limits.LINK_DEAD_RUNS_MAX:
             del self._dead[next(iter(self._dead))]
-        if len(run.retired) == run.partitions:
-            return []  # it was followed everywhere: this is the orderly end
         steps: list[Step] = [RunRejected(number, reason)]
         # First it leaves every partition, then the partitions move on: what they do may kill another run.
         for partition in sorted(run.seen):

@@ -1,0 +1,269 @@
+"""How fast does a match become a POST? Deliveries/s from the match link to a subscriber process, and the latency of one.
+
+Two figures stand side by side, from the same run on the same machine: the HTTP client alone (the same requests, nothing
+stored) and the dispatcher (link, outbox with fdatasync, scheduler, cursors). Run: `python -m benchmarks.dispatch`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import httptools
+import structlog
+import uvloop
+
+from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.dispatch.delivery import HttpTransport
+from headgate.dispatch.dispatcher import Dispatcher
+from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.model import DataKind, Event
+from headgate.filter.plan import CompiledFilter
+from headgate.log.writer import PartitionWriter
+
+BROKER = "default/default"
+TOKEN = os.urandom(32)
+DATA = b'{"order":{"id":4711,"total":99.5,"currency":"EUR"},"items":[' + b'{"sku":"abc"},' * 12 + b"{}]}"
+PARALLEL = 64
+
+
+class Routes:
+    def __init__(self, table: RoutingTable) -> None:
+        self.table = table
+
+    def data_version(self) -> int:
+        return 1
+
+    def snapshot(self) -> RoutingTable:
+        return self.table
+
+    def report(self, reports: list[TargetReport]) -> None: ...
+
+
+class Sink(asyncio.Protocol):
+    """A subscriber that does as little as HTTP allows; notes when each POST came."""
+
+    arrivals: list[tuple[int, float]] = []  # noqa: RUF012
+
+    def connection_made(self, transport) -> None:
+        self.transport = transport
+        self.parser = httptools.HttpRequestParser(self)
+        self.id = 0
+
+    def data_received(self, data: bytes) -> None:
+        self.parser.feed_data(data)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name == b"ce-id":
+            self.id = int(value)
+
+    def on_message_complete(self) -> None:
+        self.arrivals.append((self.id, time.monotonic()))
+        self.transport.write(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n")
+
+
+def serve(pipe: Connection) -> None:
+    """The subscriber process: says its port, then answers each question with all arrivals since the last."""
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(Sink, "127.0.0.1", 0)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await asyncio.to_thread(answer)
+
+    def answer() -> None:
+        while (question := pipe.recv()) is not None:
+            if question == "count":
+                pipe.send(len(Sink.arrivals))
+            else:
+                pipe.send(Sink.arrivals)
+                Sink.arrivals.clear()
+
+    with contextlib.suppress(EOFError):
+        uvloop.run(main())
+
+
+@contextlib.contextmanager
+def subscriber() -> Iterator[tuple[str, Connection]]:
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
+    process.start()
+    yield f"http://127.0.0.1:{ours.recv()}/hook", ours
+    ours.send(None)
+    process.join(5)
+    if process.is_alive():
+        process.kill()
+
+
+def event(number: int) -> Event:
+    return Event(
+        "1.0",
+        str(number),
+        "/benchmarks/dispatch",
+        "com.example.order.placed",
+        datacontenttype="application/json",
+        data_kind=DataKind.JSON,
+        data=DATA,
+    )
+
+
+async def client_alone(url: str, count: int) -> float:
+    """POSTs/s of the HTTP client with the same requests, PARALLEL at a time."""
+    async with HttpTransport() as transport:
+        numbers = iter(range(count))
+
+        async def worker() -> None:
+            for number in numbers:
+                headers, body = SharedEvent(BROKER, event(number), 0).wire
+                assert (await transport.post(url, headers, body, 30.0)).status == 202
+
+        started = time.monotonic()
+        await asyncio.gather(*(worker() for _ in range(PARALLEL)))
+        return count / (time.monotonic() - started)
+
+
+def routes(url: str, targets: int) -> Routes:
+    spec = DeliverySpec(0, "exponential", 0.2, 30.0, False)
+    table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
+    return Routes(RoutingTable(1, 1, frozenset({BROKER}), tuple(table)))
+
+
+@contextlib.asynccontextmanager
+async def dispatching(data: Path, url: str, targets: int):
+    ready, stop = asyncio.Event(), asyncio.Event()
+    dispatcher = Dispatcher(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
+    task = asyncio.create_task(dispatcher.run(stop))
+    await ready.wait()
+    yield
+    stop.set()
+    await task
+
+
+def link(data: Path, start: int) -> socket.socket:
+    """A run's connection, blocking, as Spark's task has it."""
+    address = json.loads((data / "run" / "match-link.json").read_text())
+    connection = socket.create_connection((address["host"], address["port"]))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sendall(encode_hello(Hello(1, 1, 0, 1, start), TOKEN))
+    assert connection.recv(1) == b"\x06"
+    return connection
+
+
+def fill(data: Path, count: int) -> PartitionWriter:
+    """A log with events, in chunks as a busy group commit makes them."""
+    writer = PartitionWriter.open(data / "log" / "0", EVENT_SCHEMA)
+    for first in range(0, count, 50):
+        events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
+        writer.append(to_batch(events), ["t"] * len(events))
+    return writer
+
+
+async def throughput(data: Path, url: str, pipe: Connection, count: int, targets: int) -> float:
+    """Deliveries/s of `count` rows over `targets` triggers."""
+    writer = fill(data, count)
+    async with dispatching(data, url, targets):
+        connection = await asyncio.to_thread(link, data, 0)
+        frames = b"".join(encode_row(3, 1 + n % targets, n) + encode_passed(n + 1) for n in range(count))
+        started = time.monotonic()
+        sending = asyncio.create_task(asyncio.to_thread(connection.sendall, frames))
+        while True:
+            pipe.send("count")
+            if await asyncio.to_thread(pipe.recv) >= count:
+                break
+            await asyncio.sleep(0.05)
+        await sending
+        connection.close()
+    writer.close()
+    pipe.send("all")
+    arrivals = pipe.recv()
+    assert {number for number, _ in arrivals} == set(range(count))
+    return count / (max(at for _, at in arrivals) - started)
+
+
+def paced_sender(data: Path, count: int, rate: float, pipe: Connection) -> None:
+    """Another process, as the matcher is: rows at a steady rate, each with the time at which it went."""
+    connection = link(data, 0)
+    sent = []
+    start = time.monotonic() + 0.2
+    for number in range(count):
+        while (ahead := start + number / rate - time.monotonic()) > 0:
+            time.sleep(ahead)
+        sent.append(time.monotonic())
+        connection.sendall(encode_row(3, 1 + number % 8, number) + encode_passed(number + 1))
+    pipe.send(sent)
+    pipe.recv()
+
+
+async def latency(data: Path, url: str, pipe: Connection, rate: float, seconds: float) -> list[float]:
+    """Seconds from a row on the link to its POST at the subscriber, sorted."""
+    count = int(rate * seconds)
+    writer = fill(data, count)
+    async with dispatching(data, url, 8):
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_sender, args=(data, count, rate, TOKEN, theirs))
+        process.start()
+        sent = await asyncio.to_thread(ours.recv)
+        await asyncio.sleep(0.5)
+        ours.send(None)
+        await asyncio.to_thread(process.join)
+    writer.close()
+    pipe.send("all")
+    arrived = dict(pipe.recv())
+    return sorted(arrived[number] - at for number, at in enumerate(sent))
+
+
+def _sender(data: Path, count: int, rate: float, token: bytes, pipe: Connection) -> None:
+    global TOKEN
+    TOKEN = token
+    paced_sender(data, count, rate, pipe)
+
+
+def sync_ms(directory: Path) -> float:
+    """What one write and fdatasync of 4 KiB costs here: the floor below every latency."""
+    times = []
+    with (directory / "probe").open("wb", buffering=0) as file:
+        for _ in range(200):
+            started = time.monotonic()
+            file.write(bytes(4_096))
+            os.fdatasync(file.fileno())
+            times.append(time.monotonic() - started)
+    return sorted(times)[100] * 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=40_000)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    options = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory() as scratch, subscriber() as (url, pipe):
+        base = Path(scratch)
+        print(f"fdatasync of 4 KiB: p50 {sync_ms(base):.2f} ms; load {os.getloadavg()[0]:.1f}")
+        alone = uvloop.run(client_alone(url, options.count))
+        pipe.send("all")
+        pipe.recv()
+        print(f"{'HTTP client alone':34s} {alone:9,.0f} POSTs/s")
+        for targets in (1, 8, 100):
+            rate = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
+            print(f"{f'link to subscriber, {targets} triggers':34s} {rate:9,.0f} POSTs/s  ({rate / alone:.0%})")
+        for pace in (200.0, 2_000.0, 5_000.0):
+            times = uvloop.run(latency(base / f"l{pace}", url, pipe, pace, options.seconds))
+            p50, p90, p99 = (times[int(len(times) * q)] * 1e3 for q in (0.5, 0.9, 0.99))
+            name = f"row to subscriber at {pace:,.0f}/s"
+            print(f"{name:34s} p50 {p50:.2f} ms  p90 {p90:.2f}  p99 {p99:.2f}  max {times[-1] * 1e3:.1f}")
+
+
+if __name__ == "__main__":
+    main()
