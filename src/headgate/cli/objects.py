@@ -139,7 +139,9 @@ def _apply(server: str, document: Document, namespace: str) -> str:
         metadata[field] = kept | given if isinstance(given, dict) else kept
     body["metadata"] = metadata
     new = _request(server, "PUT", path, body=body)
-    same = new["metadata"]["resourceVersion"] == old["metadata"]["resourceVersion"]
+    # Not the resourceVersion: the server may have written a status in between.
+    fields = ("uid", "generation", "labels", "annotations")
+    same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
     return f"{label} {'unchanged' if same else 'configured'}"
 
 

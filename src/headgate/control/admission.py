@@ -190,7 +190,11 @@ class Admission:
 
     def _replace(self, old: Object, decoded: Decoded, plan: CompiledFilter | None, *, dry_run: bool) -> Admitted:
         new = self.store.replace(decoded.obj, plan, dry_run=dry_run)
-        same = new.metadata.resource_version == old.metadata.resource_version
+        # Not the resourceVersion: a status may have been written in between.
+        same = all(
+            getattr(new.metadata, field) == getattr(old.metadata, field)
+            for field in ("generation", "labels", "annotations")
+        )
         return Admitted(new, decoded.warnings, "unchanged" if same else "configured")
 
     def _admit(

@@ -65,7 +65,7 @@ def _set_test(found: re.Match[str]) -> Selector:
     key, wanted = found[1], found[2] == "in"
     values = frozenset(value.strip() for value in found[3].split(","))
     # As in Kubernetes, `notin` holds for an object without the label.
-    return lambda labels: (labels.get(key) in values) if key in labels else not wanted
+    return lambda labels: (labels[key] in values) is wanted if key in labels else not wanted
 
 
 def _equal_test(found: re.Match[str]) -> Selector:

@@ -1,0 +1,164 @@
+"""A running API, objects as documents, and waiting without guessing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from headgate.control.api import ControlApi
+from headgate.control.facts import TriggerRow, trigger_rows
+from headgate.control.objects import API_VERSION
+from headgate.control.reconciler import Reconciler
+from headgate.control.store import Store
+
+WAIT_S = 20.0
+
+
+def trigger(name: str = "t1", *, broker: str = "default", **spec: object) -> dict[str, Any]:
+    spec = {"broker": broker, "subscriber": {"uri": "http://127.0.0.1:9/sink"}, **spec}
+    return {"apiVersion": API_VERSION, "kind": "Trigger", "metadata": {"name": name}, "spec": spec}
+
+
+def broker(name: str, **spec: object) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": "Broker", "metadata": {"name": name}, "spec": spec}
+
+
+def condition(document: dict[str, Any], type_: str) -> dict[str, str]:
+    (found,) = [one for one in document["status"]["conditions"] if one["type"] == type_]
+    return found
+
+
+def facts(folder: Path) -> list[TriggerRow]:
+    """What the store in a folder knows about its triggers."""
+    connection = sqlite3.connect(folder / "control.db")
+    try:
+        return list(trigger_rows(connection))
+    finally:
+        connection.close()
+
+
+def eventually(check: Callable[[], bool]) -> None:
+    """Wait until `check` holds; fails after WAIT_S."""
+    ends = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < ends, f"not within {WAIT_S} s: {check}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Server:
+    """A control API with a reconciler; the test plays the matcher unless `follow` does."""
+
+    store: Store
+    port: int
+    namespace: str = "default"
+    streams: list[HTTPConnection] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def path(self, plural: str, name: str = "") -> str:
+        base = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{plural}"
+        return f"{base}/{name}" if name else base
+
+    def request(
+        self, method: str, path: str, body: object = None, *, headers: dict[str, str] | None = None, raw: bytes = b""
+    ) -> Answer:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            data = raw or (json.dumps(body).encode() if body is not None else None)
+            given = {"Content-Type": "application/json"} if data else {}
+            connection.request(method, path, data, given | (headers or {}))
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+        finally:
+            connection.close()
+
+    def merge(self, path: str, patch: object) -> Answer:
+        return self.request("PATCH", path, patch, headers={"Content-Type": "application/merge-patch+json"})
+
+    @contextmanager
+    def stream(self, path: str, headers: dict[str, str] | None = None) -> Iterator[HTTPResponse]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
+        try:
+            connection.request("GET", path, headers=headers or {})
+            response = connection.getresponse()
+            yield response
+        finally:
+            # The response holds the socket's file too; both must go for the server to see the end.
+            response.close()
+            connection.close()
+
+    def ready(self, plural: str, name: str) -> str:
+        answer = self.request("GET", self.path(plural, name)).json
+        return condition(answer, "Ready")["status"] if answer.get("status") else ""
+
+
+@contextmanager
+def running(path: Path, *, follow: bool = True) -> Iterator[Server]:
+    """A server on a free port; with `follow`, every generation of filters is in force at once."""
+    store = Store.open(path / "control.db")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        port = listener.getsockname()[1]
+        store.set_public_url(f"http://127.0.0.1:{port}")
+        api = ControlApi(store)
+        config = uvicorn.Config(api.app, log_level="warning", timeout_graceful_shutdown=5)
+        server = uvicorn.Server(config)
+
+        async def main() -> None:
+            stop = asyncio.Event()
+            reconciler = asyncio.create_task(Reconciler(store, poll_s=0.01).run(stop))
+            matcher = asyncio.create_task(_follow(store)) if follow else None
+            await server.serve(sockets=[listener])
+            stop.set()
+            await reconciler
+            if matcher is not None:
+                matcher.cancel()
+
+        thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
+        thread.start()
+        try:
+            eventually(lambda: server.started)
+            yield Server(store, port)
+        finally:
+            api.close()
+            server.should_exit = True
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+            store.close()
+
+
+async def _follow(store: Store) -> None:
+    seen = -1
+    while True:
+        if (version := store.data_version()) != seen:
+            seen = version
+            wanted = await asyncio.to_thread(store.desired_generation)
+            await asyncio.to_thread(store.set_active_generation, wanted)
+        await asyncio.sleep(0.01)

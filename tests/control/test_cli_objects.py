@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headgate.cli.objects import app
+from tests.control.support import Server, eventually
+from tests.control.test_manifests import BROKER, TRIGGER
+
+
+def run(server: str, *arguments: str, stdin: str = "") -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin, env={"HEADGATE_SERVER": server})
+
+
+def test_apply_and_get(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(f"{TRIGGER}---\n{BROKER}")
+    made = run(server.url, "apply", "-f", str(file))
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "trigger.eventing.knative.dev/gold created\nbroker.eventing.knative.dev/orders created\n"
+    assert run(server.url, "apply", "-f", str(tmp_path)).stdout.count("unchanged") == 2
+    changed = run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace('"gold"', '"silver"'))
+    assert changed.stdout == "trigger.eventing.knative.dev/gold configured\n"
+    without = "\n".join(line for line in TRIGGER.splitlines() if "filter:" not in line)
+    assert run(server.url, "apply", "-f", "-", stdin=without).stdout.endswith("configured\n")
+    assert "filter" not in server.request("GET", server.path("triggers", "gold")).json["spec"]
+    eventually(lambda: server.ready("triggers", "gold") == "True")
+    heads, row = run(server.url, "get", "triggers").stdout.splitlines()
+    assert heads.split()[:3] == ["NAME", "BROKER", "SUBSCRIBER_URI"]
+    assert row.split()[:2] == ["gold", "orders"]
+    assert run(server.url, "get", "trigger", "gold", "-A").exit_code == 1
+    assert run(server.url, "get", "broker", "-A").stdout.splitlines()[0].split()[0] == "NAMESPACE"
+    shown = json.loads(run(server.url, "get", "trigger", "gold", "--json").stdout)
+    assert shown["metadata"]["name"] == "gold"
+    everything = json.loads(run(server.url, "get", "brokers", "--json").stdout)
+    assert [item["metadata"]["name"] for item in everything["items"]] == ["default", "orders"]
+
+
+def test_a_namespace_option_is_for_objects_without_one(server: Server) -> None:
+    run(server.url, "apply", "-n", "ns2", "-f", "-", stdin=BROKER)
+    assert server.request("GET", "/apis/eventing.knative.dev/v1/namespaces/ns2/brokers/orders").status == 200
+    assert "no triggers found" in run(server.url, "get", "triggers", "-n", "ns2").stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TRIGGER.replace("tier ==", "tier =="[:-1]), "spec.filter.expression"),
+        (TRIGGER.replace("broker: orders", "brokr: orders"), 'unknown field "spec.brokr"'),
+        ("kind: Service", "kind is 'Service'"),
+        ("a: [", "no YAML"),
+        ("", "no objects"),
+        (TRIGGER.replace("metadata: {name: gold}", "metadata: [gold]"), "metadata"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_document(server: Server, text: str, said: str) -> None:
+    done = run(server.url, "apply", "-f", "-", stdin=text)
+    assert done.exit_code == 1
+    assert "error: " in done.stderr
+    assert said in done.stderr
+
+
+def test_one_wrong_object_does_not_hide_the_others(server: Server) -> None:
+    done = run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER.replace('broker: orders', 'broker: [x]')}---\n{BROKER}")
+    assert done.exit_code == 1
+    assert "document 1" in done.stderr
+    assert done.stdout == "broker.eventing.knative.dev/orders created\n"
+
+
+@pytest.mark.parametrize("server_url", ["http://127.0.0.1:9", "127.0.0.1:8080", "file:///etc/passwd"])
+def test_no_server(server_url: str) -> None:
+    done = run(server_url, "get", "triggers")
+    assert done.exit_code == 1
+    assert "hint: " in done.stderr
+
+
+def test_unknown_things(server: Server) -> None:
+    assert "unknown kind 'pods'" in run(server.url, "get", "pods").stderr
+    assert 'triggers.eventing.knative.dev "nope" not found' in run(server.url, "get", "trigger", "nope").stderr
+    assert "no such file" in run(server.url, "apply", "-f", "/nope").stderr

@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control.admission import Admission, merge_patch
+from headgate.control.bodies import decode_json, decode_yaml
+from headgate.control.decode import FieldValidation, check_shape, decode_object
+from headgate.control.errors import InvalidObjectError, MalformedObjectError
+from headgate.control.objects import FILTER_ANNOTATION, Kind, ObjectKey, Trigger
+from headgate.limits import OBJECT_DEPTH_MAX
+from tests.control.support import broker, trigger
+
+REF = {"kind": "Service", "apiVersion": "v1", "name": "svc"}
+
+
+def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[str, str]:
+    """Field -> message of everything that is wrong with a document."""
+    with pytest.raises(InvalidObjectError) as error:
+        admission.create(kind, document)
+    return {cause.field: cause.message for cause in error.value.causes}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"subscriber": {}}, "spec.subscriber"),
+        ({"subscriber": {"uri": "ftp://host/x"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "/relative"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://host:99999/"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://user:secret@host/"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://host/#part"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://host/\r\nX: y"}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": "http://host/" + "x" * 2048}}, "spec.subscriber.uri"),
+        ({"subscriber": {"uri": 7}}, "spec.subscriber.uri"),
+        ({"subscriber": {"ref": REF | {"name": ""}}}, "spec.subscriber.ref.name"),
+        ({"subscriber": {"ref": REF, "CACerts": "x"}}, "spec.subscriber.CACerts"),
+        ({"broker": ""}, "spec.broker"),
+        ({"broker": "No Such"}, "spec.broker"),
+        ({"filters": [{"exact": {"type": "a"}}]}, "spec.filters"),
+        ({"delivery": {"deadLetterSink": {"uri": "http://x/"}}}, "spec.delivery.deadLetterSink"),
+        ({"delivery": {"format": "json"}}, "spec.delivery.format"),
+        ({"delivery": {"retry": -1}}, "spec.delivery.retry"),
+        ({"delivery": {"retry": True}}, "spec.delivery.retry"),
+        ({"delivery": {"retry": 1_001}}, "spec.delivery.retry"),
+        ({"delivery": {"backoffPolicy": "cubic"}}, "spec.delivery.backoffPolicy"),
+        ({"delivery": {"backoffDelay": "200ms"}}, "spec.delivery.backoffDelay"),
+        ({"delivery": {"timeout": "PT0S"}}, "spec.delivery.timeout"),
+        ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
+        ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
+        ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
+        ({"filter": "true"}, "spec.filter"),
+    ],
+)
+def test_a_broken_rule_names_its_field(admission: Admission, spec: dict[str, Any], field: str) -> None:
+    assert field in refused(admission, Kind.TRIGGER, trigger(**spec))
+
+
+def test_an_invalid_filter_says_where(admission: Admission) -> None:
+    causes = refused(admission, Kind.TRIGGER, trigger(filter={"expression": "ce.type == 'a' &&& true"}))
+    message = causes["spec.filter.expression"]
+    assert "at character" in message
+    assert "^" in message
+
+
+def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
+    document = trigger("Not_A_Name", broker="", filter={"expression": "1"}, delivery={"retry": -1})
+    assert set(refused(admission, Kind.TRIGGER, document)) == {
+        "metadata.name",
+        "spec.broker",
+        "spec.delivery.retry",
+        "spec.filter.expression",
+    }
+
+
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({}, "metadata.name"),
+        ({"name": "A"}, "metadata.name"),
+        ({"name": "a" * 254}, "metadata.name"),
+        ({"name": "a", "namespace": "apis"}, "metadata.namespace"),
+        ({"name": "a", "namespace": "a.b"}, "metadata.namespace"),
+        ({"name": "a", "labels": {"bad key": "x"}}, "metadata.labels"),
+        ({"name": "a", "labels": {"key": "bad value"}}, "metadata.labels"),
+        ({"name": "a", "labels": {"key": 1}}, "metadata.labels[...]"),
+        ({"name": "a", "annotations": {"a/b/c": "x"}}, "metadata.annotations"),
+        ({"name": "a", "finalizers": ["x"]}, "metadata.finalizers"),
+        ({"name": "a", "annotations": {"headgate.dev/delivery.order": "maybe"}}, None),
+    ],
+)
+def test_metadata_is_validated(admission: Admission, metadata: dict[str, Any], field: str | None) -> None:
+    causes = refused(admission, Kind.TRIGGER, trigger() | {"metadata": metadata})
+    assert field in causes or (field is None and "headgate.dev/delivery.order" in str(causes))
+
+
+def test_unknown_fields(admission: Admission) -> None:
+    document = trigger(brokr="x") | {"extra": 1}
+    with pytest.raises(MalformedObjectError, match=r'strict decoding error: unknown field "spec.brokr"'):
+        admission.create(Kind.TRIGGER, document)
+    warned = admission.create(Kind.TRIGGER, document, validation=FieldValidation.WARN)
+    assert sorted(warned.warnings) == ['unknown field "extra"', 'unknown field "spec.brokr"']
+    document["metadata"] = {"name": "t2"}
+    assert admission.create(Kind.TRIGGER, document, validation=FieldValidation.IGNORE).warnings == ()
+
+
+@pytest.mark.parametrize("validation", list(FieldValidation))
+def test_no_validation_level_lets_a_filter_fail_open(admission: Admission, validation: FieldValidation) -> None:
+    for spec in ({"filter": {"expresion": "false"}}, {"filters": [{"exact": {"type": "a"}}]}):
+        with pytest.raises(InvalidObjectError):
+            admission.create(Kind.TRIGGER, trigger(**spec), validation=validation)
+
+
+def test_what_typed_clients_send_is_taken(admission: Admission) -> None:
+    document = trigger(filters=[], delivery=None, filter={"attributes": {"type": "a"}}) | {"status": {}}
+    document["metadata"] |= {"creationTimestamp": None, "managedFields": [{"x": 1}], "finalizers": []}
+    made = admission.create(Kind.TRIGGER, document).obj
+    assert isinstance(made, Trigger)
+    assert made.spec.filter == {"attributes": {"type": "a"}}
+
+
+def test_an_update_that_would_erase_a_filter_unseen_is_refused(admission: Admission) -> None:
+    key = ObjectKey(Kind.TRIGGER, "default", "t1")
+    made = admission.create(Kind.TRIGGER, trigger(filter={"expression": "ce.type == 'a'"})).obj
+    shown = made.metadata.annotations[FILTER_ANNOTATION]
+    # As kn does: what it does not know is gone, annotations come back.
+    update = trigger(filter={})
+    update["metadata"]["annotations"] = {FILTER_ANNOTATION: shown}
+    with pytest.raises(InvalidObjectError, match="would erase the filter"):
+        admission.replace(key, update)
+    # Another filter is what the user wants; so is none, when the annotation went too.
+    update["spec"]["filter"] = {"attributes": {"type": "b"}}
+    assert FILTER_ANNOTATION not in admission.replace(key, update).obj.metadata.annotations
+    admission.replace(key, trigger(filter={"expression": "ce.type == 'a'"}))
+    assert admission.replace(key, trigger()).outcome == "configured"
+
+
+@pytest.mark.parametrize("document", [None, [], "x", {}, {"kind": "Trigger"}, {"kind": "Broker", "apiVersion": "v1"}])
+def test_no_object_at_all(document: object) -> None:
+    with pytest.raises(MalformedObjectError):
+        decode_object(Kind.TRIGGER, document)
+
+
+def test_immutable_fields(admission: Admission) -> None:
+    admission.create(Kind.BROKER, broker("b", config={"kind": "ConfigMap", "name": "c", "apiVersion": "v1"}))
+    admission.create(Kind.TRIGGER, trigger())
+    key = ObjectKey(Kind.BROKER, "default", "b")
+    for patch, field in (
+        ({"spec": {"config": {"name": "d"}}}, "spec.config"),
+        ({"spec": {"config": None}}, "spec.config"),
+        ({"metadata": {"annotations": {"eventing.knative.dev/broker.class": "Other"}}}, "broker.class"),
+    ):
+        with pytest.raises(InvalidObjectError, match=rf"{field}.*field is immutable"):
+            admission.merge(key, patch)
+    with pytest.raises(InvalidObjectError, match=r"spec.broker.*field is immutable"):
+        admission.merge(ObjectKey(Kind.TRIGGER, "default", "t1"), {"spec": {"broker": "b"}})
+
+
+def nested(depth: int) -> object:
+    value: object = "x"
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def test_bodies_are_bounded() -> None:
+    check_shape(nested(OBJECT_DEPTH_MAX - 1))
+    with pytest.raises(MalformedObjectError, match="deeper"):
+        check_shape(nested(OBJECT_DEPTH_MAX))
+    with pytest.raises(MalformedObjectError, match="JSON"):
+        decode_json(b"[" * 100_000)
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    for letter, before in zip("bcdefgh", "abcdefg", strict=True):
+        bomb += f"{letter}: &{letter} [{', '.join([f'*{before}'] * 10)}]\n"
+    with pytest.raises(MalformedObjectError, match="more than"):
+        check_shape(decode_yaml(bomb.encode()))
+    with pytest.raises(MalformedObjectError):
+        check_shape(decode_yaml(b"&a [*a]"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: .nan", "a: .inf", "1: x", "a: !!binary aGk=", "a: !!set {x}", 'a: "\\ud800"', "a: 0xffffffffffffffffff"],
+)
+def test_what_json_cannot_hold_is_refused(text: str) -> None:
+    with pytest.raises(MalformedObjectError):
+        check_shape(decode_yaml(text.encode()))
+
+
+@pytest.mark.parametrize("text", ["a: [", "a: b: c", "\xff", "a: *b", "--- a\n--- b", "a: 1\na: 2", "!!int x", "!x y"])
+def test_what_is_no_yaml_is_said_so(text: str) -> None:
+    with pytest.raises(MalformedObjectError):
+        decode_yaml(text.encode("latin-1"))
+
+
+def test_yaml_dates_stay_text() -> None:
+    assert decode_yaml(b"a: 2026-01-02\nb: 2026-01-02T03:04:05Z") == {"a": "2026-01-02", "b": "2026-01-02T03:04:05Z"}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)
+FIELDS = st.sampled_from(
+    ["metadata", "spec", "filter", "subscriber", "delivery", "name", "uri", "ref", "broker", "kind"]
+)
+HOSTILE = st.recursive(JSON, lambda inner: st.dictionaries(FIELDS, inner, max_size=4), max_leaves=12)
+
+
+@given(document=HOSTILE, kind=st.sampled_from(list(Kind)), validation=st.sampled_from(list(FieldValidation)))
+def test_any_document_is_an_object_or_an_error_of_ours(
+    document: object, kind: Kind, validation: FieldValidation
+) -> None:
+    if isinstance(document, dict):
+        document = {**document, "kind": kind.value, "apiVersion": "eventing.knative.dev/v1"}
+    try:
+        decoded = decode_object(kind, document, field_validation=validation)
+    except (MalformedObjectError, InvalidObjectError):
+        return
+    assert decoded.obj.kind == kind
+
+
+@given(target=JSON, patch=JSON)
+def test_merge_patch_is_idempotent(target: object, patch: object) -> None:
+    once = merge_patch(target, patch)
+    assert merge_patch(once, patch) == once
+
+
+@pytest.mark.parametrize(
+    ("target", "patch", "result"),
+    [
+        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+        (["a", "b"], ["c", "d"], ["c", "d"]),
+        ({"a": "foo"}, None, None),
+        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ],
+)
+def test_merge_patch_as_rfc_7396_shows_it(target: object, patch: object, result: object) -> None:
+    assert merge_patch(target, patch) == result

@@ -1,0 +1,208 @@
+"""The real kubectl and Kubernetes' own Python client against the API."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.control.objects import GROUP, VERSION
+from tests.control.support import WAIT_S, Server, broker, eventually, trigger
+
+KUBECTL = shutil.which("kubectl") or "/usr/local/bin/kubectl"
+needs_kubectl = pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl is not installed")
+
+MANIFEST = """\
+apiVersion: eventing.knative.dev/v1
+kind: Trigger
+metadata:
+  name: gold
+spec:
+  broker: orders
+  filter:
+    expression: ce.type == "order" && data.tier == "gold"
+  subscriber:
+    uri: http://127.0.0.1:9/sink
+---
+apiVersion: eventing.knative.dev/v1
+kind: Broker
+metadata:
+  name: orders
+"""
+
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def kubectl(server: Server, tmp_path: Path) -> Kubectl:
+    home = tmp_path / "home"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": "/dev/null"}
+
+    def run(*arguments: str, fails: bool = False, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = [KUBECTL, "--server", server.url, "--cache-dir", str(tmp_path / "cache"), *arguments]
+        done = subprocess.run(
+            command, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (done.returncode != 0) is fails, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def applied(kubectl: Kubectl) -> str:
+    return kubectl("apply", "-f", "-", stdin=MANIFEST).stdout
+
+
+@needs_kubectl
+def test_apply_creates_updates_and_leaves_alone(kubectl: Kubectl, applied: str, server: Server) -> None:
+    assert applied == "trigger.eventing.knative.dev/gold created\nbroker.eventing.knative.dev/orders created\n"
+    assert kubectl("apply", "-f", "-", stdin=MANIFEST).stdout.count("unchanged") == 2
+    done = kubectl("apply", "-f", "-", stdin=MANIFEST.replace('"gold"', '"silver"'))
+    assert "trigger.eventing.knative.dev/gold configured" in done.stdout
+    found = server.request("GET", server.path("triggers", "gold")).json
+    assert found["metadata"]["generation"] == 2
+    assert '"silver"' in found["spec"]["filter"]["expression"]
+    # Another dialect: what the file no longer says goes.
+    attributes = MANIFEST.replace('expression: ce.type == "order" && data.tier == "gold"', "attributes: {type: order}")
+    kubectl("apply", "-f", "-", stdin=attributes)
+    assert server.request("GET", server.path("triggers", "gold")).json["spec"]["filter"] == {
+        "attributes": {"type": "order"}
+    }
+
+
+@needs_kubectl
+def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
+    kubectl("wait", "--for=condition=Ready", "trigger/gold", "broker/orders", "--timeout=20s")
+    heads, row = kubectl("get", "triggers").stdout.splitlines()
+    assert heads.split() == ["NAME", "BROKER", "SUBSCRIBER_URI", "AGE", "READY", "REASON"]
+    assert row.split()[:3] == ["gold", "orders", "http://127.0.0.1:9/sink"]
+    heads, *rows = kubectl("get", "brokers").stdout.splitlines()
+    assert heads.split() == ["NAME", "URL", "AGE", "READY", "REASON"]
+    assert [row.split()[0] for row in rows] == ["default", "orders"]
+    assert "FILTER" in kubectl("get", "trigger", "gold", "-o", "wide").stdout
+    assert kubectl("get", "trigger", "-o", "name").stdout == "trigger.eventing.knative.dev/gold\n"
+    assert json.loads(kubectl("get", "trigger", "gold", "-o", "json").stdout)["kind"] == "Trigger"
+    assert "expression: ce.type ==" in kubectl("get", "trigger", "gold", "-o", "yaml").stdout
+    assert "gold" in kubectl("get", "triggers", "--sort-by", ".metadata.name").stdout
+    assert "default" in kubectl("get", "triggers", "-A").stdout.splitlines()[1].split()[0]
+    everything = kubectl("get", "all").stdout
+    assert "broker.eventing.knative.dev/orders" in everything
+    assert "trigger.eventing.knative.dev/gold" in everything
+    assert "default" in kubectl("get", "namespaces").stdout
+    assert 'triggers.eventing.knative.dev "nope" not found' in kubectl("get", "trigger", "nope", fails=True).stderr
+    assert "No resources found" in kubectl("get", "triggers", "-n", "elsewhere").stderr
+
+
+@needs_kubectl
+def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
+    described = kubectl("describe", "trigger", "gold").stdout
+    assert "Expression:  ce.type ==" in described
+    assert "Events:" in described
+    explained = kubectl("explain", "trigger.spec.delivery.backoffDelay").stdout
+    assert "ISO 8601 duration" in explained
+    assert "filter" in kubectl("explain", "trigger.spec").stdout
+    resources = kubectl("api-resources", "--api-group", GROUP).stdout
+    assert "brokers" in resources
+    assert "triggers" in resources
+    assert kubectl("auth", "can-i", "create", "triggers").stdout == "yes\n"
+    assert "triggers" in kubectl("auth", "can-i", "--list").stdout
+    assert "Server Version: v1." in kubectl("version").stdout
+
+
+@needs_kubectl
+def test_patch_label_and_replace(kubectl: Kubectl, applied: str, tmp_path: Path) -> None:
+    kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"spec":{"delivery":{"retry":3}}}')
+    assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.spec.delivery.retry}").stdout == "3"
+    kubectl("label", "trigger", "gold", "team=a")
+    assert "gold" in kubectl("get", "triggers", "-l", "team=a").stdout
+    kubectl("annotate", "trigger", "gold", "note=x")
+    strategic = kubectl("patch", "trigger", "gold", "-p", '{"spec":{"delivery":{"retry":4}}}', fails=True)
+    assert "application/strategic-merge-patch+json" in strategic.stderr
+    whole = kubectl("get", "trigger", "gold", "-o", "yaml").stdout
+    kubectl("replace", "-f", "-", stdin=whole.replace("retry: 3", "retry: 5"))
+    stale = kubectl("replace", "-f", "-", stdin=whole, fails=True)
+    assert "the object has been modified" in stale.stderr
+    assert "not available" in kubectl("apply", "--server-side", "-f", "-", stdin=MANIFEST, fails=True).stderr
+
+
+@needs_kubectl
+def test_what_is_wrong_is_shown(kubectl: Kubectl, applied: str) -> None:
+    bad = kubectl("apply", "-f", "-", stdin=MANIFEST.replace('"order" &&', '"order" &&&'), fails=True)
+    assert 'The Trigger "gold" is invalid' in bad.stderr
+    assert "spec.filter.expression" in bad.stderr
+    assert "at character" in bad.stderr
+    misspelt = kubectl("apply", "-f", "-", stdin=MANIFEST.replace("filter:", "filtr:"), fails=True)
+    assert 'unknown field "spec.filtr"' in misspelt.stderr
+    moved = kubectl("apply", "-f", "-", stdin=MANIFEST.replace("broker: orders", "broker: default"), fails=True)
+    assert "field is immutable" in moved.stderr
+
+
+@needs_kubectl
+def test_wait_and_watch(kubectl: Kubectl, server: Server, tmp_path: Path) -> None:
+    server.request("POST", server.path("triggers"), trigger("t1", broker="later"))
+    eventually(lambda: server.ready("triggers", "t1") == "False")
+    command = [KUBECTL, "--server", server.url, "--cache-dir", str(tmp_path / "cache")]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"}
+    waiting = subprocess.Popen(
+        [*command, "wait", "--for=condition=Ready", "trigger/t1", "--timeout=20s"], env=environment, text=True,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    watching = subprocess.Popen(
+        [*command, "get", "triggers", "-w", "--no-headers"], env=environment, text=True, stdout=subprocess.PIPE
+    )
+    assert watching.stdout is not None
+    try:
+        assert "BrokerDoesNotExist" in watching.stdout.readline()
+        server.request("POST", server.path("brokers"), broker("later"))
+        assert waiting.communicate(timeout=WAIT_S)[0] == "trigger.eventing.knative.dev/t1 condition met\n"
+        assert "True" in watching.stdout.readline()
+    finally:
+        for process in (waiting, watching):
+            process.kill()
+            process.communicate()
+
+
+@needs_kubectl
+def test_delete(kubectl: Kubectl, applied: str, server: Server) -> None:
+    assert "(server dry run)" in kubectl("delete", "trigger", "gold", "--dry-run=server").stdout
+    assert 'trigger.eventing.knative.dev "gold" deleted' in kubectl("delete", "trigger", "gold").stdout
+    assert kubectl("delete", "trigger", "gold", "--ignore-not-found").stdout == ""
+    kubectl("delete", "brokers", "--all")
+    assert server.request("GET", server.path("brokers")).json["items"] == []
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[object]:
+    kubernetes = pytest.importorskip("kubernetes.client", reason="the Python kubernetes client is not installed")
+    configuration = kubernetes.Configuration()
+    configuration.host = server.url
+    with kubernetes.ApiClient(configuration) as api_client:
+        yield kubernetes.CustomObjectsApi(api_client)
+
+
+def test_the_python_client(client, server: Server) -> None:  # type: ignore[no-untyped-def]
+    from kubernetes import watch
+    from kubernetes.client import ApiException, CoreV1Api, VersionApi
+
+    where = (GROUP, VERSION, "default", "triggers")
+    made = client.create_namespaced_custom_object(*where, trigger())
+    eventually(lambda: server.ready("triggers", "t1") == "True")
+    with pytest.raises(ApiException) as taken:
+        client.create_namespaced_custom_object(*where, trigger())
+    assert taken.value.status == 409
+    client.patch_namespaced_custom_object(*where, "t1", {"spec": {"delivery": {"retry": 1}}})
+    found = client.get_namespaced_custom_object(*where, "t1")
+    assert found["spec"]["delivery"] == {"retry": 1}
+    assert len(client.list_cluster_custom_object(GROUP, VERSION, "triggers")["items"]) == 1
+    stream = watch.Watch().stream(client.list_namespaced_custom_object, *where, timeout_seconds=1)
+    assert [event["type"] for event in stream] == ["ADDED"]
+    assert client.delete_namespaced_custom_object(*where, "t1")["details"]["uid"] == made["metadata"]["uid"]
+    assert VersionApi(client.api_client).get_code().major == "1"
+    assert [one.metadata.name for one in CoreV1Api(client.api_client).list_namespace().items] == ["default"]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate.control import openapi
+from headgate.control.decode import _fields
+from headgate.control.objects import Broker, Metadata, Trigger
+
+SCHEMAS = json.loads(openapi.document())["components"]["schemas"]
+
+
+@pytest.mark.parametrize(
+    ("name", "struct"),
+    [
+        ("dev.knative.eventing.v1.Broker", Broker),
+        ("dev.knative.eventing.v1.Trigger", Trigger),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", Metadata),
+    ],
+)
+def test_the_schema_has_the_fields_of_the_structs(name: str, struct: type[msgspec.Struct]) -> None:
+    def compare(schema: dict[str, Any], struct: type[msgspec.Struct], path: str) -> None:
+        known = _fields(struct)
+        assert set(schema["properties"]) == set(known), path
+        for field, inner in known.items():
+            if inner is not None and "properties" in schema["properties"][field]:
+                compare(schema["properties"][field], inner, f"{path}.{field}")
+
+    compare(SCHEMAS[name], struct, struct.__name__)
+
+
+def test_every_field_is_described() -> None:
+    def walk(schema: dict[str, Any], path: str) -> None:
+        assert schema.get("description"), path
+        for field, inner in schema.get("properties", {}).items():
+            walk(inner, f"{path}.{field}")
+
+    for name, schema in SCHEMAS.items():
+        walk(schema, name)

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headgate.control.admission import Admission
+from headgate.control.database import StoreUnavailableError
+from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
+from headgate.control.reconcile import BrokerFact, TriggerFacts, trigger_status
+from headgate.control.reconciler import Reconciler
+from headgate.control.routing import TargetReport
+from headgate.control.store import Store
+from tests.control.support import broker, trigger
+
+T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
+DEFAULT = ObjectKey(Kind.BROKER, "default", "default")
+READY_BROKER = BrokerFact(served=True, ready=True)
+FACTS = TriggerFacts(READY_BROKER, None, "http://x/", needs=3, active_generation=3)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def conditions(store: Store, key: ObjectKey = T1) -> dict[str, Condition]:
+    return {condition.type: condition for condition in store.get(key).status.conditions}
+
+
+def ready(store: Store, key: ObjectKey = T1) -> tuple[str, str]:
+    found = conditions(store, key).get("Ready")
+    return (found.status, found.reason) if found else ("", "")
+
+
+@pytest.mark.parametrize(
+    ("facts", "status", "reason"),
+    [
+        (FACTS, "True", ""),
+        (replace(FACTS, broker=None), "False", "BrokerDoesNotExist"),
+        (replace(FACTS, broker=BrokerFact(True, ready=False, reason="Why")), "False", "Why"),
+        (replace(FACTS, subscriber_uri=""), "False", "RefNotResolvable"),
+        (replace(FACTS, active_generation=2), "Unknown", "FilterNotInForce"),
+        (replace(FACTS, active_generation=2, broker=None), "False", "BrokerDoesNotExist"),
+        (replace(FACTS, plan_error="no longer"), "False", "FilterInvalid"),
+        (replace(FACTS, filter_errors=3, last_error="boom"), "True", ""),
+        (replace(FACTS, active_generation=9), "True", ""),
+    ],
+)
+def test_ready_from_facts(admission: Admission, facts: TriggerFacts, status: str, reason: str) -> None:
+    obj = admission.create(Kind.TRIGGER, trigger()).obj
+    assert isinstance(obj, Trigger)
+    made = trigger_status(obj, facts, now="2026-01-01T00:00:00Z")
+    found = next(condition for condition in made.conditions if condition.type == "Ready")
+    assert (found.status, found.reason) == (status, reason)
+    assert made.observed_generation == obj.metadata.generation
+    # C10: a Ready trigger has its subscriberUri; one that cannot be resolved has none.
+    assert made.subscriber_uri == facts.subscriber_uri
+
+
+def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> None:
+    obj = admission.create(Kind.TRIGGER, trigger()).obj
+    assert isinstance(obj, Trigger)
+    first = trigger_status(msgspec.structs.replace(obj, status=TriggerStatus()), FACTS, now="1")
+    second = trigger_status(msgspec.structs.replace(obj, status=first), replace(FACTS, active_generation=1), now="2")
+    times = {condition.type: condition.last_transition_time for condition in second.conditions}
+    assert times == {
+        "BrokerReady": "1",
+        "DependencyReady": "1",
+        "FilterHealthy": "1",
+        "Ready": "2",
+        "Subscribed": "2",
+        "SubscriberResolved": "1",
+    }
+
+
+def test_a_trigger_is_ready_when_its_generation_is_in_force(admission: Admission) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.TRIGGER, trigger())
+    reconciler.step()
+    assert ready(store) == ("Unknown", "FilterNotInForce")
+    store.set_active_generation(1)
+    reconciler.step()
+    assert ready(store) == ("True", "")
+    # Another filter: not ready from the very write on, before any reconciler looks.
+    changed = admission.merge(T1, {"spec": {"filter": {"expression": "ce.type == 'a'"}}}).obj
+    assert ready(store) == ("Unknown", "FilterNotInForce")
+    assert changed.status.observed_generation == changed.metadata.generation == 2
+    # Another subscriber is no new filter.
+    store.set_active_generation(2)
+    reconciler.step()
+    admission.merge(T1, {"spec": {"subscriber": {"uri": "http://127.0.0.1:9/b"}}})
+    assert ready(store) == ("True", "")
+
+
+def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.TRIGGER, trigger(broker="later"))
+    store.set_active_generation(1)
+    reconciler.step()
+    assert ready(store) == ("False", "BrokerDoesNotExist")
+    assert "default/later" in conditions(store)["Ready"].message
+    assert not reconciler.serves("default/later")
+    admission.create(Kind.BROKER, broker("later"))
+    reconciler.step()
+    assert ready(store) == ("True", "")
+    assert reconciler.serves("default/later")
+    store.delete(ObjectKey(Kind.BROKER, "default", "later"))
+    reconciler.step()
+    assert ready(store) == ("False", "BrokerDoesNotExist")
+    assert not reconciler.serves("default/later")
+
+
+def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.BROKER, broker("b"))
+    served = []
+    write = store.write_statuses
+
+    def spy(changed):  # type: ignore[no-untyped-def]
+        served.append(reconciler.serves("default/b"))
+        return write(changed)
+
+    monkeypatch.setattr(store, "write_statuses", spy)
+    reconciler.step()
+    assert served == [True]
+    assert ready(store, ObjectKey(Kind.BROKER, "default", "b")) == ("True", "")
+
+
+def test_a_broker_has_its_address_and_follows_the_server(admission: Admission) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    store.set_public_url("http://gate:1")
+    ref = {"kind": "Broker", "apiVersion": "eventing.knative.dev/v1", "name": "default"}
+    admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref, "uri": "/default/default?x=1"}))
+    reconciler.step()
+    found = store.get(DEFAULT)
+    assert found.status.address.url == "http://gate:1/default/default"  # type: ignore[union-attr]
+    store.set_public_url("http://gate:2")
+    reconciler.step()
+    found = store.get(DEFAULT)
+    assert found.status.address.url == "http://gate:2/default/default"  # type: ignore[union-attr]
+    moved = store.get(T1)
+    assert isinstance(moved, Trigger)
+    assert moved.status.subscriber_uri == "http://gate:2/default/default?x=1"
+
+
+def test_a_broker_of_another_class_is_not_served(admission: Admission) -> None:
+    document = broker("kafka")
+    document["metadata"]["annotations"] = {"eventing.knative.dev/broker.class": "Kafka"}
+    admission.create(Kind.BROKER, document)
+    admission.create(Kind.TRIGGER, trigger(broker="kafka"))
+    reconciler = Reconciler(admission.store)
+    reconciler.step()
+    assert ready(admission.store, ObjectKey(Kind.BROKER, "default", "kafka")) == ("False", "BrokerClassNotServed")
+    assert ready(admission.store) == ("False", "BrokerClassNotServed")
+    assert not reconciler.serves("default/kafka")
+    assert "default/kafka" not in admission.store.snapshot().brokers
+
+
+def test_unresolvable_subscribers_say_why(admission: Admission) -> None:
+    ref = {"kind": "Service", "apiVersion": "v1", "name": "svc"}
+    admission.create(Kind.TRIGGER, trigger(subscriber={"ref": ref}))
+    ours = {"kind": "Broker", "apiVersion": "eventing.knative.dev/v1", "name": "nope"}
+    admission.create(Kind.TRIGGER, trigger("t2", subscriber={"ref": ours}))
+    Reconciler(admission.store).step()
+    found = conditions(admission.store)["SubscriberResolved"]
+    assert (found.status, found.reason) == ("False", "RefNotResolvable")
+    assert "Service default/svc" in found.message
+    second = ObjectKey(Kind.TRIGGER, "default", "t2")
+    assert conditions(admission.store, second)["SubscriberResolved"].reason == "BrokerDoesNotExist"
+
+
+def test_nothing_is_written_when_nothing_changed(admission: Admission) -> None:
+    store = admission.store
+    for number in range(5):
+        admission.create(Kind.TRIGGER, trigger(f"t{number}"))
+    store.set_active_generation(5)
+    reconciler = Reconciler(store)
+    assert reconciler.step() == 6
+    version = store.version()
+    assert reconciler.step() == 0
+    assert Reconciler(store).step() == 0
+    assert store.version() == version
+
+
+def test_only_the_triggers_concerned_are_rewritten(admission: Admission) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.BROKER, broker("b"))
+    for number in range(6):
+        admission.create(Kind.TRIGGER, trigger(f"t{number}", broker="b" if number % 2 else "default"))
+    store.set_active_generation(4)
+    reconciler.step()
+    assert [ready(store, ObjectKey(Kind.TRIGGER, "default", f"t{n}"))[0] for n in range(6)] == ["True"] * 4 + [
+        "Unknown"
+    ] * 2
+    store.set_active_generation(5)
+    assert reconciler.step() == 1
+    store.set_active_generation(6)
+    assert reconciler.step() == 1
+    store.delete(ObjectKey(Kind.BROKER, "default", "b"))
+    assert reconciler.step() == 3
+
+
+def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admission) -> None:
+    store, clock = admission.store, Clock()
+    reconciler = Reconciler(store, clock_s=clock, report_s=5.0)
+    admission.create(Kind.TRIGGER, trigger())
+    store.set_active_generation(1)
+    reconciler.step()
+    store.report([TargetReport(1, 2, "no such key: tier", "shop 17")])
+    assert reconciler.step() == 1
+    found = conditions(store)["FilterHealthy"]
+    assert (found.status, found.severity, found.reason) == ("False", "Warning", "FilterErrors")
+    assert "2 events" in found.message
+    assert "no such key: tier" in found.message
+    assert "shop 17" in found.message
+    assert ready(store) == ("True", "")
+    for _ in range(4):
+        clock.now_s += 1
+        store.report([TargetReport(1, 1, "again", "shop 18")])
+        assert reconciler.step() == 0
+    clock.now_s += 1
+    assert reconciler.step() == 1
+    assert "6 events" in conditions(store)["FilterHealthy"].message
+
+
+def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.TRIGGER, trigger())
+    reconciler.step()
+    store.set_active_generation(1)
+    stale = store.stale_triggers
+
+    def interrupted(*args):  # type: ignore[no-untyped-def]
+        found = stale(*args)
+        if found and not interrupted.done:  # type: ignore[attr-defined]
+            interrupted.done = True  # type: ignore[attr-defined]
+            admission.merge(T1, {"spec": {"filter": {"expression": "ce.type == 'a'"}}})
+        return found
+
+    interrupted.done = False  # type: ignore[attr-defined]
+    monkeypatch.setattr(store, "stale_triggers", interrupted)
+    assert reconciler.step() == 0
+    assert ready(store) == ("Unknown", "FilterNotInForce")
+    store.set_active_generation(2)
+    reconciler.step()
+    assert ready(store) == ("True", "")
+
+
+def test_two_reconcilers_agree(admission: Admission, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "control.db")
+    one, two = Reconciler(admission.store), Reconciler(other)
+    admission.create(Kind.TRIGGER, trigger())
+    one.step()
+    assert two.step() == 0
+    other.set_active_generation(1)
+    two.step()
+    assert one.step() == 0
+    assert ready(admission.store) == ("True", "")
+    other.close()
+
+
+def test_the_loop_follows_the_store_and_outlives_a_failure(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = admission.store
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        reconciler = Reconciler(store, poll_s=0.001)
+        fail_once = [True]
+        step = reconciler.step
+
+        def failing() -> int:
+            if fail_once:
+                fail_once.pop()
+                raise StoreUnavailableError("disk full")
+            return step()
+
+        monkeypatch.setattr(reconciler, "step", failing)
+        loop = asyncio.create_task(reconciler.run(stop))
+        await asyncio.to_thread(admission.create, Kind.TRIGGER, trigger())
+        await asyncio.to_thread(store.set_active_generation, 1)
+        async with asyncio.timeout(20):
+            while (await asyncio.to_thread(ready, store))[0] != "True":
+                await asyncio.sleep(0.002)
+        stop.set()
+        await loop
+        assert not fail_once
+
+    asyncio.run(main())
