@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import itertools
 import json
 import subprocess
@@ -30,7 +31,7 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.encode import encode
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import BoundedHttpProtocol
-from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
+from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 
@@ -146,6 +147,8 @@ async def serve(app_name: str, directory: Path, partitions: int) -> None:
     running = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS)
     cpu_s = time.process_time()
     print(server.servers[0].sockets[0].getsockname()[1], flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)

@@ -26,6 +26,7 @@ _decode_batch_data = msgspec.json.Decoder(list[_DataOnly]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _MISSING: Final = object()
+_JSON: Final = DataKind.JSON  # a member of an enumeration is slow to look up
 
 
 def decode_event(body: bytes) -> Event:
@@ -56,9 +57,10 @@ def decode_batch(body: bytes) -> list[Event]:
         raise EventError("the outermost JSON value of a batch must be an array")
     if len(elements) > BATCH_EVENTS_MAX:
         raise EventTooLargeError(f"a batch must not have more than {BATCH_EVENTS_MAX} events")
-    for index, element in enumerate(elements):
-        if not isinstance(element, dict):
-            raise EventError("an element of a batch must be an object", index=index)
+    kinds = list(map(type, elements))
+    if kinds.count(dict) != len(kinds):
+        index = next(index for index, kind in enumerate(kinds) if kind is not dict)
+        raise EventError("an element of a batch must be an object", index=index)
     if len(body) > EVENT_BYTES_MAX:
         for index, element in enumerate(_decode_elements(body)):
             if memoryview(element).nbytes > EVENT_BYTES_MAX:
@@ -126,7 +128,7 @@ def _event(members: dict[str, object], raw: bytes, plain: bool) -> Event:
             json_text.check_depth(raw)
         except json_text.AmbiguousJsonError as error:
             raise EventError(str(error), attribute="data") from None
-    return make_event(members, DataKind.JSON, raw, plain=plain, media=media)
+    return make_event(members, _JSON, raw, plain=plain, media=media)
 
 
 def _take_encoded(members: dict[str, object], value: object) -> object:

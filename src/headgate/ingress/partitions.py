@@ -86,7 +86,7 @@ class Partitions:
     def _split(self, broker: str, events: Sequence[Event]) -> dict[int, list[StoredEvent]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
         turn = self._next()
-        if self._count == 1:
+        if self._count == 1 or not any("partitionkey" in event.extensions for event in events):
             return {turn: [StoredEvent(broker, event) for event in events]}
         parts: dict[int, list[StoredEvent]] = {}
         for event in events:
@@ -95,7 +95,7 @@ class Partitions:
         return parts
 
     def _index(self, event: Event) -> int | None:
-        key = event.extensions.get("partitionkey") if event.extensions else None
+        key = event.extensions.get("partitionkey")
         return None if key is None or key == "" else self.of_key(canonical(key))
 
     def _next(self) -> int:

@@ -29,6 +29,7 @@ from headgate.limits import (
     COMMIT_QUEUE_BYTES_MAX,
     COMMIT_QUEUE_EVENTS_MAX,
     FRONT_DRAIN_S_MAX,
+    GC_YOUNG_OBJECTS,
 )
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
@@ -69,6 +70,7 @@ async def _serve(settings: Settings) -> None:
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
+        gc.set_threshold(GC_YOUNG_OBJECTS)
         server = _Server(_config(settings, Ingress(Partitions(commits), reconciler.serves, fallback)))
         serving = asyncio.create_task(server.serve())
         while not (server.started or serving.done()):
