@@ -64,6 +64,7 @@ def residual(text: str) -> dict[Residual, object]:
         ("ce.type.startsWith('é😀')", KeyPart(TYPE, KeyKind.PREFIX, 2), "é😀"),
         ("ce.type.endsWith('.created')", KeyPart(TYPE, KeyKind.SUFFIX, 8), ".created"),
         ("ce.type.matches('^order')", KeyPart(TYPE, KeyKind.PREFIX, 4), "orde"),
+        ("ce.type.matches('^order$')", KeyPart(TYPE, KeyKind.STRING), "order"),
         ("ce.type.startsWith('ab') && ce.type.startsWith('abc')", KeyPart(TYPE, KeyKind.PREFIX, 3), "abc"),
         ("ce.type.endsWith('abcd') && ce.type.startsWith('a')", KeyPart(TYPE, KeyKind.PREFIX, 1), "a"),
         ("data.n in [1]", KeyPart(N, KeyKind.NUMBER), 1),
@@ -114,7 +115,8 @@ def test_is_decided_by_a_comparison(text: str, wanted: Residual, constant: objec
         "data.l[0] == 1",
         "size(data.s) > 0",
         "data.n + 1 == 2",
-        "ce.type.matches('^a.*b$')",
+        "ce.type.matches('a.*b$')",
+        "!ce.type.matches('^a$')",
         "ce.time > timestamp('2020-01-01T00:00:00Z')",
         "ce.time == '2020-01-01T00:00:00Z'",
         "data.n == 1e300",
@@ -139,6 +141,29 @@ def test_a_candidate_keeps_what_is_certain() -> None:
         key=(KeyPart(TYPE, KeyKind.STRING),), residual=(Residual(N, Op.GT, ConstantKind.NUMBER),), exact=False
     )
     assert (only.key, only.constants) == (("a",), (1,))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix"),
+    [
+        ("^ab.*c", "ab"),
+        ("^ab[.]c", "ab"),
+        ("^ab\\\\.(c|d)", None),
+        ("^ab\\\\.[cd]", "ab."),
+        ("^abc?", "ab"),
+        ("^abc*d", "ab"),
+        ("^abc{0}d", "ab"),
+        ("^a?", None),
+        ("^ab\\\\d", "ab"),
+        ("(?i)^ab.", None),
+        ("^(?i)ab.", None),
+        ("^éé.", "éé"),
+    ],
+)
+def test_a_regular_expression_is_found_by_what_it_begins_with(pattern: str, prefix: str | None) -> None:
+    only = row(f"ce.type.matches('{pattern}')")
+    assert only.key == (() if prefix is None else (prefix,))
+    assert not only.signature.exact
 
 
 def test_all_equalities_are_one_key() -> None:

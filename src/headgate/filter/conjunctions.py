@@ -30,7 +30,7 @@ from headgate.filter.ast import (
     Select,
 )
 from headgate.filter.plan import Constant, ConstantKind, Op, Place, Root
-from headgate.filter.rewrite import push_not
+from headgate.filter.rewrite import certain_prefix, push_not, whole_text
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
@@ -247,17 +247,26 @@ def _called(node: Node, call: Call, *, negated: bool) -> tuple[Conjunction, ...]
     match call:
         case Call(function, Select() | Name() as target, (Literal(LiteralKind.STRING, str(text)),)):
             place = place_of(target)
-            if place is None or function not in _METHODS:
-                return _whole_match(node, call) if place is not None and not negated else _unsaid(node)
-            if place == _TIME:
-                return _unsaid(node, "timestamps are decided by cel-cpp")
-            return _only(Atom(place, _METHODS[function], ConstantKind.STRING, text, negated))
         case _:
             return _unsaid(node)
+    if place is None:
+        return _unsaid(node)
+    if place == _TIME:
+        return _unsaid(node, "timestamps are decided by cel-cpp")
+    if function in _METHODS:
+        return _only(Atom(place, _METHODS[function], ConstantKind.STRING, text, negated))
+    return _matched(node, place, text) if function == "matches" and not negated else _unsaid(node)
 
 
-def _whole_match(node: Node, call: Call) -> tuple[Conjunction, ...]:
-    return _unsaid(node, "regular expressions are decided by cel-cpp" if call.function == "matches" else "")
+def _matched(node: Node, place: Place, pattern: str) -> tuple[Conjunction, ...]:
+    """A regular expression: the matcher only looks for the text that it cannot do without."""
+    text = whole_text(pattern)
+    if text is not None:
+        return _only(Atom(place, Op.EQ, ConstantKind.STRING, text))
+    (conjunction,) = _unsaid(node, "regular expressions are decided by cel-cpp")
+    prefix = certain_prefix(pattern)
+    atoms = (Atom(place, Op.STARTS, ConstantKind.STRING, prefix),) if prefix else ()
+    return (Conjunction(atoms, conjunction.dropped),)
 
 
 def _unsayable(place: Place, literal: Literal) -> str:

@@ -174,7 +174,29 @@ def attribute_size(node: Node) -> Node:
             return node
 
 
-_PLAIN_PATTERN: Final = re.compile(r"(\^?)((?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*)(\$?)")
+_PLAIN: Final = r"(?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*"
+_PLAIN_PATTERN: Final = re.compile(rf"(\^?)({_PLAIN})(\$?)")
+_PREFIX_PATTERN: Final = re.compile(rf"\^({_PLAIN})(.?)", re.DOTALL)
+
+
+def whole_text(pattern: str) -> str | None:
+    """The one text that a regular expression like `^created$` matches; None when it is not of this form."""
+    found = _PLAIN_PATTERN.fullmatch(pattern)
+    return _unescape(found[2]) if found is not None and found[1] and found[3] else None
+
+
+def certain_prefix(pattern: str) -> str:
+    """A text that everything begins with that a regular expression matches; empty when none is certain."""
+    found = _PREFIX_PATTERN.match(pattern)
+    if found is None or "|" in pattern:
+        return ""
+    # What follows may say that the last character is optional.
+    text = _unescape(found[1])
+    return text[:-1] if found[2] in {"*", "?", "{", "+"} else text
+
+
+def _unescape(plain: str) -> str:
+    return re.sub(r"\\(.)", r"\1", plain)
 
 
 def plain_pattern(node: Node) -> Node:
@@ -189,8 +211,7 @@ def plain_pattern(node: Node) -> Node:
     if found is None or (found[1] and found[3]):
         return node
     function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
-    plain = re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL)
-    return Call(function, node.target, (Literal(LiteralKind.STRING, plain),))
+    return Call(function, node.target, (Literal(LiteralKind.STRING, _unescape(found[2])),))
 
 
 def fold_constants(node: Node) -> Node:
