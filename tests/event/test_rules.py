@@ -295,3 +295,18 @@ def test_ambiguous_texts_that_hold_no_event_name_no_attribute(body):
     for decode in (decode_event, decode_batch):
         error = refused(decode, body)
         assert (error.attribute, error.index) == ("", None)
+
+
+@pytest.mark.parametrize(
+    "text", ["a/b" + " ; " * 5_000 + "\x01", "a/b" + ';c="' * 5_000, "a/b" + "; c=d" * 5_000 + ";="]
+)
+def test_a_hostile_media_type_is_refused_without_trying_every_way_to_read_it(text):
+    assert refused(structured, datacontenttype=text).attribute == "datacontenttype"
+    assert refused(decode_request, [*HEADERS, (b"content-type", text.encode())], b"").http_status == 400
+
+
+def test_a_charset_is_a_parameter_and_not_a_part_of_another_one():
+    body = json.dumps(MINIMAL).encode()
+    for parameters in ('x="; charset=utf-16"', "X=y;charset=US-ASCII", 'charset="UTF-8"; charset=utf-16', ""):
+        content_type = f"{STRUCTURED_JSON}; {parameters}".encode()
+        assert decode_request([(b"content-type", content_type)], body) == [decode_event(body)]

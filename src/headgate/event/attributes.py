@@ -25,8 +25,11 @@ _URI_REFERENCE: Final = re.compile(rf"{_URI_CHARS}+")
 _URI: Final = re.compile(rf"[A-Za-z][A-Za-z0-9+\-.]*:{_URI_CHARS}*")
 _TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _QUOTED: Final = r'"(?:[\t !#-\[\]-~]|\\[\t -~])*"'
-_MEDIA_TYPE: Final = re.compile(rf"({_TOKEN}/{_TOKEN})((?:[ \t]*;[ \t]*(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*)[ \t]*")
-_CHARSET: Final = re.compile(rf';[ \t]*charset="?({_TOKEN})', re.IGNORECASE)
+# Possessive: white space could otherwise be shared out between its places in exponentially many ways.
+_MEDIA_TYPE: Final = re.compile(
+    rf"({_TOKEN}/{_TOKEN})((?:[ \t]*+;[ \t]*+(?:{_TOKEN}=(?:{_TOKEN}|{_QUOTED}))?)*+)[ \t]*+"
+)
+_PARAMETER: Final = re.compile(rf"({_TOKEN})=({_TOKEN}|{_QUOTED})")
 # Most timestamps: a day that every month has, so that nothing needs to be computed.
 _is_usual_time = re.compile(
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
@@ -54,8 +57,12 @@ def _read_media_type(text: str) -> MediaType | None:
     match = _MEDIA_TYPE.fullmatch(text)
     if match is None:
         return None
-    charset = _CHARSET.search(match[2])
-    return MediaType(match[1].lower(), charset[1].lower() if charset else "")
+    charset = ""
+    for name, value in _PARAMETER.findall(match[2]):
+        if name.lower() == "charset":
+            charset = value.strip('"').lower()
+            break
+    return MediaType(match[1].lower(), charset)
 
 
 _known_media_type = lru_cache(VALUES_CACHED_MAX)(_read_media_type)
