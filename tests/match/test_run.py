@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from headgate.match.errors import RunFailedError
 from headgate.match.query import start_run
+from tests.match import vectors
 from tests.match.events import append, event, writing
 from tests.match.fakes import FakeDispatcher, running
 
@@ -262,3 +263,54 @@ def test_an_operator_that_would_read_ahead_is_refused(spark: SparkSession, tmp_p
     ):
         dispatcher.wait_until(lambda: not run.alive)
         assert "ALLOWLIST" in run.failure()
+
+
+def test_a_corrupt_chunk_ends_the_run_and_names_the_place(
+    spark: SparkSession, dispatcher: FakeDispatcher, tmp_path: Path
+) -> None:
+    corrupt = vectors.EXPECTED["corrupt"]["3"]
+    with running(spark, every_event, dispatcher, tmp_path, log=vectors.VECTORS, start={3: 0}) as run:
+        connection = dispatcher.of(run=1, partition=3)
+        dispatcher.wait_until(lambda: not run.alive)
+        assert f"{corrupt['file']} at byte {corrupt['at']}" in run.failure()
+    dispatcher.wait(lambda: connection.closed)
+    assert connection.passed == corrupt["good_records"]
+
+
+def test_a_run_follows_the_log_from_segment_to_segment(
+    spark: SparkSession, dispatcher: FakeDispatcher, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with (
+        writing(log, segment_bytes_max=1) as writer,
+        running(spark, every_event, dispatcher, tmp_path, log=log, start={0: 0}),
+    ):
+        connection = dispatcher.of(run=1)
+        for number in range(20):
+            append(writer, [event(number), event(number)])
+        dispatcher.wait(lambda: connection.passed == 40)
+    assert [offset for offset, _, _ in connection.rows] == list(range(40))
+
+
+def test_a_run_goes_on_behind_what_retention_removes_in_front_of_it(
+    spark: SparkSession, dispatcher: FakeDispatcher, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with writing(log, segment_bytes_max=1) as writer:
+        for number in range(4):
+            append(writer, [event(number)])
+    committed = log / "0" / "committed"
+
+    def publish(next_offset: int, first_offset: int) -> None:
+        with committed.open("r+b") as file:
+            file.write(next_offset.to_bytes(8, "little") + first_offset.to_bytes(8, "little"))
+
+    publish(1, 0)
+    with running(spark, every_event, dispatcher, tmp_path, log=log, start={0: 0}):
+        connection = dispatcher.of(run=1)
+        dispatcher.wait(lambda: connection.passed == 1)
+        for removed in (0, 1, 2):
+            (log / "0" / f"{removed:020d}.seg").unlink()
+        publish(4, 3)
+        dispatcher.wait(lambda: connection.passed == 4)
+    assert [offset for offset, _, _ in connection.rows] == [0, 3]

@@ -27,7 +27,7 @@ from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.errors import UnavailableError
 from headgate.match.driver_link import Active, LinkAddress, Message, Rejected
-from headgate.match.errors import DriverLinkError, RunFailedError
+from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.observe import metrics
 
 _log = structlog.get_logger(__name__)
@@ -221,8 +221,9 @@ class Matcher:
             case Rejected(run=number, reason=reason):
                 run = self._forget(number)
                 if run is not None:
-                    self._failed("rejected", reason, run)
                     self._stop(run)
+                    # A broken connection is all that the dispatcher saw; Spark may know why it broke.
+                    self._failed("rejected", "; ".join(filter(None, (reason, run.failure()))), run)
 
     def _take_over(self, run: Run) -> None:
         older, self._in_force, self._candidate = self._in_force, run, None
@@ -300,7 +301,7 @@ class Matcher:
         self._started_at.pop(run.number, None)
         try:
             run.stop()
-        except RunFailedError as error:
+        except (RunFailedError, SparkGoneError) as error:
             _log.warning("run did not stop", run=run.number, reason=error.message)
 
     # --- what goes wrong --------------------------------------------------------------------------

@@ -101,9 +101,9 @@ def start_run(
         SparkGoneError: There is no JVM any more.
     """
     scratch.mkdir(parents=True, exist_ok=True)
-    checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch))
+    checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch.absolute()))
     options = {
-        "path": str(log),
+        "path": str(log.absolute()),
         "partitions": ",".join(str(partition) for partition in sorted(start)),
         "startOffsets": json.dumps({str(partition): offset for partition, offset in start.items()}),
         "linkHost": link.host,

@@ -78,6 +78,7 @@ def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM
         SparkMissingError: No suitable Java, or the JVM ended at once.
     """
     check_java()
+    scratch = scratch.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
