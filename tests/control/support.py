@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,6 @@ class Server:
     store: Store
     port: int
     namespace: str = "default"
-    streams: list[HTTPConnection] = field(default_factory=list)
 
     @property
     def url(self) -> str:

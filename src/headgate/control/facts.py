@@ -5,15 +5,33 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import cast
 
 from headgate.control.objects import Broker, Kind, Trigger, decode_stored
 from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact
 
-_SELECT = """SELECT o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-                    r.filter_errors, r.last_error, r.last_error_event
-             FROM targets t JOIN objects o ON o.kind = 'Trigger' AND o.namespace = t.namespace AND o.name = t.name
-                  LEFT JOIN reports r ON r.target = t.id"""
+_COLUMNS = """o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
+              r.filter_errors, r.last_error, r.last_error_event"""
+_REPORTS = "LEFT JOIN reports r ON r.target = t.id"
+# CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
+_BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
+                 ON o.kind = 'Trigger' AND o.namespace = t.namespace AND o.name = t.name {_REPORTS}"""
+# The sign keeps `kind` out of the choice of an index, so that the index on `version` is taken.
+_BY_OBJECT = f"""SELECT {_COLUMNS} FROM objects o CROSS JOIN targets t
+                 ON t.namespace = o.namespace AND t.name = o.name AND +o.kind = 'Trigger' {_REPORTS}"""
+
+
+class Which(StrEnum):
+    """Which triggers are looked at; each reads through an index, so that few cost little among many."""
+
+    ALL = _BY_TARGET
+    TARGET = f"{_BY_TARGET} WHERE t.id = ?"
+    CHANGED = f"{_BY_OBJECT} WHERE o.version > ?"
+    REROUTED = f"{_BY_TARGET} WHERE t.routing > ?"
+    NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
+    OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"
+    SENDING_TO_BROKER = f"{_BY_TARGET} WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +72,18 @@ def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[o
 
 
 def trigger_rows(
-    connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()
+    connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[TriggerRow]:
     """Triggers with their facts, decoded one by one.
 
     Args:
         connection: In a transaction.
-        where: SQL from WHERE on, over `t` (targets), `o` (objects) and `r` (reports).
-        parameters: Of `where`.
+        which: Which triggers.
+        parameters: Of the question, in order.
     """
     known = _Brokers(connection)
     active = counter(connection, "active_generation")
-    for row in connection.execute(f"{_SELECT} {where}", parameters):
+    for row in connection.execute(which, parameters):
         version, body, target, broker, subscriber_broker, subscriber, needs, plan_error, errors, last, event = row
         facts = TriggerFacts(
             broker=known.get(broker),

@@ -44,8 +44,11 @@ class Kind(StrEnum):
         return f"{self.value.lower()}s"
 
 
-class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Written as Kubernetes writes: camelCase, what is empty is left out."""
+class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
+    """Written as Kubernetes writes: camelCase, what is empty is left out.
+
+    They hold no cycles, and ten thousand of them would stop the event loop beside when garbage is collected.
+    """
 
 
 class Metadata(_Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import brokers, bump, counter, trigger_rows
+from headgate.control.facts import Which, brokers, bump, counter, trigger_rows
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -207,25 +207,27 @@ class Store:
         with self._database.read() as connection:
             return tuple(brokers(connection))
 
-    def stale_triggers(self, now_s: float, where: str = "", parameters: tuple[object, ...] = ()) -> list[Trigger]:
+    def stale_triggers(
+        self, now_s: float, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
+    ) -> list[Trigger]:
         """Triggers whose stored status is not what the facts say, with the status that is.
 
         Args:
             now_s: Seconds since 1970, for conditions that change.
-            where: See `facts.trigger_rows`.
-            parameters: Of `where`.
+            which: Which triggers to look at.
+            parameters: Of `which`.
         """
         now = rfc3339(now_s)
         stale = []
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
-            for row in trigger_rows(connection, where, parameters):
+            for row in trigger_rows(connection, which, parameters):
                 status = trigger_status(row.trigger, row.facts, now=now)
                 if status != row.trigger.status:
                     stale.append(msgspec.structs.replace(row.trigger, status=status))
         return stale
 
-    def write_statuses(self, changed: Sequence[Object]) -> tuple[int, ...]:
+    def write_statuses(self, changed: Iterable[Object]) -> tuple[int, ...]:
         """Put new statuses in place, in one transaction.
 
         Args:

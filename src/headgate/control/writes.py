@@ -17,7 +17,7 @@ from headgate.control.errors import (
     QuotaError,
     StaleObjectError,
 )
-from headgate.control.facts import bump, trigger_rows
+from headgate.control.facts import Which, bump, trigger_rows
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -149,7 +149,7 @@ class ObjectWriter:
             url = public_url(self._connection)
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(trigger_rows(self._connection, "WHERE t.id = ?", (target,)))
+            row = next(trigger_rows(self._connection, Which.TARGET, (target,)))
             new = _with_status(new, trigger_status(new, row.facts, now=self._now))
             self._save(new)
         else:
