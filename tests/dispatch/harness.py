@@ -229,6 +229,11 @@ class Peer:
         self.writer.write(json.dumps(line).encode() + b"\n")
         return await self.line()
 
+    def started(self, *runs: int) -> None:
+        """Say that these runs were started (the generation is the run's number here)."""
+        for run in runs:
+            self.writer.write(json.dumps({"op": "started", "run": run, "generation": run}).encode() + b"\n")
+
     async def line(self) -> dict[str, Any]:
         return json.loads(await self.reader.readline())  # type: ignore[no-any-return]
 

@@ -118,6 +118,15 @@ class Dispatcher:
         if self._failure is not None:
             raise self._failure
 
+    @property
+    def unfinished(self) -> int:
+        """Deliveries in memory that have not ended; what lags is not among them."""
+        return self._scheduler.live_count
+
+    def held_rows(self, run: int, partition: int) -> int:
+        """Rows of a run's connection that wait for its turn."""
+        return self._takeover.held_rows(run, partition)
+
     async def _serve(self, transport: Transport) -> None:
         self._scheduler = Scheduler(
             events=self._events,

@@ -155,6 +155,7 @@ class Link:
             offsets = {str(partition): offset for partition, offset in self._resume().items()}
             connection.say({"op": "resume", "offsets": offsets})
         elif request.op == "started":
+            connection.runs.add(request.run)
             outcome = self._outcomes.get(request.run)
             if outcome is not None:
                 connection.say(outcome)
@@ -196,7 +197,7 @@ class Link:
         while len(self._outcomes) > limits.LINK_DEAD_RUNS_MAX:
             del self._outcomes[next(iter(self._outcomes))]
         for connection in self._connections:
-            if connection.hello is not None and connection.hello.is_driver:
+            if run in connection.runs:
                 connection.say(line)
 
     def _weigh(self, connection: _Connection) -> None:
@@ -216,9 +217,16 @@ class Link:
 
 
 class _Connection(asyncio.Protocol):
-    """One socket: hello, then frames or JSON lines."""
+    """One socket: hello, then frames or JSON lines.
+
+    Attributes:
+        hello: Who speaks; None before the hello.
+        paused: Whether it is not read now.
+        runs: Runs that this driver has started and wants to hear about.
+    """
 
     def __init__(self, link: Link) -> None:
+        self.runs: set[int] = set()
         self.hello: Hello | None = None
         self.paused = False
         self._link = link

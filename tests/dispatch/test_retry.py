@@ -1,0 +1,204 @@
+"""Statuses, failures and pauses: the table of the contract, and that attempts follow it on real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from headgate import limits
+from headgate.dispatch.delivery import HttpTransport
+from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge
+from tests.dispatch.harness import (
+    EventLog,
+    Request,
+    Routes,
+    Subscriber,
+    event,
+    matcher,
+    run,
+    running,
+    spec,
+    target,
+    until,
+)
+
+AGAIN = (404, 408, 409, 429, 500, 501, 502, 503, 504, 599, 600, 799, 999)
+NEVER = (301, 302, 303, 304, 307, 308, 400, 401, 403, 405, 406, 410, 412, 413, 415, 418, 422, 451)
+TAKEN = (200, 201, 202, 204, 206, 299)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "fate"),
+    [(TAKEN, Fate.DELIVERED), (AGAIN, Fate.AGAIN), (NEVER, Fate.FAILED), ((101, 103, 199), Fate.FAILED)],
+)
+def test_the_table_of_statuses(statuses: tuple[int, ...], fate: Fate):
+    assert {judge(Outcome(status)) for status in statuses} == {fate}
+
+
+@pytest.mark.parametrize("reason", ["timeout", "connection", "protocol"])
+def test_no_answer_is_tried_again(reason: str):
+    assert judge(Outcome(0, reason)) is Fate.AGAIN
+
+
+def test_an_address_that_is_none_is_not():
+    assert judge(Outcome(0, "url")) is Fate.FAILED
+
+
+def test_pauses():
+    assert [backoff_s(spec(backoff_policy="linear", backoff_delay_s=0.5), n) for n in (1, 2, 3)] == [0.5, 1.0, 1.5]
+    assert [backoff_s(spec(backoff_policy="exponential", backoff_delay_s=0.5), n) for n in (1, 2, 3)] == [1, 2, 4]
+    assert backoff_s(spec(backoff_policy="exponential", backoff_delay_s=1.0), 1_000) == limits.BACKOFF_SECONDS_MAX
+
+
+def test_labels_of_metrics_are_few():
+    assert len({Outcome(status).label for status in range(100, 1_000)}) <= 25
+
+
+@pytest.mark.parametrize(("status", "attempts"), [(s, 3) for s in AGAIN] + [(s, 1) for s in NEVER + TAKEN])
+def test_attempts_follow_the_table(tmp_path: Path, status: int, attempts: int):
+    async def answer(request: Request) -> tuple[int, bytes]:
+        # 204 and 304 have no body.
+        return (status if request.path == "/a" else 202), b""
+
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(target(1, subscriber.url + "a", retry=2, backoff_delay_s=0.001))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(subscriber.requests) >= attempts)
+                    await until(lambda: work.dispatcher.unfinished == 0)
+            assert subscriber.ids == ["e0"] * attempts
+            assert {request.path for request in subscriber.requests} == {"/a"}, "no redirect was followed"
+        log.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("policy", ["linear", "exponential"])
+def test_retries_keep_their_distance(tmp_path: Path, policy: str):
+    async def fail(_: Request) -> tuple[int, bytes]:
+        return 503, b""
+
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        async with Subscriber(fail) as subscriber:
+            chosen = target(1, subscriber.url, retry=3, backoff_policy=policy, backoff_delay_s=0.03)
+            async with running(tmp_path, Routes(chosen)) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(subscriber.requests) == 4)
+                    await until(lambda: work.dispatcher.unfinished == 0)
+            times = [request.at for request in subscriber.requests]
+            gaps = [later - earlier for earlier, later in pairwise(times)]
+            expected = [0.03, 0.06, 0.09] if policy == "linear" else [0.06, 0.12, 0.24]
+            assert all(gap >= pause - 0.002 for gap, pause in zip(gaps, expected, strict=True))
+        log.close()
+
+    run(work())
+
+
+def test_no_answer_and_nobody_there(tmp_path: Path):
+    async def hang(_: Request) -> tuple[int, bytes]:
+        await asyncio.sleep(3_600)
+        return 202, b""
+
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        async with Subscriber(hang) as subscriber, Subscriber() as closed:
+            await closed.__aexit__()
+            routes = Routes(
+                target(1, subscriber.url, retry=1, timeout_s=0.05),
+                target(2, closed.url, retry=1),
+                target(3, "http://no-such-host.invalid/", retry=1),
+                target(4, "http://[nonsense", retry=1),
+            )
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (0, 2), (0, 3), (0, 4))
+                    await until(lambda: len(subscriber.requests) == 2)
+                    await until(lambda: work.dispatcher.unfinished == 0)
+        log.close()
+
+    run(work())
+
+
+# --- the HTTP client alone ------------------------------------------------------------------------------
+
+
+def raw_server(answer: bytes):
+    """A server that answers any request with these bytes and closes."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        except ConnectionError:
+            pass  # the client had enough
+
+    return asyncio.start_server(talk, "127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello", (200, "")),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (8 << 20), (200, "")),  # endless for our bound
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc", (200, "")),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n", (202, "")),
+        (b"HTTP/1.1 777 Odd\r\ncontent-length: 0\r\n\r\n", (777, "")),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello", (0, "answer")),  # breaks off
+        (b"nonsense\r\n\r\n", (0, "answer")),
+        (b"", (0, "answer")),
+    ],
+)
+def test_answers_of_all_kinds(answer: bytes, expected: tuple[int, str]):
+    async def work() -> None:
+        server = await raw_server(answer)
+        port = server.sockets[0].getsockname()[1]
+        async with HttpTransport() as transport:
+            outcome = await transport.post(f"http://127.0.0.1:{port}/", [("ce-id", "1")], b"{}", 5.0)
+            if expected[0]:
+                assert (outcome.status, outcome.reason) == expected
+            else:
+                assert judge(outcome) is Fate.AGAIN
+                assert outcome.reason in ("connection", "protocol")
+        server.close()
+        await server.wait_closed()
+
+    run(work())
+
+
+def test_a_slow_body_meets_the_timeout():
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        try:
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        except ConnectionError:
+            writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with HttpTransport() as transport:
+            outcome = await transport.post(f"http://127.0.0.1:{port}/", [], b"", 0.1)
+            assert (outcome.status, outcome.reason) == (0, "timeout")
+        await asyncio.sleep(0.05)
+        server.close()
+        await server.wait_closed()
+
+    run(work())
