@@ -269,7 +269,8 @@ def test_reports_add_up_and_end_with_their_filter(admission: Admission, tmp_path
     store = admission.store
     admission.create(Kind.TRIGGER, trigger(filter=GOLD))
     store.report([TargetReport(1, 2, "first", "s 1"), TargetReport(99, 1, "gone", "s 2")])
-    store.report([TargetReport(1, 3, "last", "s 3")])
+    store.report([TargetReport(1, 2, "last", "s 3")])
+    store.report([TargetReport(1, 1, "", "")])
     (row,) = facts(tmp_path)
     assert (row.facts.filter_errors, row.facts.last_error, row.facts.last_error_event) == (5, "last", "s 3")
     admission.merge(T1, {"spec": {"filter": {"expression": "ce.type == 'a'"}}})

@@ -241,13 +241,14 @@ class Store:
             return tuple(version for obj in changed if (version := writer.put_status(obj)) is not None)
 
     def report(self, reports: Iterable[TargetReport]) -> None:
-        """Add what the dispatcher saw of filters; targets that are gone are left out."""
+        """Add what the dispatcher saw of filters; targets that are gone are left out, an empty error keeps the last."""
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
                 "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
-                " last_error = excluded.last_error, last_error_event = excluded.last_error_event,"
+                " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
+                " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
                 " report = excluded.report",
                 [(r.target, r.filter_errors, r.last_error, r.last_error_event, mark) for r in reports],
             )
