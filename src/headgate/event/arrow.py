@@ -6,12 +6,12 @@ The columns are read by the Spark side as well: their order and types are part o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import astuple
 
 from headgate.event import rfc3339
 from headgate.event.model import DataKind, Event, ExtensionValue
@@ -50,19 +50,6 @@ _INT64: Final = pa.int64()
 _BINARY: Final = pa.binary()
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
-_fields = attrgetter(
-    "specversion",
-    "id",
-    "source",
-    "type",
-    "subject",
-    "time",
-    "datacontenttype",
-    "dataschema",
-    "extensions",
-    "data_kind",
-    "data",
-)
 _encode = msgspec.json.Encoder().encode
 _extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
 _KINDS: Final = tuple(DataKind)
@@ -75,7 +62,7 @@ def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:
         entries: At least one; a chunk is never empty.
     """
     count = len(entries)
-    columns = list(zip(*[_fields(entry.event) for entry in entries], strict=True))
+    columns = zip(*[astuple(entry.event) for entry in entries], strict=True)  # in the order of Event's fields
     specversions, ids, sources, types, subjects, times, content_types, schemas, extensions, kinds, data = columns
     time = _optional(times, count)
     return pa.RecordBatch.from_arrays(
