@@ -1,28 +1,33 @@
 """Which targets does an event match? One broadcast hash join from events to the rows of all filters.
 
-An event makes one key per shape, the keys are exploded, and every row that they meet is judged by its shape's
-comparisons. The plan grows with the shapes and the places they look at, never with the filters. It holds no Python
-operator, no aggregate, no sort and no subquery, so that real-time mode runs it, and one stage of generated code.
+An event makes one key for each set of key parts that shapes have; the keys are exploded, and every row that they meet
+is judged by its shape's comparisons. The plan grows with the shapes and the places they look at, never with the
+filters. It holds no Python operator, no aggregate, no sort and no subquery, so that real-time mode runs it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import reduce
+from itertools import chain
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.filter.plan import Place, Verdict
-from headgate.match.keys import WANTED, broker_column, key_column
-from headgate.match.places import PlaceColumns, Want, read_places
-from headgate.match.residuals import Judgement, judge, same_key, wanted
+from headgate.match.keys import WANTED, broker_column, check_column, key_column, with_parts
+from headgate.match.places import read_places
+from headgate.match.reads import PlaceColumns, Want
+from headgate.match.residuals import Judgement, judge, key_doubt, wanted
 from headgate.match.table import CompiledShape, MatchTable, build_table
 
 __all__ = ["MatchTable", "build_table", "match_events"]
 
 _IDENTITY: Final = ("partition", "offset")
+_BROKER: Final = "broker_key"
 
 
 def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
@@ -44,10 +49,13 @@ def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
         for test in shape.residual:
             wants[test.place] |= wanted(test)
     read, places = read_places(events, wants, (*_IDENTITY, "broker"))
-    read = read.withColumn("broker_key", broker_column(table.seed))
-    keys = [key_column(F.col("broker_key"), number, shape.key, places) for number, shape in enumerate(shapes)]
-    carried = [name for name in read.columns if name not in {"broker", "broker_key"}]
-    keyed = read.select(*carried, F.explode(F.array(*keys)).alias("event_key"))
+    key_parts = {compiled.key_number: compiled.shape.key for compiled in table.shapes}
+    read, columns = with_parts(read, chain.from_iterable(key_parts.values()), places)
+    parts = {number: [columns[part] for part in key] for number, key in key_parts.items()}
+    checks = [check_column(table.secret, names).alias(_check(number)) for number, names in parts.items()]
+    read = read.select("*", broker_column(table.seed).alias(_BROKER), *checks)
+    keys = [key_column(_BROKER, number, names) for number, names in parts.items()]
+    keyed = read.select("*", F.explode(F.array(*keys)).alias("event_key"))
     rows = F.broadcast(table.rows)
     joined = keyed.join(rows, F.col("event_key") == F.col("row_key"))
     return _verdicts(joined, table.shapes, places)
@@ -93,18 +101,15 @@ def _by_shape(columns: Sequence[Column]) -> Column:
 
 def _conjunction(compiled: CompiledShape, places: dict[Place, PlaceColumns]) -> Judgement:
     shape = compiled.shape
-    tests = [
-        same_key(part, places[part.place], F.col(column))
-        for part, column in zip(shape.key, compiled.key_columns, strict=True)
-    ]
-    tests += [
-        judge(test, places[test.place], F.col(column) if column else None)
-        for test, column in zip(shape.residual, compiled.residual_columns, strict=True)
-    ]
-    holds = F.lit(True)
-    doubt: Column | None = None
-    for test in tests:
-        holds = holds & test.holds
-        if test.doubt is not None:
-            doubt = test.doubt if doubt is None else doubt | test.doubt
-    return Judgement(holds, doubt)
+    holds = F.col(_check(compiled.key_number)) == F.col("row_check")
+    doubts = [key_doubt(part, places[part.place]) for part in shape.key]
+    for test, column in zip(shape.residual, compiled.columns, strict=True):
+        judgement = judge(test, places[test.place], F.col(column) if column else None)
+        holds = holds & judgement.holds
+        doubts.append(judgement.doubt)
+    real = [doubt for doubt in doubts if doubt is not None]
+    return Judgement(holds, reduce(or_, real) if real else None)
+
+
+def _check(key_number: int) -> str:
+    return f"check_{key_number}"

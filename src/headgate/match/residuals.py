@@ -13,7 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.filter.plan import ConstantKind, KeyKind, KeyPart, Op, Residual
-from headgate.match.places import PlaceColumns, Want
+from headgate.match.reads import PlaceColumns, Want
 
 EXACT_INTEGER_MAX: Final = 2.0**53
 """From here on neighbouring integers share a double."""
@@ -114,17 +114,8 @@ def _doubt(op: Op, number: Column, constant: Column) -> Column:
     return F.coalesce(equal & (F.abs(number) >= EXACT_INTEGER_MAX), F.lit(False))
 
 
-def same_key(part: KeyPart, place: PlaceColumns, constant: Column) -> Judgement:
-    """Whether a joined row really is about this event; the key alone is a hash (see `keys.py`). Never an error."""
-    match part.kind:
-        case KeyKind.STRING:
-            return Judgement(F.col(place.text) == constant)
-        case KeyKind.PREFIX:
-            return Judgement(F.startswith(F.col(place.text), constant))
-        case KeyKind.SUFFIX:
-            return Judgement(F.endswith(F.col(place.text), constant))
-        case KeyKind.NUMBER:
-            number = F.col(place.number)
-            return Judgement(number == constant, _doubt(Op.EQ, number, constant))
-        case KeyKind.BOOL:
-            return Judgement(F.col(place.flag) == constant)
+def key_doubt(part: KeyPart, place: PlaceColumns) -> Column | None:
+    """Where equality with a key part is not to be trusted, although the row was found by it."""
+    if part.kind is not KeyKind.NUMBER:
+        return None
+    return F.coalesce(F.abs(F.col(place.number)) >= EXACT_INTEGER_MAX, F.lit(False))

@@ -16,9 +16,9 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.filter.plan import CompiledFilter, Constant, ConstantKind, KeyKind, PlanRow, Signature
+from headgate.filter.plan import CompiledFilter, Constant, ConstantKind, PlanRow, Signature
 from headgate.limits import SIGNATURES_COMPILED_MAX
-from headgate.match.keys import broker_state, key_of, shape_state
+from headgate.match.keys import broker_state, check_of, key_of, parts_state
 from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part
 
 _SETTINGS: Final = {
@@ -34,13 +34,6 @@ _NUMBER_MAX: Final = 2.0**64
 _NOBODY: Final = -1
 """Target and shape of the row that keeps the table from ever being empty, which would change the plan."""
 
-_KEY_TYPES: Final = {
-    KeyKind.STRING: "string",
-    KeyKind.PREFIX: "string",
-    KeyKind.SUFFIX: "string",
-    KeyKind.NUMBER: "number",
-    KeyKind.BOOL: "flag",
-}
 _CONSTANT_TYPES: Final = {ConstantKind.STRING: "string", ConstantKind.NUMBER: "number", ConstantKind.BOOL: "flag"}
 _ARROW: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
@@ -54,11 +47,17 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 
 @dataclass(frozen=True, slots=True)
 class CompiledShape:
-    """A shape with the table's columns that hold its constants: "" where a comparison needs none."""
+    """A shape in the plan.
+
+    Attributes:
+        shape: What is compared.
+        key_number: Shapes with the same key parts have the same number, see `keys.py`.
+        columns: The table's column that holds the constant of each residual; "" where it needs none.
+    """
 
     shape: Shape
-    key_columns: tuple[str, ...]
-    residual_columns: tuple[str, ...]
+    key_number: int
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +65,17 @@ class MatchTable:
     """The filters of one generation, ready to be joined.
 
     Attributes:
-        rows: `row_key` BIGINT, `shape` INT, `target` INT, `exact` BOOLEAN and the columns of constants.
+        rows: `row_key` BIGINT, `row_check` INT, `shape` INT, `target` INT, `exact` BOOLEAN and columns of constants.
         shapes: By number, the one with the most rows first.
-        seed: Random per table: where the chain of every key starts.
+        seed: Random per table, int64: where the chain of every key starts.
+        secret: Random per table, int32: the same for checks.
         row_count: Rows of `rows`.
     """
 
     rows: DataFrame
     shapes: tuple[CompiledShape, ...]
     seed: int
+    secret: int
     row_count: int
 
 
@@ -103,7 +104,7 @@ def build_table(
     """
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
-    seed = secrets.randbits(63)
+    seed, secret = secrets.randbits(63), secrets.randbits(31)
     groups = _grouped(targets)
     rows_by_shape: Counter[Shape] = Counter()
     for group in groups:
@@ -112,14 +113,16 @@ def build_table(
     sizes: Counter[Shape] = Counter()
     for shape, compiled in chosen.items():
         sizes[compiled] += rows_by_shape[shape]
-    shapes = tuple(_compiled(shape) for shape, _ in sizes.most_common())
+    ordered = [shape for shape, _ in sizes.most_common()]
+    key_numbers = {key: number for number, key in enumerate(dict.fromkeys(shape.key for shape in ordered))}
+    shapes = tuple(_compiled(shape, key_numbers[shape.key]) for shape in ordered)
     numbers = {compiled.shape: number for number, compiled in enumerate(shapes)}
     columns = _Columns(shapes)
     for group in groups:
         part = fit(group.part, chosen[group.part.shape])
-        columns.add(group, part, numbers[part.shape], seed)
+        columns.add(group, part, numbers[part.shape], seed, secret)
     table = columns.table()
-    return MatchTable(spark.createDataFrame(table), shapes, seed, table.num_rows)
+    return MatchTable(spark.createDataFrame(table), shapes, seed, secret, table.num_rows)
 
 
 def _grouped(targets: Iterable[tuple[int, str, CompiledFilter]]) -> list[_Rows]:
@@ -157,7 +160,7 @@ def _storable(constant: Constant) -> bool:
             return True
 
 
-def _compiled(shape: Shape) -> CompiledShape:
+def _compiled(shape: Shape, key_number: int) -> CompiledShape:
     """Gives each constant of a shape the next free column of its type."""
     used: Counter[str] = Counter()
 
@@ -165,12 +168,11 @@ def _compiled(shape: Shape) -> CompiledShape:
         used[kind] += 1
         return f"{kind}_{used[kind] - 1}"
 
-    key = tuple(column(_KEY_TYPES[part.kind]) for part in shape.key)
-    residual = tuple(
+    columns = tuple(
         column(_CONSTANT_TYPES[test.kind] + ("s" if test.op == "in" else "")) if test.kind in _CONSTANT_TYPES else ""
         for test in shape.residual
     )
-    return CompiledShape(shape, key, residual)
+    return CompiledShape(shape, key_number, columns)
 
 
 class _Columns:
@@ -178,11 +180,10 @@ class _Columns:
 
     def __init__(self, shapes: Sequence[CompiledShape]) -> None:
         self._shapes = shapes
-        names = dict.fromkeys(
-            name for shape in shapes for name in (*shape.key_columns, *shape.residual_columns) if name
-        )
+        names = dict.fromkeys(name for shape in shapes for name in shape.columns if name)
         fields = [
             pa.field("row_key", pa.int64(), nullable=False),
+            pa.field("row_check", pa.int32(), nullable=False),
             pa.field("shape", pa.int32(), nullable=False),
             pa.field("target", pa.int32(), nullable=False),
             pa.field("exact", pa.bool_(), nullable=False),
@@ -191,6 +192,7 @@ class _Columns:
         self._schema = pa.schema(fields)
         nobody: dict[str, Sequence[object]] = {
             "row_key": [secrets.randbits(63)],
+            "row_check": [0],
             "shape": [_NOBODY],
             "target": [_NOBODY],
             "exact": [True],
@@ -204,21 +206,20 @@ class _Columns:
         ]
         return pa.record_batch(arrays, schema=self._schema)
 
-    def add(self, group: _Rows, part: Fit, number: int, seed: int) -> None:
+    def add(self, group: _Rows, part: Fit, number: int, seed: int, secret: int) -> None:
         """The rows of `group` as rows of the compiled shape `number`."""
         compiled = self._shapes[number]
         count = len(group.rows)
-        states = {broker: shape_state(broker_state(seed, broker), number) for broker in set(group.brokers)}
+        states = {broker: parts_state(broker_state(seed, broker), compiled.key_number) for broker in set(group.brokers)}
         keys = [tuple(row.key[i] for i in part.key) for row in group.rows]
         values: dict[str, Sequence[object]] = {
             "row_key": [key_of(states[broker], key) for broker, key in zip(group.brokers, keys, strict=True)],
+            "row_check": [check_of(secret, key) for key in keys],
             "shape": [number] * count,
             "target": group.targets,
             "exact": [part.exact] * count,
         }
-        for column, constants in zip(compiled.key_columns, zip(*keys, strict=True), strict=True):
-            values[column] = _stored(column, constants)
-        for column, i in zip(compiled.residual_columns, part.residual, strict=True):
+        for column, i in zip(compiled.columns, part.residual, strict=True):
             if column:
                 values[column] = _stored(column, [row.constants[i] for row in group.rows])
         self._batches.append(self._batch(values, count))

@@ -1,0 +1,42 @@
+"""Events as the frame that `match_events` reads, and its answer as one verdict for each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.event.arrow import StoredEvent, to_batch
+from headgate.event.model import Event
+from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.match.dataframe import build_table, match_events
+from headgate.match.table import MatchTable
+
+BROKER = "default/main"
+
+
+def frame_of(spark: SparkSession, events: Sequence[Event], broker: str = BROKER) -> DataFrame:
+    """Events of one broker; `offset` is the index."""
+    table = pa.Table.from_batches([to_batch([StoredEvent(broker, event) for event in events])])
+    table = table.append_column("partition", pa.array([0] * len(events), pa.int32()))
+    table = table.append_column("offset", pa.array(range(len(events)), pa.int64()))
+    return spark.createDataFrame(table)
+
+
+def verdicts(events: DataFrame, table: MatchTable) -> dict[tuple[int, int], Verdict]:
+    """(offset, target) -> the highest verdict."""
+    found: dict[tuple[int, int], Verdict] = {}
+    answer = match_events(events, table).select("offset", "target", "verdict").toArrow()
+    for offset, target, verdict in zip(*(column.to_pylist() for column in answer.columns), strict=True):
+        pair = (offset, target)
+        found[pair] = max(found.get(pair, Verdict.ERROR), Verdict(verdict))
+    return found
+
+
+def match(
+    spark: SparkSession, events: Sequence[Event], filters: Iterable[CompiledFilter], **options: int
+) -> dict[tuple[int, int], Verdict]:
+    """Matches in one step; a target is its filter's index."""
+    table = build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters)), **options)
+    return verdicts(frame_of(spark, events), table)

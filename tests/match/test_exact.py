@@ -1,0 +1,115 @@
+"""Does Spark ever say something else than cel-cpp? Every pair of generated events and filters is compared."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headgate.event.model import Event
+from headgate.filter.compiler import compile_cel
+from headgate.filter.evaluate import EventView, OutcomeKind, Program, program
+from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.limits import SIGNATURES_COMPILED_MAX
+from headgate.match.dataframe import build_table
+from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.match.frames import BROKER, frame_of, verdicts
+
+pytestmark = pytest.mark.spark
+
+ALLOWED = {
+    OutcomeKind.TRUE: {Verdict.MATCH, Verdict.CANDIDATE},
+    OutcomeKind.FALSE: {None, Verdict.CANDIDATE},
+    OutcomeKind.ERROR: {None, Verdict.CANDIDATE, Verdict.ERROR},
+}
+"""What the matcher may say, by what CEL says. Silence about an error is fine: it is closed all the same."""
+
+Tally = Counter[tuple[OutcomeKind, Verdict | None]]
+
+
+def _batches(filters: Sequence[str], shapes_max: int) -> Iterator[list[CompiledFilter]]:
+    """Filters in groups whose shapes all fit into one plan."""
+    batch: list[CompiledFilter] = []
+    shapes: set[object] = set()
+    for text in filters:
+        compiled = compile_cel(text)
+        more = {(row.signature.key, row.signature.residual) for row in compiled.rows}
+        if batch and len(shapes | more) > shapes_max:
+            yield batch
+            batch, shapes = [], set()
+        batch.append(compiled)
+        shapes |= more
+    yield batch
+
+
+def _compare(
+    spark: SparkSession, events: Sequence[Event], frame: DataFrame, filters: Sequence[CompiledFilter]
+) -> Tally:
+    said = verdicts(frame, build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters))))
+    programs = [program(one.cel) for one in filters]
+    tally: Tally = Counter()
+    for offset, event in enumerate(events):
+        view = EventView(event)
+        for target, one in enumerate(programs):
+            outcome, verdict = one.evaluate_view(view).kind, said.get((offset, target))
+            tally[outcome, verdict] += 1
+            if verdict not in ALLOWED[outcome]:
+                pytest.fail(_report(event, one, outcome, verdict, filters[target]))
+    return tally
+
+
+def _report(event: Event, one: Program, outcome: OutcomeKind, verdict: Verdict | None, plan: CompiledFilter) -> str:
+    rows = "\n  ".join(map(repr, plan.rows))
+    said = "nothing" if verdict is None else verdict.name
+    seen = f"{msgspec.json.encode(event).decode()}\n{event.data!r}"
+    return f"CEL says {outcome.name}, Spark {said}\n{one.cel}\n{seen}\n  {rows}"
+
+
+def _run(spark: SparkSession, seed: int, *, events: int, filters: int, hard: bool, shapes_max: int) -> Tally:
+    rng = random.Random(seed)
+    write = random_hard_filter if hard else random_filter
+    texts = [write(rng) for _ in range(filters)]
+    many = [random_event(rng) for _ in range(events)]
+    frame = frame_of(spark, many).cache()
+    tally: Tally = Counter()
+    for batch in _batches(texts, shapes_max):
+        tally += _compare(spark, many, frame, batch)
+    frame.unpersist()
+    return tally
+
+
+def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
+    tally = _run(spark, 1, events=1_000, filters=300, hard=False, shapes_max=SIGNATURES_COMPILED_MAX)
+    assert tally.total() >= 200_000
+    outcomes = Counter[OutcomeKind]()
+    for (outcome, _), count in tally.items():
+        outcomes[outcome] += count
+    # The universe is not degenerate: enough of everything, and Spark decides nearly all that is true.
+    assert outcomes[OutcomeKind.TRUE] > 20_000
+    assert outcomes[OutcomeKind.FALSE] > 20_000
+    assert outcomes[OutcomeKind.ERROR] > 20_000
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 0.8 * outcomes[OutcomeKind.TRUE]
+    assert tally[OutcomeKind.ERROR, Verdict.ERROR] > 0.05 * outcomes[OutcomeKind.ERROR]
+
+
+def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
+    tally = _run(spark, 2, events=400, filters=150, hard=True, shapes_max=SIGNATURES_COMPILED_MAX)
+    assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
+
+
+def test_more_shapes_than_fit_lose_no_match(spark: SparkSession) -> None:
+    tally = _run(spark, 3, events=400, filters=250, hard=False, shapes_max=1_000_000)
+    assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
+
+
+def test_nearly_every_simple_filter_is_decided_without_cel() -> None:
+    rng = random.Random(4)
+    compiled = [compile_cel(random_filter(rng)) for _ in range(2_000)]
+    exact = sum(all(row.signature.exact for row in one.rows) for one in compiled)
+    assert exact >= 0.9 * len(compiled)
