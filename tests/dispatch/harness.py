@@ -26,11 +26,11 @@ BROKER = "default/default"
 SECONDS_MAX = 30.0
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, None], seconds_max: float = SECONDS_MAX) -> None:
     """Run a test's coroutine on uvloop, with an end."""
 
     async def bounded() -> None:
-        await asyncio.wait_for(work, SECONDS_MAX)
+        await asyncio.wait_for(work, seconds_max)
 
     uvloop.run(bounded())
 
