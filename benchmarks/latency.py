@@ -153,7 +153,9 @@ async def change(server: Server, changes: int, url: str, seconds: float) -> list
 
 async def measure(server: Server, receiver: Receiver, arguments: argparse.Namespace) -> dict[str, Any]:
     """Runs the load; returns the figures."""
-    config = uvicorn.Config(receiver.app, port=receiver.port, log_level="error", lifespan="off", access_log=False)
+    config = uvicorn.Config(
+        receiver.app, port=receiver.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
+    )
     subscriber = uvicorn.Server(config)
     task = asyncio.create_task(subscriber.serve())
     url = f"http://127.0.0.1:{receiver.port}/all"

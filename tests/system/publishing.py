@@ -31,3 +31,6 @@ class Publisher:
 
     def close(self) -> None:
         self._connection.close()
+
+    def __del__(self) -> None:
+        self.close()

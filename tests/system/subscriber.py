@@ -34,7 +34,9 @@ class Subscriber:
     deliveries: list[Delivery] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        config = uvicorn.Config(self._app, port=self.port, log_level="error", lifespan="off", access_log=False)
+        config = uvicorn.Config(
+            self._app, port=self.port, interface="asgi3", log_level="error", lifespan="off", access_log=False
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()), daemon=True)
 

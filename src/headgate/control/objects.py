@@ -150,11 +150,12 @@ class TriggerSpec(_Struct, frozen=True):
 
 
 class TriggerStatus(_Struct, frozen=True):
-    """Written by the reconciler only."""
+    """Written by the reconciler only; `filter_errors` is ours: events for which the filter was an error."""
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     subscriber_uri: str = ""
+    filter_errors: int = 0
 
 
 class Trigger(_Struct, frozen=True):

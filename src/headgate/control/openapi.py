@@ -150,6 +150,7 @@ def _trigger() -> JsonObject:
             "observedGeneration": _integer("The generation that the conditions are about."),
             "conditions": _conditions(),
             "subscriberUri": _text("Where events go."),
+            "filterErrors": _integer("Events for which the filter was an error; they were not delivered."),
         },
     )
     return _kind(Kind.TRIGGER, "Sends the events of a broker that pass a filter to a subscriber.", spec, status)

@@ -166,6 +166,7 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
         observed_generation=trigger.metadata.generation,
         conditions=_timed(conditions, trigger.status.conditions, now),
         subscriber_uri=facts.subscriber_uri if resolved else "",
+        filter_errors=facts.filter_errors,
     )
 
 
