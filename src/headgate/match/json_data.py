@@ -2,8 +2,8 @@
 
 Spark reads JSON leniently (`"5"` casts to 5, `5` to `'5'`), CEL does not, so the real type of a value must be known:
 
-* A place of which only a string is wanted is read as STRING, which is fast. A value that is no string comes as its JSON
-  text, which a string can look like (`5` and `"5"`), and null comes like a missing value. Only for an event where that
+* A place where a string is expected is read as STRING, which is fast. A value that is no string comes as its JSON text,
+  which a string can look like (`5` and `"5"`), and null comes like a missing value. Only for an event where that
   happens the data is parsed a second time, as VARIANT, to tell the two apart.
 * Any other place is read as VARIANT and written as JSON text, whose first character tells the type.
 
@@ -40,7 +40,7 @@ _PARSED: Final = "json"
 _AGAIN: Final = "json_again"
 _SPACE: Final = " \t\n\r"
 _LIKE_NUMBER: Final = "^[-+.eE0-9]+$"
-_ONLY_TEXT: Final = Want.TEXT | Want.MISMATCH
+_WITH_TEXT: Final = Want.TEXT | Want.MISMATCH | Want.HAS
 
 
 def read(events: DataFrame, wanted: Sequence[Wanted], keep: Sequence[str]) -> DataFrame:
@@ -109,7 +109,7 @@ def _tree(wanted: Sequence[Wanted]) -> _Tree:
             node = node.children.setdefault(name, _Tree())
         node.is_leaf = True
         # Places come sorted, a parent before its children: what follows below a string makes it a VARIANT.
-        node.as_string = Want.TEXT in item.want and not (item.want & ~_ONLY_TEXT) and not below_variant
+        node.as_string = Want.TEXT in item.want and not (item.want & ~_WITH_TEXT) and not below_variant
     _no_strings_above(root)
     return root
 
@@ -185,16 +185,15 @@ def _read_strings(
     _collect(F.col(f"{_AGAIN}_0"), (), tree, variants)
     columns = []
     for item in wanted:
-        value, variant = values[item.place.path], variants[item.place.path]
-        is_open = F.col(open_questions[item.place])
-        columns.append(
-            F.when(is_open, F.when(F.schema_of_variant(variant) == "STRING", value))
-            .otherwise(value)
-            .alias(item.columns.text)
-        )
-        if item.columns.mismatch:
-            present = value.isNotNull() | variant.isNotNull()
-            columns.append(F.when(present, F.lit(False)).alias(item.columns.mismatch))
+        names, value, variant = item.columns, values[item.place.path], variants[item.place.path]
+        parent = variants[_object_at(item.place.path[:-1])]
+        of_type_string = F.when(F.schema_of_variant(variant) == "STRING", value)
+        typed = {
+            names.text: F.when(F.col(open_questions[item.place]), of_type_string).otherwise(value),
+            names.mismatch: F.when(value.isNotNull() | variant.isNotNull(), F.lit(False)),
+            names.has: F.when(value.isNotNull(), F.lit(True)).when(parent.isNotNull(), variant.isNotNull()),
+        }
+        columns += [column.alias(name) for name, column in typed.items() if name]
     return frame, columns
 
 
@@ -217,7 +216,7 @@ def _is_open(item: Wanted, value: Column) -> Column:
         .otherwise(value.isin("true", "false"))
     )
     is_open = F.coalesce(looks_otherwise, F.lit(False))
-    if item.columns.mismatch:
+    if item.columns.mismatch or item.columns.has:
         is_open = is_open | (value.isNull() & F.col(_TEXT).isNotNull())
     return is_open
 
