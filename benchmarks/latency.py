@@ -26,7 +26,7 @@ from pyreqwest.client import Client, ClientBuilder
 from rich.console import Console
 from rich.table import Table
 
-from headgate.testing import Server, free_port
+from headgate.testing import Server, free_port, object_of
 
 REGIONS = ("eu-west-1", "eu-central-1", "us-east-1", "us-west-2", "ap-east-1")
 TIERS = ("free", "basic", "silver", "gold", "platinum")
@@ -94,13 +94,23 @@ class Receiver:
         await send({"type": "http.response.body", "body": b""})
 
 
-def load(server: Server, count: int, url: str, seed: int) -> float:
-    """Creates the triggers from manifests-like calls; returns the seconds until the last one is Ready."""
+async def load(server: Server, count: int, url: str, seed: int) -> float:
+    """Creates the triggers; returns the seconds until the last one is Ready."""
     started = time.monotonic()
-    for number, cel in enumerate(filters(random.Random(seed), count)):
-        spec = {"broker": "default", "filter": {"expression": cel}, "subscriber": {"uri": url}}
-        server.create("triggers", "default", f"t{number}", spec)
-    server.wait_trigger_ready("default", f"t{count - 1}", seconds=120)
+    names = iter(enumerate(filters(random.Random(seed), count)))
+
+    async def create(client: Client) -> None:
+        for number, cel in names:
+            spec = {"broker": "default", "filter": {"expression": cel}, "subscriber": {"uri": url}}
+            body = object_of("triggers", "default", f"t{number}", spec)
+            answer = await client.post(server.objects_url("triggers", "default")).body_json(body).build().send()
+            if answer.status != 201:
+                raise SystemExit(f"error: creating trigger t{number}: {answer.status} {await answer.text()}")
+
+    async with ClientBuilder().build() as client, asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(create(client))
+    await asyncio.to_thread(server.wait_trigger_ready, "default", f"t{count - 1}", seconds=120)
     return time.monotonic() - started
 
 
@@ -159,7 +169,7 @@ async def measure(server: Server, receiver: Receiver, arguments: argparse.Namesp
     subscriber = uvicorn.Server(config)
     task = asyncio.create_task(subscriber.serve())
     url = f"http://127.0.0.1:{receiver.port}/all"
-    loaded_s = await asyncio.to_thread(load, server, arguments.triggers, url, 1)
+    loaded_s = await load(server, arguments.triggers, url, 1)
     publish_url = f"{server.url}/default/default"
     await produce(publish_url, arguments.rate, 3)
     await asyncio.sleep(1)

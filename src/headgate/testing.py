@@ -152,13 +152,7 @@ class Server:
 
     def create(self, kind: str, namespace: str, name: str, spec: Object) -> Object:
         """Creates a broker or a trigger."""
-        body = {
-            "apiVersion": "eventing.knative.dev/v1",
-            "kind": _KINDS[kind],
-            "metadata": {"name": name, "namespace": namespace},
-            "spec": spec,
-        }
-        return self.call("POST", self.objects_url(kind, namespace), body)
+        return self.call("POST", self.objects_url(kind, namespace), object_of(kind, namespace, name, spec))
 
     def get(self, kind: str, namespace: str, name: str) -> Object:
         """One object."""
@@ -184,6 +178,16 @@ class Server:
                 raise UnavailableError(f"trigger {namespace}/{name} is not Ready: {trigger.get('status')}")
             time.sleep(0.02)
         return time.monotonic() - started
+
+
+def object_of(kind: str, namespace: str, name: str, spec: Object) -> Object:
+    """A broker or trigger as the API takes it; `kind` is `brokers` or `triggers`."""
+    return {
+        "apiVersion": "eventing.knative.dev/v1",
+        "kind": _KINDS[kind],
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
 
 
 def condition(item: Object, kind: str) -> Object:
