@@ -225,8 +225,9 @@ class _Columns:
         self._batches.append(self._batch(values, count))
 
     def table(self) -> pa.Table:
-        """All rows, in one chunk."""
-        return pa.Table.from_batches(self._batches, self._schema).combine_chunks()
+        """All rows, in one chunk, rows of one key and shape together: they are read together, and memory is slow."""
+        table = pa.Table.from_batches(self._batches, self._schema)
+        return table.sort_by([("row_key", "ascending"), ("shape", "ascending")]).combine_chunks()
 
 
 def _stored(column: str, constants: Sequence[Constant | tuple[Constant, ...]]) -> Sequence[object]:
