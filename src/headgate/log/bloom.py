@@ -15,6 +15,9 @@ import xxhash
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN, BLOOM_HASHES_MAX
 
 _U32 = 0xFFFFFFFF
+_STEP = 0x9E3779B1
+"""2^32 over the golden ratio, odd. Steps of one length (double hashing without it) ran 0.51 % false positives where
+independent hashes give 0.21 % (10 values, 16 bytes): around so small a ring many lengths meet few different bits."""
 
 
 class Bloom(NamedTuple):
@@ -76,7 +79,7 @@ def build(values: Iterable[str | None], size_bytes: int) -> Bloom:
         b = h >> 32
         for _ in range(k):
             flags[(g * m) >> 32] = 1
-            g = (g + b) & _U32
+            g = (g * _STEP + b) & _U32
     # Bit j of the filter is bit j of the little-endian integer: read the flags as binary digits, highest first.
     bits = int(flags.translate(_DIGITS)[::-1], 2).to_bytes(size_bytes, "little")
     return Bloom(bits, k, len(valued) != len(distinct))
@@ -101,17 +104,12 @@ def might_contain(bits: bytes, k: int, wanted: Iterable[Probe]) -> bool:
         for _ in range(k):
             if not word >> ((g * m) >> 32) & 1:
                 break
-            g = (g + b) & _U32
+            g = (g * _STEP + b) & _U32
         else:
             return True
     return False
 
 
 def false_positive_rate(size_bytes: int, k: int, distinct_count: int) -> float:
-    """The rate that independent hashes would have: (1 - e^(-kn/m))^k. Few values in few bytes have more, see below.
-
-    The k bits of a value are steps of one length (a + i * b) around a ring of m bits. A value whose step is near a
-    fraction with a small denominator meets few different bits, and is admitted too often: that adds up to about
-    0.3 percentage points in 16 bytes, nothing that counts once the formula itself gives a percent.
-    """
+    """The rate that independent hashes would have: (1 - e^(-kn/m))^k."""
     return float((1 - math.exp(-k * distinct_count / (size_bytes * 8))) ** k)

@@ -14,6 +14,8 @@ public final class Wanted {
   /** Every chunk is read. */
   public static final Wanted ALL = new Wanted(null, true);
 
+  private static final int STEP = 0x9E3779B1;
+
   private final long[] hashes;
   private final boolean unfiltered;
 
@@ -51,14 +53,15 @@ public final class Wanted {
   }
 
   private static boolean contains(ChunkHeader header, ByteBuffer head, long hash) {
-    int a = (int) hash;
+    int g = (int) hash;
     int b = (int) (hash >>> 32);
     long bits = 8L * header.bloomBytes();
     for (int i = 0; i < header.hashes(); i++) {
-      int bit = (int) ((a + i * b & 0xffffffffL) * bits >>> 32);
+      int bit = (int) ((g & 0xffffffffL) * bits >>> 32);
       if ((head.get(ChunkHeader.BYTES + (bit >> 3)) & 1 << (bit & 7)) == 0) {
         return false;
       }
+      g = g * STEP + b;
     }
     return true;
   }
