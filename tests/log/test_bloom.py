@@ -19,11 +19,11 @@ def specified(values: set[str], size_bytes: int, k: int) -> bytes:
     byte = bytearray(size_bytes)
     for value in values:
         h = xxhash.xxh64_intdigest(value.encode("utf-8"), seed=0)
-        a, b = h & 0xFFFFFFFF, h >> 32
-        for i in range(k):
-            g = (a + i * b) & 0xFFFFFFFF
+        g, b = h & 0xFFFFFFFF, h >> 32
+        for _ in range(k):
             j = (g * m) >> 32
             byte[j >> 3] |= 1 << (j & 7)
+            g = (g * 0x9E3779B1 + b) & 0xFFFFFFFF
     return bytes(byte)
 
 
