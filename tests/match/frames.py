@@ -17,11 +17,11 @@ BROKER = "default/main"
 
 
 def frame_of(spark: SparkSession, events: Sequence[Event], broker: str = BROKER) -> DataFrame:
-    """Events of one broker; `offset` is the index."""
+    """Events of one broker; `offset` is the index. Cached, or Spark would work out the columns while it plans."""
     table = pa.Table.from_batches([to_batch([StoredEvent(broker, event) for event in events])])
     table = table.append_column("partition", pa.array([0] * len(events), pa.int32()))
     table = table.append_column("offset", pa.array(range(len(events)), pa.int64()))
-    return spark.createDataFrame(table)
+    return spark.createDataFrame(table).cache()
 
 
 def verdicts(events: DataFrame, table: MatchTable) -> dict[tuple[int, int], Verdict]:
@@ -39,4 +39,7 @@ def match(
 ) -> dict[tuple[int, int], Verdict]:
     """Matches in one step; a target is its filter's index."""
     table = build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters)), **options)
-    return verdicts(frame_of(spark, events), table)
+    frame = frame_of(spark, events)
+    found = verdicts(frame, table)
+    frame.unpersist()
+    return found

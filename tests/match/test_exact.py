@@ -74,7 +74,7 @@ def _run(spark: SparkSession, seed: int, *, events: int, filters: int, hard: boo
     write = random_hard_filter if hard else random_filter
     texts = [write(rng) for _ in range(filters)]
     many = [random_event(rng) for _ in range(events)]
-    frame = frame_of(spark, many).cache()
+    frame = frame_of(spark, many)
     tally: Tally = Counter()
     for batch in _batches(texts, shapes_max):
         tally += _compare(spark, many, frame, batch)

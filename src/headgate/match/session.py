@@ -101,6 +101,8 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
         "-XX:+UseG1GC",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
+        # The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret.
+        "-XX:-DontCompileHugeMethods",
     )
     return {
         "spark.jars": str(jar),

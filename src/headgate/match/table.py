@@ -127,13 +127,16 @@ def build_table(
 
 def _grouped(targets: Iterable[tuple[int, str, CompiledFilter]]) -> list[_Rows]:
     groups: dict[tuple[Signature, bool], _Rows] = {}
+    # Equal filters share their signatures, and to hash one costs more than all else here. The groups keep them alive.
+    by_identity: dict[tuple[int, bool], _Rows] = {}
     for target, broker, compiled in targets:
         for row in compiled.rows:
             usable = _usable(row)
-            group = groups.get((row.signature, usable))
+            group = by_identity.get((id(row.signature), usable)) or groups.get((row.signature, usable))
             if group is None:
                 part = readable_part(row.signature) if usable else Fit(SCAN, (), (), exact=False)
                 group = groups[row.signature, usable] = _Rows(part)
+            by_identity[id(row.signature), usable] = group
             group.targets.append(target)
             group.brokers.append(broker)
             group.rows.append(row)

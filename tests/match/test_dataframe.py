@@ -1,0 +1,368 @@
+"""Where could Spark's reading of an event differ from CEL's? Hostile values, one by one, against cel-cpp."""
+
+from __future__ import annotations
+
+import json
+import random
+from itertools import product
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headgate.event import json_text
+from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.filter.compiler import compile_cel
+from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.plan import (
+    SCAN_CANDIDATE,
+    CompiledFilter,
+    ConstantKind,
+    KeyKind,
+    KeyPart,
+    Op,
+    Place,
+    PlanRow,
+    Residual,
+    Root,
+    Signature,
+    Verdict,
+)
+from headgate.limits import JSON_DEPTH_MAX
+from headgate.match.dataframe import build_table, match_events
+from headgate.match.keys import broker_column, broker_state, check_column, check_of, key_column, key_of, parts_state
+from tests.filter.strategies import string_literal
+from tests.match.frames import BROKER, frame_of, match, verdicts
+
+pytestmark = pytest.mark.spark
+
+TYPE = Place(Root.CE, ("type",))
+
+
+def event(
+    data: str | None = None, kind: DataKind = DataKind.JSON, extensions: dict[str, ExtensionValue] | None = None
+) -> Event:
+    return Event(
+        specversion="1.0",
+        id="1",
+        source="/a",
+        type="t",
+        data_kind=DataKind.NONE if data is None else kind,
+        data=None if data is None else data.encode(),
+        extensions=extensions or {},
+    )
+
+
+def agrees(spark: SparkSession, events: list[Event], filters: list[str], *, decided: bool = True) -> None:
+    """Every pair: Spark decides exactly as CEL does (or, without `decided`, leaves it to CEL)."""
+    said = match(spark, events, map(compile_cel, filters))
+    for (offset, one), (target, text) in product(enumerate(events), enumerate(filters)):
+        truth, verdict = program(text).evaluate(one).kind, said.get((offset, target))
+        about = f"{text} on {one.data!r} {one.extensions}: CEL {truth.name}, Spark {verdict!r}"
+        if verdict is Verdict.CANDIDATE and not decided:
+            continue
+        assert (verdict is Verdict.MATCH) == (truth is OutcomeKind.TRUE), about
+        assert verdict is not Verdict.ERROR or truth is OutcomeKind.ERROR, about
+
+
+NUMBERS = ["0", "-0", "-0.0", "5", "5.0", "5e0", "50e-1", "-5", "0.1", "1e-400", "1.7e308", "1E+2", "100"]
+TEXTS = [
+    *["5", "5.0", "-5", "true", "false", "null", "[", "{}", "[1]", "[x", "5x", "-", ".", "1e5"],
+    "",
+    "a\nb",
+    "12\n",
+]
+JSON_TEXTS = [*NUMBERS, "true", "false", "null", "[]", "[5]", "{}", '{"x":5}', r'"\u0035"', r'"a\"b\\"']
+JSON_TEXTS += map(json.dumps, TEXTS)
+
+
+def test_types_are_told_apart(spark: SparkSession) -> None:
+    events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}"), event()]
+    constants = [
+        "5",
+        "5.0",
+        "-0.0",
+        "100u",
+        "0.1",
+        "true",
+        "false",
+        "null",
+        *map(json.dumps, ("5", "true", "{}", "", "a\nb")),
+    ]
+    # Once with a key, once as a residual, where a wrong type is false and a missing value an error.
+    filters = [f"data.v == {constant}" for constant in constants]
+    filters += [f"data.v != {constant}" for constant in constants]
+    filters += [f"!(data.v in [{constant}, {constant}])" for constant in constants if constant != "null"]
+    agrees(spark, events, filters)
+
+
+def test_a_place_of_which_only_a_string_is_asked(spark: SparkSession) -> None:
+    events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}")]
+    strings = [string_literal(text) for text in ("5", "true", "[1]", "{}", "", "5x", 'a"b\\', "12\n")]
+    agrees(spark, events, [f"data.v == {text}" for text in strings])
+    agrees(spark, events, [f"data.v != {text}" for text in strings] + ["has(data.v) && data.v != 'x'"])
+    agrees(spark, events, [f"data.v < {text}" for text in strings] + [f"data.v >= {text}" for text in strings])
+    agrees(spark, events, [f"data.v.{call}('5')" for call in ("startsWith", "endsWith", "contains")])
+
+
+def test_order_of_every_type(spark: SparkSession) -> None:
+    events = [event(f'{{"v":{value}}}') for value in JSON_TEXTS] + [event("{}")]
+    pairs = product(("<", "<=", ">", ">="), ("5", "0.0", "-5.0", "'5'", "'é'", "true", "false"))
+    agrees(spark, events, [f"data.v {operator} {constant}" for operator, constant in pairs])
+
+
+def test_strings_are_ordered_by_their_bytes(spark: SparkSession) -> None:
+    texts = ["", "a", "aa", "b", "Z", "é", "e\u0301", "\uffff", "😀", "\x7f", "~", " ", '"', "\\"]
+    events = [event(json.dumps({"v": text}, ensure_ascii=number % 2 == 0)) for number, text in enumerate(texts)]
+    pairs = product(("<", "<=", ">", ">="), texts)
+    agrees(spark, events, [f"data.v {operator} {string_literal(text)}" for operator, text in pairs])
+
+
+def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession) -> None:
+    edge = 2**53
+    numbers = [edge - 1, edge, edge + 1, edge + 2, 2**63 - 1, 2**63, 2**64 - 1, -edge, -edge - 1, -(2**63)]
+    events = [event(f'{{"v":{number}}}') for number in numbers] + [
+        event('{"v":9007199254740993.0}'),
+        event('{"v":1e19}'),
+    ]
+    place = Place(Root.DATA, ("v",))
+    key = Signature((KeyPart(place, KeyKind.NUMBER),), ())
+    operators = {"==": (Op.EQ, False), "!=": (Op.EQ, True), "<": (Op.LT, False), ">=": (Op.GE, False)}
+    filters = []
+    for number in numbers:
+        constant = str(number) if number < 2**63 else f"{number}u"
+        filters.append(CompiledFilter(f"data.v == {constant}", (PlanRow(key, (number,), ()),)))
+        for operator, (op, negated) in operators.items():
+            residual = Signature((), (Residual(place, op, ConstantKind.NUMBER, negated),))
+            filters.append(CompiledFilter(f"data.v {operator} {constant}", (PlanRow(residual, (), (number,)),)))
+    said = match(spark, events, filters)
+    undecided = 0
+    for (offset, one), (target, made) in product(enumerate(events), enumerate(filters)):
+        truth, verdict = program(made.cel).evaluate(one).kind, said.get((offset, target))
+        undecided += verdict is Verdict.CANDIDATE
+        if verdict is not Verdict.CANDIDATE:
+            assert (verdict is Verdict.MATCH) == (truth is OutcomeKind.TRUE), f"{made.cel} on {one.data!r}: {verdict}"
+    assert 0 < undecided < len(events) * len(filters) / 4
+
+
+def test_roots_that_are_no_object(spark: SparkSession) -> None:
+    texts = [
+        "[]",
+        '[{"v":"a"}]',
+        '"a"',
+        '"{\\"v\\":\\"a\\"}"',
+        "5",
+        "null",
+        "true",
+        ' \t\r\n{"v":"a"} ',
+        "{}",
+        '{"v":null}',
+    ]
+    events = [event(text) for text in texts]
+    events += [event('{"v":"a"}', DataKind.TEXT), event('{"v":"a"}', DataKind.BINARY), event()]
+    presence = ["has(data.v)", "!has(data.v)"]
+    agrees(spark, events, ["data.v == 'a'", "data.v != 'a'", "data.v < 'b'", "data.v == null", *presence])
+    agrees(spark, events, ["data.v == 'a'", "data.v.startsWith('a')"])
+    agrees(spark, events, ["has(data.v.w)", "!has(data.v.w)", *presence])
+
+
+def test_parents_that_are_no_object(spark: SparkSession) -> None:
+    inner = ["{}", '{"s":"a"}', '{"s":null}', '{"s":5}', "null", "5", '"a"', "[]", '[{"s":"a"}]', '{"s":{"t":"a"}}']
+    events = [event(f'{{"o":{text},"z":"a"}}') for text in inner] + [event("{}")]
+    filters = ["data.o.s == 'a'", "data.o.s != 'a'", "has(data.o.s)", "!has(data.o.s)", "has(data.o)", "data.z == 'a'"]
+    agrees(spark, events, filters)
+    agrees(spark, events, ["data.o.s == 'a'", "data.z != 'b'"])
+    # One place is a leaf and a parent at once.
+    agrees(spark, events, [*filters, "data.o == 'a'", "data.o != 5", "data.o.s.t == 'a'", "has(data.o.s.t)"])
+
+
+def test_names_are_taken_literally(spark: SparkSession) -> None:
+    names = [
+        "a.b",
+        "a b",
+        "a'b",
+        'a"b',
+        "a`b",
+        "a,b:c<d>",
+        "é😀",
+        "select",
+        "Name",
+        "name",
+        "$",
+        "0",
+        "",
+        " ",
+        "\\",
+        "a\nb",
+    ]
+    everything = json.dumps({name: f"v{number}" for number, name in enumerate(names)})
+    events = [event(everything), event(json.dumps({"a": {"b": "v0"}})), event("{}")]
+    filters = [f"data[{string_literal(name)}] == 'v{number}'" for number, name in enumerate(names)]
+    agrees(spark, events, filters)
+    agrees(spark, events, [f"data.o[{string_literal(name)}] != 'x'" for name in names])
+    agrees(spark, events, [f"data[{string_literal(name)}] == {number}" for number, name in enumerate(names)])
+
+
+def test_json_at_its_limits(spark: SparkSession) -> None:
+    deep = JSON_DEPTH_MAX - 1
+    texts = [
+        f'{{"x":{"[" * deep}{"]" * deep},"v":"a"}}',
+        f'{{"x":{"[" * deep}{"]" * deep},"v":"5"}}',
+        f'{{"{"n" * 50_000}":1,"v":"5"}}',
+        f'{{"x":0.{"1" * 998},"v":"5"}}',
+        f'{{"x":"{"s" * 1_000_000}","v":"5"}}',
+        f'{{"x":"{"😀" * 200_000}","v":"é"}}',
+    ]
+    for text in texts:
+        json_text.parse(text.encode())
+        json_text.check_depth(text.encode())
+    filters = ["data.v == 'a'", "data.v == '5'", "data.v == 'é'", "data.v != 'a'"]
+    agrees(spark, [event(text) for text in texts], filters)
+
+
+def test_extensions_are_cut_out_of_their_text(spark: SparkSession) -> None:
+    values: list[ExtensionValue] = [
+        "",
+        "a",
+        "5",
+        "true",
+        'a"b',
+        'x\\","tenant":"b',
+        "\\",
+        "{}",
+        "}",
+        ",",
+        "é😀",
+        '"tenant":"b"',
+    ]
+    values += [0, 5, -5, 2**31 - 1, True, False]
+    events = [event(extensions={"tenant": value}) for value in values]
+    events += [event(extensions={"first": value, "tenant": "b", "zz": 'y"'}) for value in values]
+    events += [event(extensions={"first": value}) for value in values] + [event()]
+    constants = [
+        *(string_literal(value) if isinstance(value, str) else json.dumps(value) for value in values),
+        "null",
+        "5.0",
+    ]
+    agrees(spark, events, [f"ce.tenant == {constant}" for constant in constants])
+    agrees(spark, events, [f"ce.tenant != {constant}" for constant in constants] + ["has(ce.tenant)", "!has(ce.first)"])
+    agrees(spark, events, [f"ce.tenant {operator} {c}" for operator in ("<", ">=") for c in ("5", "'a'", "true")])
+    agrees(
+        spark, events, ["ce.tenant.startsWith('a')", "ce.tenant.endsWith('b')", "ce.tenant.contains('\"')", "ce.tenant"]
+    )
+
+
+def test_attributes(spark: SparkSession) -> None:
+    events = [
+        event(),
+        Event(
+            specversion="0.3",
+            id="5",
+            source="s",
+            type="true",
+            subject="x",
+            time="2026-11-21T10:00:00Z",
+            dataschema="u:",
+        ),
+    ]
+    names = ["specversion", "id", "source", "type", "subject", "dataschema", "datacontenttype", "nosuch"]
+    tests = ["== 'x'", "!= 'x'", "== 5", "!= 5", "!= null", "== true", "< 'y'", "> 5"]
+    filters = [f"ce.{name} {test}" for name in names for test in tests]
+    filters += [f"{negation}has(ce.{name})" for name in [*names, "time"] for negation in ("", "!")]
+    agrees(spark, events, filters, decided=False)
+
+
+# --- the join ---------------------------------------------------------------------------------------------------------
+
+
+def test_python_computes_the_keys_that_spark_computes(spark: SparkSession) -> None:
+    rng = random.Random(1)
+    texts = ["", "é", "😀", *("".join(rng.choices("aZ09.é😀\x7f", k=length)) for length in range(80))]
+    numbers = [0.0, -0.0, 1.0, -1.5, 5e-324, 1e300, float(2**53), -float(2**63)]
+    rows = [(text, rng.choice(numbers), rng.random() < 0.5) for text in texts] + [("x", n, True) for n in numbers]
+    seed, secret, number = rng.getrandbits(63), rng.getrandbits(31), 7
+    frame = spark.createDataFrame(rows, "text string, number double, flag boolean").withColumn("broker", F.lit("ns/é"))
+    columns = ["text", "number", "flag"]
+    frame = frame.withColumn("state", broker_column(seed))
+    got = frame.select(key_column("state", number, columns), check_column(secret, columns)).collect()
+    state = parts_state(broker_state(seed, "ns/é"), number)
+    assert [tuple(row) for row in got] == [(key_of(state, row), check_of(secret, row)) for row in rows]
+    assert key_of(state, ("a", 1)) == key_of(state, ("a", 1.0))
+    assert check_of(secret, (0,)) == check_of(secret, (-0.0,))
+
+
+def test_a_key_that_is_not_there_finds_nothing(spark: SparkSession) -> None:
+    place = Place(Root.DATA, ("v",))
+    kinds = {KeyKind.STRING: "a", KeyKind.NUMBER: 5, KeyKind.BOOL: True, KeyKind.PREFIX: "éb", KeyKind.SUFFIX: "b😀"}
+    filters = []
+    for kind, constant in kinds.items():
+        part = KeyPart(place, kind, 2 if kind in {KeyKind.PREFIX, KeyKind.SUFFIX} else 0)
+        filters.append(CompiledFilter("", (PlanRow(Signature((part,), ()), (constant,), ()),)))
+    data = ['"a"', "5", "5.0", "true", '"éb"', '"ébc"', '"é"', '"b😀"', '"ab😀"', '"😀"', "null", "[]", "{}", '""']
+    said = match(spark, [event(f'{{"v":{text}}}') for text in data] + [event()], filters)
+    found = {(data[offset], list(kinds)[target]) for offset, target in said}
+    assert set(said.values()) == {Verdict.MATCH}
+    assert found == {
+        ('"a"', KeyKind.STRING),
+        ("5", KeyKind.NUMBER),
+        ("5.0", KeyKind.NUMBER),
+        ("true", KeyKind.BOOL),
+        ('"éb"', KeyKind.PREFIX),
+        ('"ébc"', KeyKind.PREFIX),
+        ('"b😀"', KeyKind.SUFFIX),
+        ('"ab😀"', KeyKind.SUFFIX),
+    }
+
+
+def test_brokers_do_not_see_each_other(spark: SparkSession) -> None:
+    everything = compile_cel("true")
+    some = compile_cel("ce.type == 't'")
+    table = build_table(spark, [(1, "a/x", everything), (2, "a/x", some), (3, "b/x", everything), (4, "a/y", some)])
+    assert set(verdicts(frame_of(spark, [event()], "a/x"), table)) == {(0, 1), (0, 2)}
+    assert set(verdicts(frame_of(spark, [event()], "b/x"), table)) == {(0, 3)}
+    assert verdicts(frame_of(spark, [event()], "a"), table) == {}
+
+
+def test_no_filters_at_all(spark: SparkSession) -> None:
+    table = build_table(spark, [])
+    assert verdicts(frame_of(spark, [event('{"a":1}')]), table) == {}
+
+
+def test_what_no_column_can_hold_becomes_a_candidate(spark: SparkSession) -> None:
+    def one(op: Op, kind: ConstantKind, constant: object) -> CompiledFilter:
+        residual = Residual(Place(Root.DATA, ("v",)), op, kind)
+        return CompiledFilter("", (PlanRow(Signature((), (residual,)), (), (constant,)),))  # type: ignore[arg-type]
+
+    odd = [
+        one(Op.EQ, ConstantKind.STRING, "\ud800"),
+        one(Op.EQ, ConstantKind.NUMBER, float("nan")),
+        one(Op.EQ, ConstantKind.NUMBER, 10**400),
+        one(Op.IN, ConstantKind.STRING, ("a", "\udfff")),
+        one(Op.IN, ConstantKind.NULL, (None,)),
+        CompiledFilter("", (PlanRow(SCAN_CANDIDATE, (), ()),)),
+        CompiledFilter(
+            "", (PlanRow(Signature((KeyPart(Place(Root.CE, ("a", "b")), KeyKind.STRING),), ()), ("x",), ()),)
+        ),
+        CompiledFilter(
+            "", (PlanRow(Signature((KeyPart(Place(Root.CE, ("time",)), KeyKind.STRING),), ()), ("x",), ()),)
+        ),
+    ]
+    assert match(spark, [event("{}")], odd) == {(0, target): Verdict.CANDIDATE for target in range(len(odd))}
+
+
+def test_the_plan_is_one_join_in_generated_code(spark: SparkSession) -> None:
+    filters = [
+        "ce.type == 't' && data.a.b > 5",
+        "data.s != 'x'",
+        "ce.tenant.startsWith('a')",
+        "data.n in [1, 2]",
+        "true",
+    ]
+    table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(filters)))
+    plan = match_events(frame_of(spark, [event()]), table)._jdf.queryExecution().executedPlan().toString()
+    operators = [line.lstrip(" :+-").split(" ", 1)[0] for line in plan.splitlines()]
+    assert plan.count("BroadcastHashJoin") == 1
+    assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
+    above_the_parser = plan[: plan.index("from_json(")]
+    for operator in ("Project", "Filter", "BroadcastHashJoin", "Generate"):
+        assert f"*(2) {operator}" in above_the_parser, operators
