@@ -9,6 +9,10 @@ EVENT_BYTES_MAX: Final = 1 << 20
 """One event's body. CloudEvents asks intermediaries for at least 64 KiB; 1 MiB is what Knative users set."""
 JSON_DEPTH_MAX: Final = 1_000
 """Nesting of JSON data: cel-cpp's and Jackson's own limits lie just above."""
+JSON_NUMBER_CHARS_MAX: Final = 1_000
+"""One number in JSON: Jackson, with which Spark reads the data, takes no longer one."""
+JSON_NAME_CHARS_MAX: Final = 50_000
+"""One member's name in JSON, in UTF-16 units: Jackson takes no longer one."""
 BATCH_BYTES_MAX: Final = 4 << 20
 """The body of a batch: a decode of this size holds up the event loop for about 30 ms."""
 BATCH_EVENTS_MAX: Final = 10_000

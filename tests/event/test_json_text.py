@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
-from headgate.limits import JSON_DEPTH_MAX
+from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 from tests.event.strategies import PATIENT, json_bytes, texts
 
 
@@ -146,3 +146,23 @@ def test_depth_is_counted_exactly(opening, closing):
 def test_brackets_side_by_side_or_in_strings_are_not_depth():
     check_depth(b"[" + b",".join([b"[]"] * 10_000) + b"]")
     check_depth(b'"' + b"[" * 10_000 + b'"')
+
+
+@pytest.mark.parametrize("number", ["0." + "1" * 998, "-0." + "1" * 997, "1e" + "0" * 997 + "1"])
+def test_a_number_may_be_long_but_not_longer_than_every_parser_takes(number):
+    assert len(number) == JSON_NUMBER_CHARS_MAX
+    parse(f'{{"n":[{number},1]}}'.encode())
+    with pytest.raises(AmbiguousJsonError, match="1000 characters"):
+        parse(f'{{"n":[{number[:-1]}01,1]}}'.encode())
+    parse(f'{{"n":"{number}{number}","\\"{number}":1}}'.encode())
+
+
+@pytest.mark.parametrize(
+    ("character", "units"), [("n", 1), ("é", 1), ("😀", 2), ('\\"', 1), ("\\u00e9", 1), ("\\\\", 1)]
+)
+def test_a_name_may_be_long_but_not_longer_than_every_parser_takes(character, units):
+    name = character * (JSON_NAME_CHARS_MAX // units)
+    parse(f'{{"a":{{"{name}":1}}}}'.encode())
+    with pytest.raises(AmbiguousJsonError, match="50000 characters"):
+        parse(f'{{"a":{{"{name}n":1}}}}'.encode())
+    parse(f'{{"a":"{name}n"}}'.encode())

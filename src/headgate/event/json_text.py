@@ -2,7 +2,7 @@
 
 Filters are evaluated by cel-cpp on what Python decoded and by Spark on the bytes. What the two would read differently
 is refused at the door: duplicate keys, U+0000 and lone surrogates in strings, numbers that no double can hold, deep
-nesting.
+nesting, numbers and names that are longer than Spark's parser takes.
 
 The checks that cost something run only where a cheap look at the bytes says that they could fail.
 """
@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.limits import JSON_DEPTH_MAX
+from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 
 # msgspec counts its recursion against Python's limit, whose default of 1,000 is too low for documents that are allowed.
 # Its frames are small: 3,000 of them are far below the smallest thread stack.
@@ -31,6 +31,10 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # int8: +1, +1, -1, -1
+_DIGITS: Final = bytes(0x30 if chr(byte) in "-+.eE0123456789" else byte for byte in range(256))
+_LONG_NUMBER: Final = b"0" * (JSON_NUMBER_CHARS_MAX + 1)
+_BETWEEN_QUOTES: Final = bytes(byte if byte == 0x22 else 0x78 for byte in range(256))
+_LONG_NAME: Final = b"x" * (JSON_NAME_CHARS_MAX + 1)
 
 
 class MalformedJsonError(ValueError):
@@ -64,6 +68,8 @@ def parse(text: bytes) -> object:
     again = _encode(tree)
     if again != text and (colons_escaped or again.count(b":") != text.count(b":")):
         _refuse_duplicate(text)
+    if len(text) > JSON_NUMBER_CHARS_MAX:
+        _check_lengths(text)
     return tree
 
 
@@ -79,6 +85,19 @@ def check_depth(text: bytes) -> None:
     steps = pa.Array.from_buffers(pa.int8(), len(brackets), [None, pa.py_buffer(brackets)])
     if len(brackets) > 0 and pc.max(pc.cumulative_sum(steps.cast(pa.int32()))).as_py() > JSON_DEPTH_MAX:
         _refuse_depth()
+
+
+def _check_lengths(text: bytes) -> None:
+    if _LONG_NUMBER in text.translate(_DIGITS) and _LONG_NUMBER in _STRING.sub(b"", text).translate(_DIGITS):
+        raise AmbiguousJsonError(f"a number must not be written with more than {JSON_NUMBER_CHARS_MAX} characters")
+    # An escaped quote ends no string.
+    if len(text) > JSON_NAME_CHARS_MAX and _LONG_NAME in text.replace(b'\\"', b"--").translate(_BETWEEN_QUOTES):
+        json.loads(text.decode(), object_pairs_hook=_refuse_long_name, parse_int=str, parse_float=str)
+
+
+def _refuse_long_name(pairs: Sequence[tuple[str, object]]) -> None:
+    if any(len(name.encode("utf-16-le")) // 2 > JSON_NAME_CHARS_MAX for name, _ in pairs):
+        raise AmbiguousJsonError(f"a member's name must not be longer than {JSON_NAME_CHARS_MAX} characters")
 
 
 def _refuse_depth() -> NoReturn:
