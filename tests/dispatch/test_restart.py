@@ -208,6 +208,7 @@ def test_kill_between_outbox_and_delivery_loses_nothing(tmp_path: Path, log: Eve
                     await asyncio.sleep(0.005)
                 await until(lambda: len({(r.path, r.id) for r in subscriber.requests}) >= 100)
             child.kill()
+            await until(lambda: not subscriber.open)  # what was on its way has come
             subscriber.requests.clear()
             taking = True
             child = await Child(tmp_path, subscriber.port).ready()

@@ -78,7 +78,10 @@ class Attempts:
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
+        cautious = self._places.crowded and self._clock() - state.answered_at > limits.SLOW_AFTER_S
         while state.startable and not self.stopping:
+            if cautious and state.flying:
+                break
             if not self._places.free(state.slow):
                 if not state.parked:
                     state.parked = True
@@ -168,9 +171,12 @@ class Attempts:
         headers, body = event.wire
         target = state.target
         outcome = await self._transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
-        took_s = self._clock() - delivery.started_at
+        now = self._clock()
         self._land(state, delivery)
-        self._set_slow(state, outcome.reason != "url" and (not outcome.answered or took_s > limits.SLOW_AFTER_S))
+        slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
+        self._set_slow(state, slow and outcome.reason != "url")
+        if not slow:
+            state.answered_at = now
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)

@@ -117,6 +117,8 @@ class Scheduler:
             state.stored = True
             floor = position if cursor.lag_from is None else cursor.lag_from
             state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending))
+            # The stored row may say "up to G", and G is about to move: its own floor must be stored with it.
+            self._dirty.add(state)
             self._loop.call_soon(self._refill, state)
 
     # --- rows in --------------------------------------------------------------------------------------

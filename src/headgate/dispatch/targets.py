@@ -73,11 +73,13 @@ class TargetState:
         parked: Whether it waits for a place.
         gone: Whether the target was deleted.
         stored: Whether dispatch.db has a row of it.
+        answered_at: When it last answered in good time, monotonic seconds.
         failures_untold: Deliveries given up since the last log line about it.
         told_at: When that was, monotonic seconds.
     """
 
     __slots__ = (
+        "answered_at",
         "failures_untold",
         "flying",
         "gone",
@@ -107,6 +109,7 @@ class TargetState:
         self.parked = False
         self.gone = False
         self.stored = False
+        self.answered_at = float("-inf")
         self.failures_untold = 0
         self.told_at = float("-inf")
 
@@ -134,7 +137,8 @@ class Places:
 
     Targets that answer share ATTEMPTS_HEALTHY_MAX places. The places of a target that turns out not to answer are
     moved to the other account: at once the healthy ones can go on, while no slow target starts another attempt above
-    ATTEMPTS_SLOW_MAX.
+    ATTEMPTS_SLOW_MAX. When that account is full ("crowded"), a target that has not answered lately gets one place to
+    prove itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either.
     """
 
     def __init__(self) -> None:
@@ -146,6 +150,11 @@ class Places:
     def taken(self) -> int:
         """Attempts under way."""
         return self._taken[False] + self._taken[True]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether those who do not answer have all the places they may have."""
+        return self._taken[True] >= self._max[True]
 
     def free(self, slow: bool) -> bool:
         """Whether one more may start."""

@@ -1,0 +1,209 @@
+"""The scheduler against a made-up outbox and subscribers: random answers, flushes and crashes, one seed a world."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.control.routing import RoutingTable
+from headgate.dispatch.backlog import Refill
+from headgate.dispatch.cursors import CursorChange, Cursors, TargetCursor
+from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.outbox import DurableChunk, Segment
+from headgate.dispatch.retry import Outcome
+from headgate.dispatch.scheduler import Scheduler
+from headgate.dispatch.targets import Delivery, Lag
+from headgate.dispatch.verdicts import FilterErrors, evaluate
+from tests.dispatch.harness import BROKER, event, run, target
+
+
+class Rows:
+    """An outbox in memory: (offset, target) by position; also the backlog that reads it again."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+        self.reads = 0
+        self.blocked = False
+        self.pause = 0
+
+    def append(self, rows: list[tuple[int, int]]) -> DurableChunk:
+        first = len(self.rows)
+        self.rows += rows
+        segment = Segment(0, 1, [(offset, t, 3) for offset, t in rows])
+        return DurableChunk(first, [segment], len(self.rows), {0: rows[-1][0] + 1})
+
+    def chunk_from(self, position: int) -> DurableChunk:
+        segment = Segment(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
+        return DurableChunk(position, [segment] if segment.rows else [], len(self.rows), {})
+
+    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+        self.reads += 1
+        while self.blocked:
+            await asyncio.sleep(0)
+        for _ in range(self.pause):
+            await asyncio.sleep(0)
+        found: list[Delivery] = []
+        for position in range(lag.next, upto):
+            offset, of = self.rows[position]
+            if of == number and lag.wants(position):
+                found.append(Delivery(position, 0, offset, 3))
+                if len(found) >= count_max:
+                    return Refill(found, position + 1)
+        return Refill(found, max(upto, lag.next))
+
+
+class AllEvents:
+    """Any event, always there."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self.chance = chance or random.Random(0)
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        return SharedEvent(BROKER, event(offset), 0)
+
+    def kept(self, partition: int, offset: int) -> SharedEvent | None:
+        return None if self.chance.random() < 0.5 else self.recent(partition, offset)
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        await asyncio.sleep(0)
+        return self.recent(partition, offset)
+
+
+class Subscribers:
+    """Answers at random, after a random number of turns; notes what was delivered."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.delivered: list[tuple[str, str]] = []
+        self.calm = False
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+        for _ in range(self.chance.randint(0, 6)):
+            await asyncio.sleep(0)
+        if not self.calm and self.chance.random() < 0.4:
+            return Outcome(503) if self.chance.random() < 0.5 else Outcome(0, "timeout")
+        self.delivered.append((url, dict(headers)["ce-id"]))
+        return Outcome(202)
+
+
+class Disk:
+    """What flushes leave behind."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.targets: dict[int, TargetCursor] = {}
+
+    def flush(self, change: CursorChange) -> None:
+        self.position = change.position
+        for number in change.done:
+            self.targets.pop(number, None)
+        self.targets |= {cursor.target: cursor for cursor in change.behind}
+
+    def load(self) -> Cursors:
+        return Cursors(self.position, {}, tuple(self.targets.values()))
+
+
+def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: bool = False) -> Scheduler:
+    scheduler = Scheduler(
+        events=AllEvents(chance),
+        backlog=rows,
+        transport=transport,
+        judge_filter=evaluate,
+        errors=FilterErrors(),
+        refresh=lambda: None,
+    )
+    targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
+    scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), tuple(targets)))
+    return scheduler
+
+
+async def world(seed: int, queue_max: int, crashes: int) -> None:
+    chance = random.Random(seed)
+    rows, disk, subscribers = Rows(), Disk(), Subscribers(chance)
+    rows.pause = chance.randint(0, 5)
+    scheduler = made(rows, subscribers, chance, ordered=True)
+    offset = 0
+    allowed: Counter[tuple[str, str]] = Counter()
+
+    def not_recorded() -> Counter[tuple[str, str]]:
+        """What a crash now may repeat: all that the cursors on disk do not say to have ended."""
+        floors = {c.target: (c.lag_from if c.lag_from is not None else disk.position) for c in disk.targets.values()}
+        again = [p for p, (_, t) in enumerate(rows.rows) if p >= floors.get(t, disk.position)]
+        again += [p for cursor in disk.targets.values() for p in cursor.pending]
+        return Counter((str(rows.rows[p][1]), f"e{rows.rows[p][0]}") for p in set(again))
+
+    crash_at = set(chance.sample(range(120), crashes))
+    for turn in range(120):
+        if chance.random() < 0.5:
+            new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 4) if chance.random() < 0.7]
+            if new:
+                offset = new[-1][0] + 1
+                scheduler.hand(rows.append(new))
+        if chance.random() < 0.3:
+            disk.flush(scheduler.take_change())
+        for _ in range(chance.randint(0, 8)):
+            await asyncio.sleep(0)
+        if turn in crash_at:
+            await scheduler.stop(0)
+            allowed += not_recorded()
+            scheduler = made(rows, subscribers, chance, ordered=True)
+            cursors = disk.load()
+            scheduler.restore(cursors.position, cursors.targets)
+            scheduler.hand(rows.chunk_from(cursors.position))
+    subscribers.calm = True
+    wanted = Counter((str(t), f"e{offset}") for offset, t in rows.rows)
+    while set(subscribers.delivered) != set(wanted) or scheduler.live_count:
+        await asyncio.sleep(0)
+    disk.flush(scheduler.take_change())
+    while disk.targets or disk.position < len(rows.rows):  # the last lag ends
+        await asyncio.sleep(0)
+        disk.flush(scheduler.take_change())
+    got = Counter(subscribers.delivered)
+    assert all(got[key] <= 1 + allowed[key] for key in got), "only what no flush had recorded came again"
+    if not crashes:
+        ordered = [int(id[1:]) for url, id in subscribers.delivered if url == "1"]
+        assert ordered == sorted(ordered)
+    await scheduler.stop(0)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32), queue_max=st.sampled_from([1, 2, 5, 50, 1_000]), crashes=st.integers(0, 6))
+def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: int, crashes: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "TARGET_QUEUE_MAX", queue_max)
+        patch.setattr(limits, "HAND_ROWS_PER_TURN", 3)
+        patch.setattr(limits, "TARGET_PARALLEL_MAX", 3)
+        patch.setattr(limits, "DELIVERIES_LIVE_MAX", 40)
+        patch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
+        patch.setattr(limits, "ATTEMPTS_SLOW_MAX", 2)
+        run(world(seed, queue_max, crashes))
+
+
+def test_a_restored_target_keeps_its_floor_while_the_position_moves():
+    """Before its backlog is read again, rows for it are only in the outbox: the cursor must say from where."""
+
+    async def work() -> None:
+        chance = random.Random(0)
+        rows = Rows()
+        rows.append([(n, 1) for n in range(10)])
+        rows.blocked = True
+        scheduler = made(rows, Subscribers(chance), chance)
+        scheduler.restore(10, (TargetCursor(1, None, (3,)),))
+        scheduler.hand(rows.append([(10, 1), (11, 1)]))
+        await asyncio.sleep(0)
+        change = scheduler.take_change()
+        assert change.position == 12
+        assert change.behind == [TargetCursor(1, 10, (3,))]
+        rows.blocked = False
+        with contextlib.suppress(asyncio.CancelledError):
+            await scheduler.stop(0)
+
+    run(work())
