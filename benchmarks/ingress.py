@@ -28,11 +28,10 @@ from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import encode
+from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.protocol import BoundedHttpProtocol
-from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX, GC_YOUNG_OBJECTS
-from headgate.log.commit import GroupCommit
+from headgate.ingress.protocol import http_config
+from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 
 PATH = "/bench/orders"
@@ -118,32 +117,9 @@ async def bare(scope, receive, send):
 async def serve(app_name: str, directory: Path, partitions: int) -> None:
     """Serves one application on a free port, whose number is printed, until standard input ends."""
     writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
-    commits = [
-        GroupCommit(
-            writer,
-            encode,
-            queue_items_max=COMMIT_QUEUE_EVENTS_MAX,
-            queue_bytes_max=COMMIT_QUEUE_BYTES_MAX,
-            batch_items_max=COMMIT_CHUNK_EVENTS_MAX,
-        )
-        for writer in writers
-    ]
+    commits = [event_commit(writer) for writer in writers]
     app = bare if app_name == "bare" else Ingress(Partitions(commits), {PATH[1:]}.__contains__, bare)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            host="127.0.0.1",
-            port=0,
-            loop="none",
-            http=BoundedHttpProtocol,
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_level="warning",
-            server_header=False,
-            date_header=False,
-        )
-    )
+    server = uvicorn.Server(http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     while not server.started:
         await asyncio.sleep(0.01)

@@ -182,7 +182,8 @@ class Link:
                 _log.info("run took over", run=step.run, generation=step.generation)
                 self._tell(step.run, {"op": "active", "run": step.run, "generation": step.generation})
             elif isinstance(step, RunRejected):
-                _log.warning("run rejected", run=step.run, reason=step.reason)
+                # The matcher knows whether it meant to end the run, and warns when it did not.
+                _log.info("run over", run=step.run, reason=step.reason)
                 self._tell(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
                 for connection in list(self._connections):
                     if connection.hello is not None and connection.hello.run == step.run:

@@ -5,9 +5,11 @@ The parser collects headers without any limit, so one connection that never ends
 
 from __future__ import annotations
 
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headgate.limits import REQUEST_HEAD_BYTES_MAX
+from headgate.ingress.app import ASGIApp
+from headgate.limits import FRONT_DRAIN_S_MAX, REQUEST_HEAD_BYTES_MAX
 
 _TOO_LARGE = STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -40,3 +42,21 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         """The next byte begins another head."""
         self._in_body = False
         super().on_message_complete()
+
+
+def http_config(app: ASGIApp, host: str, port: int) -> Config:
+    """How uvicorn serves ingress: nothing per request but the protocol and the application."""
+    return Config(
+        app,
+        host=host,
+        port=port,
+        loop="none",
+        http=BoundedHttpProtocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
+    )

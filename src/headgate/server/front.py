@@ -19,19 +19,12 @@ from headgate.control.api import ControlApi
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent
+from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import encode
+from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.protocol import BoundedHttpProtocol
-from headgate.limits import (
-    COMMIT_CHUNK_EVENTS_MAX,
-    COMMIT_QUEUE_BYTES_MAX,
-    COMMIT_QUEUE_EVENTS_MAX,
-    FRONT_DRAIN_S_MAX,
-    GC_YOUNG_OBJECTS,
-)
-from headgate.log.commit import GroupCommit
+from headgate.ingress.protocol import http_config
+from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, health, ready
 from headgate.settings import Settings
@@ -63,15 +56,16 @@ async def _serve(settings: Settings) -> None:
         if settings.manifests is not None:
             _log.info("manifests applied", **load(Admission(store), settings.manifests))
         writers = [stack.enter_context(_writer(settings, p)) for p in range(settings.partitions)]
-        commits = [_group_commit(writer) for writer in writers]
+        commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store)
         fallback = Starlette(routes=[*health.routes(settings.run_directory), Mount("/", api.app)])
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
+        ingress = Ingress(Partitions(commits), reconciler.serves, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
-        server = _Server(_config(settings, Ingress(Partitions(commits), reconciler.serves, fallback)))
+        server = _Server(http_config(ingress, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
@@ -95,30 +89,3 @@ def _writer(settings: Settings, partition: int) -> Iterator[PartitionWriter]:
         yield writer
     finally:
         writer.close()
-
-
-def _group_commit(writer: PartitionWriter) -> GroupCommit[StoredEvent]:
-    return GroupCommit(
-        writer,
-        encode,
-        queue_items_max=COMMIT_QUEUE_EVENTS_MAX,
-        queue_bytes_max=COMMIT_QUEUE_BYTES_MAX,
-        batch_items_max=COMMIT_CHUNK_EVENTS_MAX,
-    )
-
-
-def _config(settings: Settings, app: Ingress) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        loop="none",
-        http=BoundedHttpProtocol,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
-    )
