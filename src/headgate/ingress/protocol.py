@@ -5,10 +5,10 @@ The parser collects headers without any limit, so one connection that never ends
 
 from __future__ import annotations
 
+from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headgate.ingress.app import ASGIApp
 from headgate.limits import FRONT_DRAIN_S_MAX, REQUEST_HEAD_BYTES_MAX
 
 _TOO_LARGE = STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n"
