@@ -1,4 +1,4 @@
-"""How fast does a match become a POST? Deliveries/s from the match link to a subscriber process, and the latency of one.
+"""How fast does a match become a POST? Deliveries/s from the link to a subscriber process, and the latency of one.
 
 Two figures stand side by side, from the same run on the same machine: the HTTP client alone (the same requests, nothing
 stored) and the dispatcher (link, outbox with fdatasync, scheduler, cursors). Run: `python -m benchmarks.dispatch`.

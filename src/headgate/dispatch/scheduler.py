@@ -124,7 +124,10 @@ class Scheduler:
     # --- rows in --------------------------------------------------------------------------------------
 
     def hand(self, chunk: DurableChunk) -> None:
-        """Take the rows of a durable outbox chunk; they are walked in turns, so that answers are heard in between."""
+        """Take the rows of a durable outbox chunk, which begins where the last one ended.
+
+        They are walked in turns, so that answers are heard in between.
+        """
         self._incoming.append(chunk)
         self.rows_waiting += chunk.next_position - chunk.first_position
         if self._walk is None:
@@ -149,15 +152,14 @@ class Scheduler:
             for segment in chunk.segments:
                 partition = segment.partition
                 for offset, target, verdict in segment.rows:
-                    if position >= self._handed:
-                        self._row(position, partition, offset, target, verdict)
+                    self._row(position, partition, offset, target, verdict)
                     position += 1
                     budget -= 1
                     if budget <= 0:
-                        self._handed = max(self._handed, position)
+                        self._handed = position
                         yield
                         budget = limits.HAND_ROWS_PER_TURN
-            self._handed = max(self._handed, chunk.next_position)
+            self._handed = chunk.next_position
             self._watermarks.update(chunk.watermarks)
             self.rows_waiting -= chunk.next_position - chunk.first_position
             self._mark_time()
