@@ -13,6 +13,7 @@ import json
 import logging
 import multiprocessing
 import os
+import resource
 import socket
 import tempfile
 import time
@@ -119,8 +120,8 @@ def event(number: int) -> Event:
     )
 
 
-async def client_alone(url: str, count: int) -> float:
-    """POSTs/s of the HTTP client with the same requests, PARALLEL at a time."""
+async def client_alone(url: str, count: int) -> tuple[float, float]:
+    """POSTs/s of the HTTP client with the same requests, PARALLEL at a time, and CPU seconds meanwhile."""
     async with HttpTransport() as transport:
         numbers = iter(range(count))
 
@@ -129,9 +130,9 @@ async def client_alone(url: str, count: int) -> float:
                 headers, body = SharedEvent(BROKER, event(number), 0).wire
                 assert (await transport.post(url, headers, body, 30.0)).status == 202
 
-        started = time.monotonic()
+        started, used_s = time.monotonic(), cpu_s()
         await asyncio.gather(*(worker() for _ in range(PARALLEL)))
-        return count / (time.monotonic() - started)
+        return count / (time.monotonic() - started), cpu_s() - used_s
 
 
 def routes(url: str, targets: int) -> Routes:
@@ -170,26 +171,33 @@ def fill(data: Path, count: int) -> PartitionWriter:
     return writer
 
 
-async def throughput(data: Path, url: str, pipe: Connection, count: int, targets: int) -> float:
-    """Deliveries/s of `count` rows over `targets` triggers."""
+def cpu_s() -> float:
+    """CPU seconds of this process, all threads and the kernel's work for them."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+async def throughput(data: Path, url: str, pipe: Connection, count: int, targets: int) -> tuple[float, float]:
+    """Deliveries/s of `count` rows over `targets` triggers, and CPU seconds meanwhile."""
     writer = fill(data, count)
     async with dispatching(data, url, targets):
         connection = await asyncio.to_thread(link, data, 0)
         frames = b"".join(encode_row(3, 1 + n % targets, n) + encode_passed(n + 1) for n in range(count))
-        started = time.monotonic()
+        started, used_s = time.monotonic(), cpu_s()
         sending = asyncio.create_task(asyncio.to_thread(connection.sendall, frames))
         while True:
             pipe.send("count")
             if await asyncio.to_thread(pipe.recv) >= count:
                 break
             await asyncio.sleep(0.05)
+        used_s = cpu_s() - used_s
         await sending
         connection.close()
     writer.close()
     pipe.send("all")
     arrivals = pipe.recv()
     assert {number for number, _ in arrivals} == set(range(count))
-    return count / (max(at for _, at in arrivals) - started)
+    return count / (max(at for _, at in arrivals) - started), used_s
 
 
 def paced_sender(data: Path, count: int, rate: float, pipe: Connection) -> None:
@@ -215,7 +223,11 @@ async def latency(data: Path, url: str, pipe: Connection, rate: float, seconds: 
         process = multiprocessing.get_context("spawn").Process(target=_sender, args=(data, count, rate, TOKEN, theirs))
         process.start()
         sent = await asyncio.to_thread(ours.recv)
-        await asyncio.sleep(0.5)
+        while True:
+            pipe.send("count")
+            if await asyncio.to_thread(pipe.recv) >= count:
+                break
+            await asyncio.sleep(0.05)
         ours.send(None)
         await asyncio.to_thread(process.join)
     writer.close()
@@ -251,13 +263,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, subscriber() as (url, pipe):
         base = Path(scratch)
         print(f"fdatasync of 4 KiB: p50 {sync_ms(base):.2f} ms; load {os.getloadavg()[0]:.1f}")
-        alone = uvloop.run(client_alone(url, options.count))
+        alone, used_s = uvloop.run(client_alone(url, options.count))
         pipe.send("all")
         pipe.recv()
-        print(f"{'HTTP client alone':34s} {alone:9,.0f} POSTs/s")
+        per_post = used_s / options.count * 1e6
+        print(f"{'HTTP client alone':34s} {alone:9,.0f} POSTs/s, CPU {per_post:.0f} us each")
         for targets in (1, 8, 100):
-            rate = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
-            print(f"{f'link to subscriber, {targets} triggers':34s} {rate:9,.0f} POSTs/s  ({rate / alone:.0%})")
+            rate, used_s = uvloop.run(throughput(base / f"t{targets}", url, pipe, options.count, targets))
+            per_post = used_s / options.count * 1e6
+            name = f"link to subscriber, {targets} triggers"
+            print(f"{name:34s} {rate:9,.0f} POSTs/s, CPU {per_post:.0f} us each ({rate / alone:.0%} of the client)")
         for pace in (200.0, 2_000.0, 5_000.0):
             times = uvloop.run(latency(base / f"l{pace}", url, pipe, pace, options.seconds))
             p50, p90, p99 = (times[int(len(times) * q)] * 1e3 for q in (0.5, 0.9, 0.99))

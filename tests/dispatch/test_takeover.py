@@ -87,6 +87,7 @@ def test_the_owner_stands_still_at_the_limit_until_the_next_run_is_there():
     assert takeover.frames(1, 0, rows(5_001, limit, limit + 1), limit + 2) == [Accepted(0, 10, rows(5_001), limit)]
     assert takeover.held_rows(1, 0) == 2
     assert takeover.frames(2, 0, rows(5_001), limit - 1) == []
+    assert takeover.held_rows(2, 0) == 0, "who walks to the limit holds nothing, so it is always read"
     assert takeover.frames(2, 0, rows(limit), limit + 1) == [
         Accepted(0, 20, rows(limit), limit + 1),
         RunActive(2, 20),

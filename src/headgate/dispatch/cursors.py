@@ -158,10 +158,13 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self._writing = False
         self._again = False
+        self._closed = False
         self._unwritten: CursorChange | None = None
 
     def wake(self) -> None:
         """There is something to write."""
+        if self._closed:
+            return
         if self._writing:
             self._again = True
         elif self._timer is None:
@@ -173,7 +176,8 @@ class Flusher:
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(done.result))
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write what is left; what changes later is not written."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         change = _merged(self._unwritten, self._take())
@@ -192,9 +196,12 @@ class Flusher:
         error = done.exception()
         if isinstance(error, sqlite3.OperationalError):  # disk full, busy: deliveries go on, more would be repeated
             _log.error("cursors cannot be written, trying again", error=str(error))
-            self._timer = self._loop.call_later(1.0, self._flush)
+            if not self._closed:
+                self._timer = self._loop.call_later(1.0, self._flush)
             return
         done.result()
+        if self._closed:
+            return
         self._unwritten = None
         if self._again:
             self.wake()
