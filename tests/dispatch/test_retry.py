@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import pairwise
 from pathlib import Path
 
@@ -133,20 +134,32 @@ def test_no_answer_and_nobody_there(tmp_path: Path):
 # --- the HTTP client alone ------------------------------------------------------------------------------
 
 
-def raw_server(answer: bytes):
-    """A server that answers any request with these bytes and closes."""
+@contextlib.asynccontextmanager
+async def raw_server(answer: bytes):
+    """A server that answers any request with these bytes and closes; gives its port."""
+    talks: set[asyncio.Task[None]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
+        talks.add(asyncio.current_task())
         try:
+            await reader.readuntil(b"\r\n\r\n")
             writer.write(answer)
             await writer.drain()
             writer.close()
             await writer.wait_closed()
         except ConnectionError:
             pass  # the client had enough
+        finally:
+            writer.transport.abort()
 
-    return asyncio.start_server(talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in talks:
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
 
 
 @pytest.mark.parametrize(
@@ -164,17 +177,13 @@ def raw_server(answer: bytes):
 )
 def test_answers_of_all_kinds(answer: bytes, expected: tuple[int, str]):
     async def work() -> None:
-        server = await raw_server(answer)
-        port = server.sockets[0].getsockname()[1]
-        async with HttpTransport() as transport:
+        async with raw_server(answer) as port, HttpTransport() as transport:
             outcome = await transport.post(f"http://127.0.0.1:{port}/", [("ce-id", "1")], b"{}", 5.0)
             if expected[0]:
                 assert (outcome.status, outcome.reason) == expected
             else:
                 assert judge(outcome) is Fate.AGAIN
                 assert outcome.reason in ("connection", "protocol")
-        server.close()
-        await server.wait_closed()
 
     run(work())
 
