@@ -60,6 +60,11 @@ class CompiledShape:
     columns: tuple[str, ...]
 
 
+_SEED, _SECRET = secrets.randbits(63), secrets.randbits(31)
+"""Drawn once a process. They stand in the code that Spark generates: drawn anew for each table, they made every
+generation compile and warm up the same code again."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatchTable:
     """The filters of one generation, ready to be joined.
@@ -67,8 +72,8 @@ class MatchTable:
     Attributes:
         rows: `row_key` BIGINT, `row_check` INT, `shape` INT, `target` INT, `exact` BOOLEAN and columns of constants.
         shapes: By number, the one with the most rows first.
-        seed: Random per table, int64: where the chain of every key starts.
-        secret: Random per table, int32: the same for checks.
+        seed: Random, int64: where the chain of every key starts.
+        secret: Random, int32: the same for checks.
         row_count: Rows of `rows`.
     """
 
@@ -104,7 +109,7 @@ def build_table(
     """
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
-    seed, secret = secrets.randbits(63), secrets.randbits(31)
+    seed, secret = _SEED, _SECRET
     groups = _grouped(targets)
     rows_by_shape: Counter[Shape] = Counter()
     for group in groups:
