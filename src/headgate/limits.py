@@ -121,7 +121,7 @@ COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
 """Events of one chunk, unless one batch has more: beyond it a larger chunk costs latency and gains nothing."""
-GC_YOUNG_OBJECTS: Final = 50_000
+GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
 """Retry-After when a queue is full: it empties in less."""
