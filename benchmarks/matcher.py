@@ -199,7 +199,8 @@ def ruler(folder: Path, count: int) -> float | None:
         return None
     program = ["bash", str(folder / "ruler" / "run.sh")]
     done = subprocess.run(program, env={**os.environ, "NS": str(count)}, capture_output=True, text=True, check=False)
-    said = next((line for line in done.stdout.splitlines() if line.startswith('{"peer"')), None)
+    # Maven's colours may stand before it on the same line.
+    said = next((line[line.index("{") :] for line in done.stdout.splitlines() if '{"peer"' in line), None)
     if said is None:
         print(f"event-ruler did not run: {(done.stdout + done.stderr).strip()[-300:]}", file=sys.stderr)
         return None

@@ -216,7 +216,9 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
     async with contextlib.AsyncExitStack() as stack:
         data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-demo-")))
         await stack.enter_async_context(serving(board, subscriber_port))
-        server = Server(data)
+        log = Path(tempfile.gettempdir()) / f"headgate-demo-{data.name[-8:]}.log"
+        console.print(f"starting headgate serve (Spark takes some 15 s); its log: {log}")
+        server = Server(data, log=log)
         await asyncio.to_thread(server.start)
         stack.push_async_callback(asyncio.to_thread, server.stop)
         await asyncio.to_thread(set_up, server, subscriber_port)
