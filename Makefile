@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 
-.PHONY: setup demo test test-fast check lock bench clean
+.PHONY: setup demo test test-fast check lock clean
 
 setup: .venv/.ready $(JAR)
 
@@ -28,9 +28,6 @@ test: check
 # Everything that starts neither a JVM nor a server: seconds, for the inner loop.
 test-fast: setup
 	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
-
-bench: setup
-	@$(BIN)/python -m benchmarks
 
 lock:
 	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
