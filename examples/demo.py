@@ -193,9 +193,12 @@ async def watch_filter_errors(server: Server, board: Board) -> None:
 async def show(board: Board, console: Console) -> None:
     """Draws the board: a live table on a terminal, a line every two seconds elsewhere."""
     if not console.is_terminal:
+        last = ""
         while True:
             await asyncio.sleep(2)
-            console.print(board.headline())
+            if (line := board.headline()) != last:
+                console.print(line)
+            last = line
     with Live(board.table(), console=console, transient=True, auto_refresh=False) as live:
         while True:
             live.update(board.table(), refresh=True)
