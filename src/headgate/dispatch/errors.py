@@ -18,9 +18,3 @@ class EventGoneError(UnavailableError):
 
     code: ClassVar[str] = "event-gone"
     retriable: ClassVar[bool] = False
-
-
-class DispatcherStoppingError(UnavailableError):
-    """The dispatcher is stopping: nothing new is taken."""
-
-    code: ClassVar[str] = "dispatcher-stopping"

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 from collections.abc import Iterator
-from pathlib import Path
 
 import structlog
 import uvicorn
@@ -50,12 +49,11 @@ async def _serve(settings: Settings) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
-        store = Store.open(settings.data / "control.db")
-        stack.callback(store.close)
+        store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
         store.set_public_url(settings.url)
         if settings.manifests is not None:
             _log.info("manifests applied", **load(Admission(store), settings.manifests))
-        writers = [stack.enter_context(_writer(settings, p)) for p in range(settings.partitions)]
+        writers = [stack.enter_context(contextlib.closing(_writer(settings, p))) for p in range(settings.partitions)]
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store)
@@ -81,11 +79,6 @@ async def _serve(settings: Settings) -> None:
             await commit.close()
 
 
-@contextlib.contextmanager
-def _writer(settings: Settings, partition: int) -> Iterator[PartitionWriter]:
-    directory: Path = settings.log_directory / str(partition)
-    writer = PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
-    try:
-        yield writer
-    finally:
-        writer.close()
+def _writer(settings: Settings, partition: int) -> PartitionWriter:
+    directory = settings.log_directory / str(partition)
+    return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
