@@ -21,14 +21,43 @@ from typing import Any, Final
 
 from cel.expr import checked_pb2
 from cel_expr_python import cel as _cel
+from cel_expr_python.ext import ext_math, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter.errors import FilterError, over_limit
+from headgate.filter.functions import FUNCTIONS
+from headgate.filter.functions.declare import CelType, Function
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
 
+_TYPES: Final = {
+    CelType.BOOL: _cel.Type.BOOL,
+    CelType.INT: _cel.Type.INT,
+    CelType.DOUBLE: _cel.Type.DOUBLE,
+    CelType.STRING: _cel.Type.STRING,
+    CelType.TIMESTAMP: _cel.Type.TIMESTAMP,
+    CelType.LIST: _cel.Type.List(_cel.Type.DYN),
+    CelType.MAP: _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+    CelType.DYN: _cel.Type.DYN,
+}
+
+
+def _declared(function: Function) -> _cel.FunctionDecl:
+    overloads = []
+    for number, overload in enumerate(function.overloads):
+        name = f"{function.name}#{number}"
+        parameters = [_TYPES[parameter] for parameter in overload.parameters]
+        overloads.append(_cel.Overload(name, _TYPES[overload.result], parameters, overload.member, overload.compute))
+    return _cel.FunctionDecl(function.name, overloads)
+
+
 _ENVIRONMENT: Final = _cel.NewEnv(
-    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN}
+    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN},
+    extensions=[
+        ext_strings.ExtStrings(),
+        ext_math.ExtMath(),
+        _cel.CelExtension("headgate", [_declared(function) for function in FUNCTIONS]),
+    ],
 )
 _MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
 _BOOL: Final = _cel.Type.BOOL

@@ -30,6 +30,8 @@ from headgate.filter.ast import (
 _CONDITIONAL, _OR, _AND, _RELATION, _SUM, _PRODUCT, _UNARY, _MEMBER = range(8)
 """Binding strength, weakest first: the levels of CEL's grammar."""
 
+_MACRO_NAMES: Final = {"math.@max": "math.greatest", "math.@min": "math.least"}
+"""Functions whose name in the checked tree cannot be written."""
 _BINARY: Final = {
     "_+_": ("+", _SUM),
     "_-_": ("-", _SUM),
@@ -138,7 +140,7 @@ def _call(node: Call) -> tuple[str, int]:
         return f"{_text(left, level)} {sign} {_text(right, level + 1)}", level
     if node.function == "-_":
         return f"-({_text(node.arguments[0], _CONDITIONAL)})", _UNARY
-    return f"{node.function}({_list(node.arguments)})", _MEMBER
+    return f"{_MACRO_NAMES.get(node.function, node.function)}({_list(node.arguments)})", _MEMBER
 
 
 def _literal(node: Literal) -> tuple[str, int]:

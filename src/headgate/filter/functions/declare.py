@@ -1,0 +1,51 @@
+"""How is a CEL function written down? Name, static types, and the Python that computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class FunctionError(ValueError):
+    """The call's value is a CEL error; the text is shown to people."""
+
+
+class CelType(StrEnum):
+    """Static types of parameters and results; DYN is checked by each call."""
+
+    BOOL = "bool"
+    INT = "int"
+    DOUBLE = "double"
+    STRING = "string"
+    TIMESTAMP = "timestamp"
+    LIST = "list"  # of anything
+    MAP = "map"  # strings to anything
+    DYN = "dyn"
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """One way to call a function.
+
+    Attributes:
+        parameters: Static types. An argument of another type is cel-cpp's "no matching overload".
+        result: Static type of the value.
+        compute: Gets plain Python values (lists and maps converted); raises FunctionError. Must not keep state, must be
+            linear in the size of its arguments or bounded by a named limit, and never return a NUL or a lone surrogate.
+        member: Called as `a.f(b)` instead of `f(a, b)`.
+    """
+
+    parameters: tuple[CelType, ...]
+    result: CelType
+    compute: Callable[..., Any]
+    member: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function and its overloads; `name` holds one dot: `<subject>.<function>`."""
+
+    name: str
+    overloads: tuple[Overload, ...]
