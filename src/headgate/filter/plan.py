@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Final
 
 Constant = str | int | float | bool | None
 """A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
@@ -29,18 +30,61 @@ class Root(StrEnum):
     DATA = "data"
 
 
+class Form(StrEnum):
+    """What is taken of the value at a path before anything is compared with it.
+
+    A value of a wrong type is an error (no text, number or flag, and `==` is an error too), with VALUE alone `==` is
+    false. See `DOUBTFUL` and `MANY` for what two groups of them have in common.
+    """
+
+    VALUE = "value"  # the value itself
+    LOWER = "lower"  # x.lowerAscii(): a string
+    UPPER = "upper"  # x.upperAscii(): a string
+    SIZE = "size"  # size(x): code points of a string, items of a list, members of a map
+    TYPE = "type"  # the name of type(x): "string", "int", "null_type", ...
+    TIME = "time"  # of `ce.time`: microseconds since 1970 as a number, an instant that lies between two is in doubt
+    TO_INT = "int"  # int(x): a number
+    TO_DOUBLE = "double"  # double(x): a number
+    TO_STRING = "string"  # string(x): a string
+    INTEGER = "integer"  # x where it is an int, so that arithmetic with an int is none but an error for any other type
+    ELEMENTS = "elements"  # the items of a list, each a value; a missing list is an error
+    ELEMENTS_LOWER = "elements_lower"  # their lowerAscii()
+    VALUES = "values"  # json.values(data, path): scalars at a path, through arrays on the way; never an error
+    VALUES_LOWER = "values_lower"  # their lowerAscii()
+
+
+DOUBTFUL: Final = frozenset(
+    {
+        *(Form.TYPE, Form.TO_INT, Form.TO_DOUBLE, Form.TO_STRING, Form.INTEGER),
+        *(Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER),
+    }
+)
+"""Forms that the matcher does not know of every event. Where it does not, a residual is CANDIDATE, and the value in a
+key is `DOUBT_TEXT`, `DOUBT_NUMBER` or, of a boolean, nothing: a filter has a further row that such an event meets."""
+
+MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER})
+"""Forms of any number of values: an event makes one key for each. The residual `Op.EXISTS` says the comparison once
+more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
+
+DOUBT_TEXT: Final = "\0"
+DOUBT_NUMBER: Final = float("inf")
+"""What stands in a key where the value is not known: neither is ever a constant of a filter or a value of an event."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`.
+    """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
 
     Attributes:
         root: `CE` for context attributes and extensions, `DATA` for the JSON data.
         path: Names from the root on. Exactly one for `CE`: the attribute's whole name, dots and all. Empty for `DATA`
             means the data itself. Names are taken literally: a dot or a bracket in them is no syntax.
+        form: What is taken of the value there.
     """
 
     root: Root
     path: tuple[str, ...]
+    form: Form = Form.VALUE
 
 
 class Verdict(IntEnum):
@@ -88,6 +132,7 @@ class Op(StrEnum):
     IN = "in"  # the row's constant is a tuple of constants of one kind
     HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
     TRUE = "true"  # the value itself, which must be a boolean; takes no constant
+    EXISTS = "exists"  # of a place of MANY values, one passes all of `Residual.probes`; see `Probe`
 
 
 class ConstantKind(StrEnum):
@@ -101,13 +146,34 @@ class ConstantKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
+class Probe:
+    """One comparison inside `Op.EXISTS`, of each value with a constant.
+
+    Attributes:
+        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS; or IN, which stands alone and takes all constants.
+        negated: CEL's `!` around it.
+        lenient: A value of another type is false (before the negation) and no error: `type(v) == string && ...`.
+    """
+
+    op: Op
+    negated: bool = False
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
 class Residual:
-    """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error)."""
+    """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error).
+
+    Attributes:
+        probes: Of `Op.EXISTS` alone: they hold together for one value. The row's constant is a tuple of constants of
+            `kind`, one for each probe in order (or all of them for IN).
+    """
 
     place: Place
     op: Op
     kind: ConstantKind
     negated: bool = False
+    probes: tuple[Probe, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.filter.plan import Place, Root
+from headgate.filter.plan import Form, Place, Root
 from headgate.match import extensions, json_data
 from headgate.match.reads import PlaceColumns, Want, Wanted
 
@@ -30,6 +30,8 @@ def readable(place: Place, want: Want) -> bool:
 
     A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
     """
+    if place.form is not Form.VALUE:
+        return False
     if place.root is Root.DATA:
         return bool(place.path)
     if len(place.path) != 1:

@@ -103,7 +103,7 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             return F.endswith(value, constant)
         case Op.CONTAINS:
             return F.contains(value, constant)
-        case Op.HAS | Op.TRUE:
+        case Op.HAS | Op.TRUE | Op.EXISTS:
             raise AssertionError(residual.op)
         case _:
             assert_never(residual.op)
