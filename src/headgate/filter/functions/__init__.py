@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.filter.functions.declare import Function
+from headgate.filter.functions.json import JSON_FUNCTIONS
 
-FUNCTIONS: Final[tuple[Function, ...]] = ()
+FUNCTIONS: Final[tuple[Function, ...]] = (*JSON_FUNCTIONS,)
 """Every function there is; names are `<subject>.<function>` and never change meaning, canonical texts hold them."""
