@@ -25,7 +25,7 @@ from cel_expr_python.ext import ext_math, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from headgate.filter.errors import FilterError, over_limit
+from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
@@ -71,7 +71,6 @@ _DIAGNOSTIC: Final = re.compile(
 )
 _STATUS: Final = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]\s*$")
 _RECURSION: Final = re.compile(r"recursion (?:depth|limit)", re.IGNORECASE)
-_CARET_CHARACTERS: Final = 100
 
 _HINTS: Final = (
     (re.compile(r"token recognition error at: '=[^=]"), "equality is written with =="),
@@ -169,7 +168,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
                 f"{what} at offset {position}",
                 field="filter.expression",
                 position=position,
-                caret=_caret(text, position),
+                caret=caret(text, position),
             )
     try:
         return Expression(_ENVIRONMENT.compile(text))
@@ -209,7 +208,7 @@ def _explain(text: str, message: str) -> FilterError:
         reason.removeprefix("Syntax error: "),
         field="filter.expression",
         position=position,
-        caret="" if position is None else _caret(text, position),
+        caret="" if position is None else caret(text, position),
         hint=hint,
     )
 
@@ -219,16 +218,6 @@ def _offset(text: str, line: int, column: int) -> int | None:
     if not 1 <= line <= len(lines) or column < 1:
         return None
     return min(sum(len(before) + 1 for before in lines[: line - 1]) + column - 1, len(text))
-
-
-def _caret(text: str, position: int) -> str:
-    start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    end = len(text) if end < 0 else end
-    shown_from = max(start, position - _CARET_CHARACTERS // 2)
-    shown = text[shown_from : min(end, shown_from + _CARET_CHARACTERS)]
-    printable = "".join(character if character.isprintable() else " " for character in shown)
-    return f"{printable}\n{' ' * (position - shown_from)}^"
 
 
 def _plain_message(message: str) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headgate.errors import InvalidInputError
+
+_CARET_CHARACTERS: Final = 100
 
 
 class FilterError(InvalidInputError):
@@ -45,3 +49,14 @@ class FilterError(InvalidInputError):
 def over_limit(name: str, maximum: int, what: str) -> FilterError:
     """The refusal of a filter that is over the limit `name`; `what` says what there is too much of."""
     return FilterError(f"{what}: the limit is {maximum} ({name})", field="filter.expression", limit=name)
+
+
+def caret(text: str, position: int) -> str:
+    """The line of `text` that holds the code point at `position`, cut when it is long, and a caret under the place."""
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    end = len(text) if end < 0 else end
+    shown_from = max(start, position - _CARET_CHARACTERS // 2)
+    shown = text[shown_from : min(end, shown_from + _CARET_CHARACTERS)]
+    printable = "".join(character if character.isprintable() else " " for character in shown)
+    return f"{printable}\n{' ' * (position - shown_from)}^"
