@@ -39,6 +39,10 @@ FILTER_DEPTH_MAX: Final = 32
 """Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
 FILTER_LIST_ITEMS_MAX: Final = 1_000
 """Items of one list or map literal."""
+FILTERS_MAX: Final = 256
+"""Elements of one trigger's spec.filters, nested ones included: each may be an expression, parsed on its own."""
+FILTERS_DEPTH_MAX: Final = 16
+"""Nesting of `all`, `any` and `not` in spec.filters: half of what the CEL text that they become may nest."""
 FILTER_REGEX_CHARACTERS_MAX: Final = 1_000
 """One regular expression: RE2 is linear in the text, but its program grows with the pattern."""
 FILTER_COST_MAX: Final = 1_000_000

@@ -10,7 +10,7 @@ from headgate.control.admission import Admission, merge_patch
 from headgate.control.bodies import decode_json, decode_yaml
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.objects import FILTER_ANNOTATION, Kind, ObjectKey, Trigger
+from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind, ObjectKey, Trigger
 from headgate.limits import OBJECT_DEPTH_MAX
 from tests.control.support import broker, trigger
 
@@ -41,7 +41,15 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"subscriber": {"ref": REF, "CACerts": "x"}}, "spec.subscriber.CACerts"),
         ({"broker": ""}, "spec.broker"),
         ({"broker": "No Such"}, "spec.broker"),
-        ({"filters": [{"exact": {"type": "a"}}]}, "spec.filters"),
+        ({"filters": {}}, "spec.filters"),
+        ({"filters": ["ce.type"]}, "spec.filters[0]"),
+        ({"filters": [{}]}, "spec.filters[0]"),
+        (
+            {"filters": [{"exact": {"type": "a"}}, {"any": [{"cel": "true"}, {"prefix": {"type": ""}}]}]},
+            "spec.filters[1].any[1].prefix.type",
+        ),
+        ({"filters": [{"cel": "ce.type ="}]}, "spec.filters[0].cel"),
+        ({"filters": [{"cel": "true"}], "filter": {"cel": "1 +"}}, "spec.filter.cel"),
         ({"delivery": {"deadLetterSink": {"uri": "http://x/"}}}, "spec.delivery.deadLetterSink"),
         ({"delivery": {"format": "json"}}, "spec.delivery.format"),
         ({"delivery": {"retry": -1}}, "spec.delivery.retry"),
@@ -111,7 +119,7 @@ def test_unknown_fields(admission: Admission) -> None:
 
 @pytest.mark.parametrize("validation", list(FieldValidation))
 def test_no_validation_level_lets_a_filter_fail_open(admission: Admission, validation: FieldValidation) -> None:
-    for spec in ({"filter": {"expresion": "false"}}, {"filters": [{"exact": {"type": "a"}}]}):
+    for spec in ({"filter": {"expresion": "false"}}, {"filters": [{"exakt": {"type": "a"}}]}, {"filters": [{}]}):
         with pytest.raises(InvalidObjectError):
             admission.create(Kind.TRIGGER, trigger(**spec), validation=validation)
 
@@ -131,13 +139,35 @@ def test_an_update_that_would_erase_a_filter_unseen_is_refused(admission: Admiss
     # As kn does: what it does not know is gone, annotations come back.
     update = trigger(filter={})
     update["metadata"]["annotations"] = {FILTER_ANNOTATION: shown}
-    with pytest.raises(InvalidObjectError, match="would erase the filter"):
+    with pytest.raises(InvalidObjectError, match="would erase"):
         admission.replace(key, update)
     # Another filter is what the user wants; so is none, when the annotation went too.
     update["spec"]["filter"] = {"attributes": {"type": "b"}}
     assert FILTER_ANNOTATION not in admission.replace(key, update).obj.metadata.annotations
     admission.replace(key, trigger(filter={"expression": "ce.type == 'a'"}))
     assert admission.replace(key, trigger()).outcome == "configured"
+
+
+def test_an_update_that_would_erase_filters_unseen_is_refused(admission: Admission) -> None:
+    key = ObjectKey(Kind.TRIGGER, "default", "t1")
+    made = admission.create(Kind.TRIGGER, trigger(filters=[{"not": {"exact": {"type": "a"}}}])).obj
+    update = trigger()
+    update["metadata"]["annotations"] = dict(made.metadata.annotations)
+    with pytest.raises(InvalidObjectError, match="would erase") as refused:
+        admission.replace(key, update)
+    assert [cause.field for cause in refused.value.causes] == ["spec.filters"]
+    update["metadata"]["annotations"].pop(FILTERS_ANNOTATION)
+    assert admission.replace(key, update).outcome == "configured"
+
+
+def test_advice_comes_as_warnings(admission: Admission) -> None:
+    deprecated = admission.create(Kind.TRIGGER, trigger(filter={"sourceAndType": {"type": "a"}}))
+    assert deprecated.warnings == ("spec.filter.sourceAndType: sourceAndType is deprecated, write attributes instead",)
+    filters = [{"any": [{"cel": "false"}, {"not": {"sourceAndType": {"type": "a"}}}]}]
+    overridden = admission.create(Kind.TRIGGER, trigger("t2", filter={"cel": "true"}, filters=filters))
+    assert overridden.warnings[0].startswith("spec.filter has no effect beside spec.filters")
+    assert overridden.warnings[1].startswith("spec.filters[0].any[1].not.sourceAndType: ")
+    assert admission.create(Kind.TRIGGER, trigger("t3", filter={"cel": "true"}, filters=[])).warnings == ()
 
 
 @pytest.mark.parametrize("document", [None, [], "x", {}, {"kind": "Trigger"}, {"kind": "Broker", "apiVersion": "v1"}])

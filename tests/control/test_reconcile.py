@@ -39,6 +39,16 @@ def ready(store: Store, key: ObjectKey = T1) -> tuple[str, str]:
     return (found.status, found.reason) if found else ("", "")
 
 
+def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admission: Admission) -> None:
+    obj = admission.create(Kind.TRIGGER, trigger(filter={"sourceAndType": {"type": "a"}})).obj
+    assert isinstance(obj, Trigger)
+    made = {one.type: one for one in trigger_status(obj, FACTS, now="2026-01-01T00:00:00Z").conditions}
+    assert made["Ready"].status == "True"
+    said = made["FilterAdvisable"]
+    assert (said.status, said.severity, said.reason) == ("False", "Warning", "DialectDeprecated")
+    assert "spec.filter.sourceAndType" in said.message
+
+
 @pytest.mark.parametrize(
     ("facts", "status", "reason"),
     [

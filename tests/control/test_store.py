@@ -22,6 +22,7 @@ from tests.control.support import broker, facts, trigger
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
 GOLD = {"expression": "ce.type == 'order' && data.tier == 'gold'"}
+LISTED = [{"prefix": {"type": "a."}}, {"not": {"exact": {"tenant": "acme"}}}]
 
 
 def test_the_default_broker_is_there_from_the_start_and_only_once(tmp_path: Path) -> None:
@@ -205,12 +206,12 @@ def test_plans_survive_the_file(filter_object: dict[str, object] | None) -> None
 def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path) -> None:
     calls: list[object] = []
 
-    def one(filter_object: object) -> CompiledFilter:
-        calls.append(filter_object)
-        return compile_filter(filter_object)  # type: ignore[arg-type]
+    def one(filter_object: object, filters: object) -> CompiledFilter:
+        calls.append(filters or filter_object)
+        return compile_filter(filter_object, filters)  # type: ignore[arg-type]
 
-    def picky(filter_object: object) -> CompiledFilter:
-        if filter_object == GOLD:
+    def picky(filter_object: object, filters: object) -> CompiledFilter:
+        if GOLD in (filter_object, *filters):  # type: ignore[misc]
             raise InvalidInputError("no gold any more")
         return compile_filter({"expression": "ce.id == 'other'"})
 
@@ -219,6 +220,7 @@ def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path
     admission = Admission(store)
     admission.create(Kind.TRIGGER, trigger("gold", filter=GOLD))
     admission.create(Kind.TRIGGER, trigger("plain"))
+    admission.create(Kind.TRIGGER, trigger("listed", filters=LISTED))
     table = store.snapshot()
     store.close()
     calls.clear()
@@ -228,14 +230,14 @@ def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path
     store.close()
     # Compiled anew with the same result: nothing moves.
     store = Store.open(path, compiler=FilterCompiler(2, one))
-    assert calls == [GOLD, None]
+    assert calls == [GOLD, None, tuple(LISTED)]
     assert store.snapshot() == table
     store.close()
     # Compiled anew with another result: one generation; what no longer compiles is not matched by a stale plan.
     store = Store.open(path, compiler=FilterCompiler(3, picky))
     after = store.snapshot()
     assert after.generation == table.generation + 1
-    assert [target.filter.cel for target in after.targets] == ['ce.id == "other"']
+    assert [target.filter.cel for target in after.targets] == ['ce.id == "other"'] * 2
     store.close()
 
 

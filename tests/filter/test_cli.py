@@ -56,6 +56,14 @@ def test_takes_a_filter_object(events: str, tmp_path: Path, given: str) -> None:
     assert result.stdout.splitlines() == ["false", "false", "true"]
 
 
+def test_takes_a_list_of_filters(events: str) -> None:
+    result = run(app, ["test", "--filter-json", '[{"not": {"prefix": {"type": "ord"}}}]', events])
+    assert result.stdout.splitlines() == ["false", "false", "true"]
+    refused = run(app, ["explain", "--filter-json", '[{"any": [{"exact": {}}]}]'])
+    assert refused.exit_code == 2
+    assert "filters[0].any[0].exact: is empty" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

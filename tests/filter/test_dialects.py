@@ -12,7 +12,15 @@ from headgate.filter.dialects import DIALECTS, to_cel
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import OutcomeKind, program
 
-EVENT = Event(specversion="1.0", id="1", source="/a", type="order", subject="s", extensions={"tenant": "acme", "n": 1})
+EVENT = Event(
+    specversion="1.0",
+    id="1",
+    source="/a",
+    type="order",
+    subject="s",
+    time="2026-01-31T12:00:00Z",
+    extensions={"tenant": "acme", "n": 1},
+)
 
 
 def outcome(filter_object: dict[str, object] | None, event: Event = EVENT) -> OutcomeKind:
@@ -28,9 +36,13 @@ def outcome(filter_object: dict[str, object] | None, event: Event = EVENT) -> Ou
         ({"attributes": {"type": "order"}}, 'ce.type == "order"'),
         ({"attributes": {"type": "a", "source": "/b"}}, 'ce.type == "a" && ce.source == "/b"'),
         ({"attributes": {"subject": ""}}, "has(ce.subject)"),
-        ({"attributes": {"in": "x"}}, 'ce["in"] == "x"'),
+        ({"attributes": {"in": "x"}}, 'has(ce.`in`) && ce["in"] == "x"'),
+        (
+            {"attributes": {"time": "2026-01-31T12:00:00Z"}},
+            'has(ce.time) && ce.time == timestamp("2026-01-31T12:00:00Z")',
+        ),
         ({"attributes": {"in": ""}}, "has(ce.`in`)"),
-        ({"attributes": {"1a": 'q"\\\n'}}, 'ce["1a"] == "q\\"\\\\\\n"'),
+        ({"attributes": {"1a": 'q"\\\n'}}, 'has(ce.`1a`) && ce["1a"] == "q\\"\\\\\\n"'),
         ({"sourceAndType": {}}, "true"),
         ({"sourceAndType": {"type": "a", "source": ""}}, 'ce.type == "a"'),
         ({"sourceAndType": {"type": "a", "source": "/b"}}, 'ce.type == "a" && ce.source == "/b"'),
@@ -50,7 +62,9 @@ def test_becomes_cel(filter_object: dict[str, object] | None, cel: str) -> None:
         ({"type": "order", "tenant": "acme"}, OutcomeKind.TRUE),
         ({"tenant": ""}, OutcomeKind.TRUE),
         ({"nosuch": ""}, OutcomeKind.FALSE),
-        ({"nosuch": "x"}, OutcomeKind.ERROR),
+        ({"nosuch": "x"}, OutcomeKind.FALSE),
+        ({"time": "2026-01-31T13:00:00+01:00"}, OutcomeKind.TRUE),
+        ({"time": "2026-01-31T12:00:01Z"}, OutcomeKind.FALSE),
         ({"n": "1"}, OutcomeKind.FALSE),
     ],
 )
@@ -77,6 +91,7 @@ def test_attributes_are_present_and_exact(attributes: dict[str, str], expected: 
         ({"attributes": {"a.b": "a"}}, "filter.attributes.a.b"),
         ({"attributes": {"type\n": "a"}}, "filter.attributes.type\n"),
         ({"attributes": {"data": "a"}}, "filter.attributes.data"),
+        ({"attributes": {"time": "today"}}, "filter.attributes.time"),
         ({"attributes": {1: "a"}}, "filter.attributes.1"),
         ({"attributes": {f"a{i}": "" for i in range(1001)}}, "filter.attributes"),
         ({"sourceAndType": {"subject": "a"}}, "filter.sourceAndType.subject"),

@@ -68,6 +68,26 @@ def test_what_catalyst_cannot_decide_is_decided_by_cel(server: Server, subscribe
     assert subscriber.ids("tags") == {"c1": 1}
 
 
+def test_a_list_of_filters_in_several_dialects(server: Server, subscriber: Subscriber) -> None:
+    filters = [
+        {"any": [{"prefix": {"type": "listed."}}, {"exact": {"type": "other", "tenant": "acme"}}]},
+        {"not": {"suffix": {"type": ".test"}}},
+        {"cel": "data.total > 100"},
+    ]
+    spec = {"broker": "default", "subscriber": {"uri": subscriber.url("listed")}, "filters": filters}
+    server.create("triggers", "default", "listed", spec)
+    server.wait_trigger_ready("default", "listed")
+    publisher = Publisher(server)
+    assert publisher.publish("l1", "listed.paid", {"total": 101}) == 202
+    assert publisher.publish("l2", "listed.test", {"total": 101}) == 202
+    assert publisher.publish("l3", "listed.paid", {"total": 100}) == 202
+    assert publisher.publish("l4", "other", {"total": 101}, tenant="acme") == 202
+    assert publisher.publish("l5", "other", {"total": 101}) == 202
+    eventually(lambda: len(subscriber.deliveries) >= 2)
+    time.sleep(0.5)
+    assert subscriber.ids("listed") == {"l1": 1, "l4": 1}
+
+
 def test_a_filter_error_fails_closed_and_shows_on_the_trigger(server: Server, subscriber: Subscriber) -> None:
     trigger(server, "erring", subscriber, {"expression": 'ce.type == "erring" && data.age > 17'})
     assert Publisher(server).publish("x1", "erring", {"name": "no age"}) == 202

@@ -37,7 +37,9 @@ _CelOption = Annotated[str | None, typer.Option("--cel", metavar="EXPRESSION", h
 _FilterOption = Annotated[
     str | None,
     typer.Option(
-        "--filter-json", metavar="JSON|FILE", help="A trigger's spec.filter: JSON text, a file, or - for stdin."
+        "--filter-json",
+        metavar="JSON|FILE",
+        help="A trigger's spec.filter, or its spec.filters as a list: JSON text, a file, or - for stdin.",
     ),
 ]
 _JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
@@ -107,24 +109,26 @@ def _compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
     try:
         if cel is not None:
             return compile_filter({"cel": cel})
-        return compile_filter(_filter_object(filter_json or ""))
+        written = _written_filter(filter_json or "")
+        return compile_filter(None, written) if isinstance(written, list) else compile_filter(written)
     except FilterError as error:
         _fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 
-def _filter_object(given: str) -> dict[str, object]:
+def _written_filter(given: str) -> dict[str, object] | list[object]:
+    """A `spec.filter` object or a `spec.filters` list."""
     text = given
     if given == "-":
         text = sys.stdin.read()
-    elif not given.lstrip().startswith("{"):
+    elif not given.lstrip().startswith(("{", "[")):
         try:
             text = Path(given).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             _fail(f"cannot read the filter from {given}: {error}")
     try:
-        return msgspec.json.decode(text, type=dict[str, object])
+        return msgspec.json.decode(text, type=dict[str, object] | list[object])
     except msgspec.DecodeError as error:
-        _fail(f"the filter is no JSON object: {error}")
+        _fail(f"the filter is no JSON object and no list of them: {error}")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -26,6 +26,7 @@ from headgate.control.objects import (
     BROKER_CLASS_ANNOTATION,
     BROKER_LABEL,
     FILTER_ANNOTATION,
+    FILTERS_ANNOTATION,
     Broker,
     JsonObject,
     Kind,
@@ -33,11 +34,13 @@ from headgate.control.objects import (
     Object,
     ObjectKey,
     Trigger,
+    TriggerSpec,
     encode,
 )
 from headgate.control.store import Store
 from headgate.control.validate import object_causes
 from headgate.errors import InvalidInputError
+from headgate.filter.advice import advice
 from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
 
@@ -214,10 +217,13 @@ class Admission:
             hint = ""
         if causes:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
+        if isinstance(obj, Trigger):
+            said = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
+            decoded = replace(decoded, warnings=decoded.warnings + said)
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
-        return self.store.compiler.compile(obj.spec.filter) if isinstance(obj, Trigger) else None
+        return self.store.compiler.compile(obj.spec.filter, obj.spec.filters) if isinstance(obj, Trigger) else None
 
 
 def kind_of(document: object) -> Kind:
@@ -270,42 +276,59 @@ def _with_defaults(obj: Object) -> Object:
     annotations = _without_filter(obj.metadata.annotations)
     if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
         annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
+    if obj.spec.filters:
+        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
     labels = obj.metadata.labels | ({BROKER_LABEL: obj.spec.broker} if obj.spec.broker else {})
     metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
     return msgspec.structs.replace(obj, metadata=metadata)
 
 
 def _without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key != FILTER_ANNOTATION}
+    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
 
 
 def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
     """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
-    if not isinstance(old, Trigger) or not isinstance(new, Trigger) or new.spec.filter or not old.spec.filter:
+    if not isinstance(old, Trigger) or not isinstance(new, Trigger):
         return
     metadata = document.get("metadata") if isinstance(document, Mapping) else None
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    if isinstance(annotations, Mapping) and FILTER_ANNOTATION in annotations:
-        cause = invalid(
-            "spec.filter",
-            "",
-            f"the update would erase the filter that annotation {FILTER_ANNOTATION} still shows",
-        )
+    causes = []
+    for field, before, after, annotation in (
+        ("spec.filter", old.spec.filter, new.spec.filter, FILTER_ANNOTATION),
+        ("spec.filters", old.spec.filters, new.spec.filters, FILTERS_ANNOTATION),
+    ):
+        if before and not after and isinstance(annotations, Mapping) and annotation in annotations:
+            causes.append(invalid(field, "", f"the update would erase what annotation {annotation} still shows"))
+    if causes:
         raise InvalidObjectError(
-            (cause,),
+            tuple(causes),
             kind=new.kind,
             name=new.metadata.name,
             hint="to erase it on purpose, remove the annotation as well",
         )
 
 
+def _written_at(obj: Object, field: str) -> object:
+    """The value at a path below `spec` such as `filters[0].any[1].prefix`; None when there is none."""
+    spec = obj.spec
+    value: object = {"filter": spec.filter, "filters": spec.filters} if isinstance(spec, TriggerSpec) else None
+    for step in field.replace("[", ".[").split("."):
+        index = step[1:-1]
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value
+
+
 def _filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     """The compiler's message with its place, at the field it names below `spec`."""
     if not isinstance(error, FilterError):
         return invalid("spec.filter", "", error.message)
-    value: object = {"filter": obj.spec.filter} if isinstance(obj, Trigger) else None
-    for part in error.field.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = _written_at(obj, error.field)
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
     return invalid(f"spec.{error.field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")

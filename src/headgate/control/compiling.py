@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
 from headgate.filter.plan import CompiledFilter
 
-Compile = Callable[[Mapping[str, object] | None], CompiledFilter]
+Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
 """`filter.compiler.compile_filter`."""
 
 
@@ -20,7 +20,7 @@ class FilterCompiler:
 
     Attributes:
         version: int32, not negative.
-        compile: Compiles a trigger's `spec.filter`; raises InvalidInputError.
+        compile: Compiles a trigger's `spec.filter` and `spec.filters`; raises InvalidInputError.
     """
 
     version: int
@@ -41,8 +41,8 @@ def filter_compiler() -> FilterCompiler:
     return FilterCompiler(checksum & 0x7FFF_FFFF, _compile)
 
 
-def _compile(filter_object: Mapping[str, object] | None) -> CompiledFilter:
+def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> CompiledFilter:
     # Imported late: cel-cpp is heavy, and processes that only read the store never compile.
     from headgate.filter.compiler import compile_filter
 
-    return compile_filter(filter_object)
+    return compile_filter(filter_object, filters)

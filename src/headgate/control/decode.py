@@ -1,8 +1,8 @@
 """Which object does a document describe? Untrusted values to typed structs, strictly.
 
 Unknown fields are refused, warned of or dropped as `fieldValidation` says. Fields that Knative has and Headgate
-lacks are always refused, and so is every unknown field inside `spec.filter` (by the compiler): a filter
-never fails open.
+lacks are always refused, and so is every unknown field inside `spec.filter` and `spec.filters` (by the
+compiler): a filter never fails open.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ _UNSUPPORTED: Final = {
     "metadata.finalizers": "finalizers are not supported: deletes take effect at once",
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.filters": "filters is not supported: use spec.filter",
     "spec.delivery.deadLetterSink": "deadLetterSink is not supported yet",
     "spec.delivery.format": "format is not supported yet: events go out in binary content mode",
     "spec.delivery.retryAfterMax": "retryAfterMax is not supported yet",

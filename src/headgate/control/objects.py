@@ -25,7 +25,9 @@ ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
 ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
 """The same, as Knative's Kafka broker names it."""
 FILTER_ANNOTATION: Final = "headgate.dev/filter"
-"""A copy of a filter that Knative's own clients cannot say, so that their updates do not erase it unseen."""
+FILTERS_ANNOTATION: Final = "headgate.dev/filters"
+"""Copies of `spec.filter` and `spec.filters` that some of Knative's own clients cannot say, so that their updates do
+not erase them unseen."""
 DEPENDENCY_ANNOTATION: Final = "knative.dev/dependency"
 
 JsonObject = dict[str, Any]
@@ -141,10 +143,14 @@ class Broker(_Struct, frozen=True):
 
 
 class TriggerSpec(_Struct, frozen=True):
-    """Filter + subscriber + delivery rules; `filter` is the compiler's language (`filter/dialects`)."""
+    """Filter + subscriber + delivery rules; `filter` and `filters` are the compiler's language (`filter/dialects`).
+
+    Filters that are not empty are what counts, as in Knative.
+    """
 
     broker: str = ""
     filter: JsonObject | None = None
+    filters: tuple[JsonObject, ...] = ()
     subscriber: Destination = Destination()
     delivery: Delivery | None = None
 

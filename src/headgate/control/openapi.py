@@ -106,6 +106,28 @@ def _filter() -> JsonObject:
     )
 
 
+def _filters() -> JsonObject:
+    nested = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    only_here: JsonObject = {
+        "exact": _map("Context attributes that must be there and equal."),
+        "prefix": _map("Context attributes that must be there and start with the value."),
+        "suffix": _map("Context attributes that must be there and end with the value."),
+        "all": {**nested, "description": "Filters like these, of which all must hold."},
+        "any": {**nested, "description": "Filters like these, of which one must hold."},
+        "not": {
+            "type": "object",
+            "description": "A filter like these, which must not hold.",
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+    }
+    element = _object("Exactly one of the fields, in its dialect.", only_here | _filter()["properties"])
+    description = (
+        "Filters that must all hold, in the dialects of the CloudEvents Subscriptions API and in those of filter. "
+        "When the list is not empty, filter has no effect."
+    )
+    return {"type": "array", "description": description, "items": element}
+
+
 def _broker() -> JsonObject:
     spec = _object(
         "What the broker is to be.",
@@ -139,6 +161,7 @@ def _trigger() -> JsonObject:
         {
             "broker": _text("Name of the broker whose events the trigger wants. Immutable."),
             "filter": _filter(),
+            "filters": _filters(),
             "subscriber": subscriber,
             "delivery": _delivery("Delivery rules; they replace the broker's as a whole."),
         },

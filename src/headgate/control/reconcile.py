@@ -25,6 +25,7 @@ from headgate.control.objects import (
     Trigger,
     TriggerStatus,
 )
+from headgate.filter.advice import advice
 
 TRUE: Final = "True"
 FALSE: Final = "False"
@@ -160,7 +161,7 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
         _subscriber_resolved(trigger, facts),
         _subscribed(facts),
     ]
-    conditions = (*needed, _filter_healthy(facts), _summary(needed))
+    conditions = (*needed, _filter_healthy(facts), *_filter_advisable(trigger), _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
         observed_generation=trigger.metadata.generation,
@@ -223,6 +224,17 @@ def _filter_healthy(facts: TriggerFacts) -> Condition:
         severity="Warning",
         reason="FilterErrors",
         message=f"the filter was an error for {count}, which were not delivered; {last}",
+    )
+
+
+def _filter_advisable(trigger: Trigger) -> tuple[Condition, ...]:
+    """There when the filter works and should be written otherwise."""
+    said = advice(trigger.spec.filter, trigger.spec.filters)
+    if not said:
+        return ()
+    message = "; ".join(one.message for one in said)
+    return (
+        Condition(type="FilterAdvisable", status=FALSE, severity="Warning", reason=said[0].reason, message=message),
     )
 
 

@@ -69,7 +69,8 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", age, ready, reason)
     else:
-        written = msgspec.json.encode(obj.spec.filter).decode() if obj.spec.filter else "<none>"
+        asked = obj.spec.filters or obj.spec.filter
+        written = msgspec.json.encode(asked).decode() if asked else "<none>"
         cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, age, ready, reason, written)
     if include == "Object":
         return Row(cells, obj)

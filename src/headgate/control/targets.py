@@ -20,7 +20,16 @@ from headgate.filter.plan import CompiledFilter
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)
-_FILTER: Final = msgspec.json.Decoder(dict[str, object] | None)
+
+
+class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the compiler is given, as it is stored."""
+
+    filter: dict[str, object] | None
+    filters: tuple[dict[str, object], ...]
+
+
+_FILTER: Final = msgspec.json.Decoder(_Filter)
 
 
 def put_target(
@@ -63,7 +72,7 @@ def put_target(
             subscriber,
             msgspec.json.encode(delivery) if delivery is not None else None,
             is_ordered(meta),
-            msgspec.json.encode(trigger.spec.filter),
+            msgspec.json.encode(_Filter(trigger.spec.filter, trigger.spec.filters)),
             compiler,
             encoded,
             needs,
@@ -98,7 +107,8 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
     different = []
     for target, text, old_plan, old_problem in rows:
         try:
-            plan, problem = encode_plan(compiler.compile(_FILTER.decode(text))), ""
+            written = _FILTER.decode(text)
+            plan, problem = encode_plan(compiler.compile(written.filter, written.filters)), ""
         except InvalidInputError as error:
             plan, problem = None, error.message
         if (plan, problem) != (old_plan, old_problem):

@@ -60,6 +60,7 @@ _ENVIRONMENT: Final = _cel.NewEnv(
     ],
 )
 _MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
+_TIMESTAMP: Final = _ENVIRONMENT.compile("timestamp(data)")
 _BOOL: Final = _cel.Type.BOOL
 _ERROR: Final = _cel.Type.ERROR
 
@@ -183,6 +184,15 @@ def is_regular_expression(pattern: str) -> bool:
     except (RuntimeError, TypeError, UnicodeError):
         return False
     return bool(result.type() == _BOOL)
+
+
+def is_timestamp(text: str) -> bool:
+    """Whether CEL's `timestamp()` takes `text`."""
+    try:
+        result = _TIMESTAMP.eval(data={"data": text})
+    except (RuntimeError, TypeError, UnicodeError):
+        return False
+    return bool(result.type() == _cel.Type.TIMESTAMP)
 
 
 def timestamp(seconds: int, nanoseconds: int) -> Timestamp:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -11,10 +11,9 @@ from typing import Final
 from headgate.filter.ast import Node
 from headgate.filter.cel import compile_expression
 from headgate.filter.conjunctions import Atom, Conjunction, conjunctions
-from headgate.filter.cost import check_limits
-from headgate.filter.decode import decode
-from headgate.filter.dialects import dialect_of, to_cel
+from headgate.filter.dialects import to_cel, written_in
 from headgate.filter.errors import FilterError, over_limit
+from headgate.filter.parsing import parse
 from headgate.filter.plan import (
     CompiledFilter,
     Constant,
@@ -39,17 +38,19 @@ _AFFIX_LENGTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Lengths at which prefixes and suffixes are indexed: each length is a signature, so there are few of them."""
 
 
-def compile_filter(filter_object: Mapping[str, object] | None) -> CompiledFilter:
-    """Compiles a trigger's `spec.filter`, in any dialect.
+def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> CompiledFilter:
+    """Compiles a trigger's `spec.filter` and `spec.filters`, in any dialect; filters that are not empty win.
 
     Raises:
-        FilterError: The filter is malformed, or over a limit; `field` names the place inside the filter.
+        FilterError: The filter is malformed, or over a limit; `field` names the place below `spec`.
     """
-    text = to_cel(filter_object)
+    if filters and filter_object:
+        compile_filter(filter_object)  # it has no effect, but nothing that is wrong is stored
+    text = to_cel(filter_object, filters)
     try:
         return compile_cel(text)
     except FilterError as error:
-        raise error.at_field(f"filter.{dialect_of(filter_object)}") from None
+        raise error.at_field(written_in(filter_object, filters)) from None
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
@@ -70,25 +71,6 @@ def compile_cel(text: str) -> CompiledFilter:
         raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
     rows, notes = plan(canonical)
     return CompiledFilter(cel=meaning, rows=rows, notes=notes)
-
-
-def parse(text: str) -> Node:
-    """The checked tree of CEL text, within all limits.
-
-    Raises:
-        FilterError: No expression, not boolean, or over a limit (`limit` names it).
-    """
-    expression = compile_expression(text)
-    result = expression.result_type()
-    if result not in {"BOOL", "DYN"}:
-        raise FilterError(
-            f"a filter is true or false, this expression is of type {result.lower()}",
-            field="filter.expression",
-            hint="compare the value with something",
-        )
-    tree = decode(expression.checked().expr)
-    check_limits(tree)
-    return tree
 
 
 def _compiles(text: str) -> bool:

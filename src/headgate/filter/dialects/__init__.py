@@ -6,13 +6,15 @@ A dialect is a function from the JSON value of its field to CEL text. It refuses
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.filter.dialects.attributes import attributes
 from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.sourceandtype import source_and_type
+from headgate.filter.dialects.subscriptions import filters_tree
 from headgate.filter.errors import FilterError
+from headgate.filter.unparse import unparse
 
 Dialect = Callable[[object, str], str]
 """(value of the field, path of the field for errors) to CEL text; raises FilterError."""
@@ -23,22 +25,34 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "expression": expression,
     "cel": expression,
 }
-"""Fields of `spec.filter`, of which one may be given."""
+"""Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
+
+Elements of `spec.filters` have those of `subscriptions.NAMES` beside.
+"""
 
 
-def to_cel(filter_object: Mapping[str, object] | None) -> str:
-    """CEL text of a trigger's `spec.filter`.
+def to_cel(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> str:
+    """CEL text of a trigger's filter.
 
     Args:
-        filter_object: The decoded JSON object; None or `{}` takes every event.
+        filter_object: `spec.filter`, decoded; None or `{}` takes every event.
+        filters: `spec.filters`, decoded. When it is not empty it is what counts, as in Knative; `filter_object` must
+            be valid all the same.
 
     Raises:
-        FilterError: Unknown or several fields, or what the dialect refuses.
+        FilterError: What is not understood; `field` is its path below `spec`.
     """
-    if filter_object is None:
-        return "true"
     name = dialect_of(filter_object)
-    return "true" if name is None else DIALECTS[name](filter_object[name], f"filter.{name}")
+    text = "true" if filter_object is None or name is None else DIALECTS[name](filter_object[name], f"filter.{name}")
+    if not isinstance(filters, list | tuple):
+        raise FilterError("must be a list of filters", field="filters")
+    return unparse(filters_tree(filters, "filters", DIALECTS)) if filters else text
+
+
+def written_in(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> str:
+    """The path below `spec` of what `to_cel` translated, for faults of the whole."""
+    name = None if filters else dialect_of(filter_object)
+    return "filters" if filters else "filter" if name is None else f"filter.{name}"
 
 
 def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:

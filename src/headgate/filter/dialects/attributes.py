@@ -6,16 +6,23 @@ This is Knative's `Trigger.spec.filter.attributes`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.filter.ast import Compare, Comparison, Has, Literal, LiteralKind, Name, Select
+from headgate.filter.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.cel import is_timestamp
 from headgate.filter.errors import FilterError
+from headgate.filter.rewrite import REQUIRED_ATTRIBUTES
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _NAME: Final = re.compile(r"[a-z0-9]+")
 _NO_ATTRIBUTES: Final = frozenset({"data", "data_base64"})
+_CE: Final = Name("ce")
+_TIME: Final = "time"
+
+AttributeTest = Callable[[str, str, str], Node]
+"""(attribute's name, wanted value, field for errors) to a condition."""
 
 
 def attributes(value: object, field: str) -> str:
@@ -23,6 +30,16 @@ def attributes(value: object, field: str) -> str:
 
     Raises:
         FilterError: No object of strings, an invalid attribute name, or too many.
+    """
+    conditions = of_attributes(value, field, _equal_or_any)
+    return unparse(joined(conditions)) if conditions else "true"
+
+
+def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node, ...]:
+    """One condition for every attribute of an object of names and values.
+
+    Raises:
+        FilterError: No object of strings, an invalid attribute name, too many, or what `test` refuses.
     """
     if not isinstance(value, Mapping):
         raise FilterError("must be an object of attribute names and values", field=field)
@@ -32,17 +49,60 @@ def attributes(value: object, field: str) -> str:
             field=field,
             limit="FILTER_LIST_ITEMS_MAX",
         )
-    return " && ".join(_condition(name, wanted, field) for name, wanted in value.items()) or "true"
+    return tuple(_condition(name, wanted, field, test) for name, wanted in value.items())
 
 
-def _condition(name: object, wanted: object, field: str) -> str:
+def joined(conditions: tuple[Node, ...]) -> Node:
+    """All of at least one condition."""
+    flat = tuple(part for one in conditions for part in (one.operands if isinstance(one, And) else (one,)))
+    return flat[0] if len(flat) == 1 else And(flat)
+
+
+def equal(name: str, wanted: str, field: str) -> Node:
+    """The attribute is there and has this value; `time` is compared as the instant that it is.
+
+    Raises:
+        FilterError: `time` is compared with what is no time: that would never hold.
+    """
+    if name != _TIME:
+        return _present(name, Compare(Comparison.EQ, Select(_CE, name), text_literal(wanted)))
+    if not is_timestamp(wanted):
+        raise FilterError("is no RFC 3339 time", field=field, hint='write it as "2026-01-31T12:00:00Z"')
+    return _present(name, Compare(Comparison.EQ, Select(_CE, name), Call("timestamp", None, (text_literal(wanted),))))
+
+
+def affix(function: str) -> AttributeTest:
+    """The attribute is there and `startsWith` or `endsWith` the value; `time` in its RFC 3339 form in UTC."""
+
+    def test(name: str, wanted: str, field: str) -> Node:
+        read: Node = Select(_CE, name)
+        if name == _TIME:
+            read = Call("string", None, (read,))
+        return _present(name, Call(function, read, (text_literal(wanted),)))
+
+    return test
+
+
+def text_literal(text: str) -> Literal:
+    """A string constant."""
+    return Literal(LiteralKind.STRING, text)
+
+
+def _present(name: str, condition: Node) -> Node:
+    """Absent is false, not an error: it has to stay so inside `not`."""
+    return condition if name in REQUIRED_ATTRIBUTES else And((Has(_CE, name), condition))
+
+
+def _equal_or_any(name: str, wanted: str, field: str) -> Node:
+    return equal(name, wanted, field) if wanted else Has(_CE, name)
+
+
+def _condition(name: object, wanted: object, field: str, test: AttributeTest) -> Node:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _NO_ATTRIBUTES:
         hint = "use `expression` to filter on data" if name in _NO_ATTRIBUTES else ""
         reason = "is no attribute name (lower-case letters and digits)" if not hint else "data is no attribute"
         raise FilterError(reason, field=f"{field}.{name}" if name else field, hint=hint)
     if not isinstance(wanted, str):
-        raise FilterError("must be a string", field=f"{field}.{name}", hint='"" accepts any value')
-    attribute = Name("ce")
-    if wanted == "":
-        return unparse(Has(attribute, name))
-    return unparse(Compare(Comparison.EQ, Select(attribute, name), Literal(LiteralKind.STRING, wanted)))
+        hint = '"" accepts any value' if test is _equal_or_any else ""
+        raise FilterError("must be a string", field=f"{field}.{name}", hint=hint)
+    return test(name, wanted, f"{field}.{name}")

@@ -1,0 +1,127 @@
+"""`spec.filters`: which events do all of these filters want? CloudEvents Subscriptions API 1.0, section 3.2.4.
+
+`exact`, `prefix` and `suffix` test attributes, `all`, `any` and `not` join filters; every other dialect may be an
+element as well. An absent attribute makes a test false, and `not` of it true. What says nothing (`{}`, `""`, `[]`) is
+refused: it would want every event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from headgate.filter.ast import TRUE, And, Node, Not, Or
+from headgate.filter.dialects.attributes import AttributeTest, affix, equal, joined, of_attributes
+from headgate.filter.errors import FilterError
+from headgate.filter.parsing import parse
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
+
+Leaf = Callable[[object, str], str]
+"""A dialect that is no part of this file: (value, field for errors) to CEL text."""
+
+_TESTS: Final[Mapping[str, AttributeTest]] = {
+    "exact": equal,
+    "prefix": affix("startsWith"),
+    "suffix": affix("endsWith"),
+}
+_LISTS: Final[Mapping[str, type[And] | type[Or]]] = {"all": And, "any": Or}
+_NOT: Final = "not"
+NAMES: Final = (*_TESTS, *_LISTS, _NOT)
+"""The dialects that are elements of `spec.filters` only."""
+
+
+def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Leaf]) -> Node:
+    """The condition that all filters hold; there is at least one.
+
+    Args:
+        filters: Decoded JSON.
+        field: Path of the list, for errors.
+        leaves: Further dialects that elements may be written in.
+
+    Raises:
+        FilterError: What is not understood, says nothing, or is too many or too deep; `field` is the exact place.
+    """
+    _check_size(filters, field)
+    conditions = tuple(_element(value, f"{field}[{at}]", leaves) for at, value in enumerate(filters))
+    return joined(conditions)
+
+
+def _check_size(filters: Sequence[object], field: str) -> None:
+    waiting: list[tuple[object, int]] = [(one, 1) for one in filters]
+    count, characters = 0, 0
+    while waiting:
+        value, depth = waiting.pop()
+        count += 1
+        if depth > FILTERS_DEPTH_MAX:
+            reason = f"nests deeper than {FILTERS_DEPTH_MAX} filters (FILTERS_DEPTH_MAX)"
+            raise FilterError(reason, field=field, limit="FILTERS_DEPTH_MAX")
+        if count + len(waiting) > FILTERS_MAX:
+            reason = f"has more than {FILTERS_MAX} filters, nested ones included (FILTERS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTERS_MAX")
+        if isinstance(value, Mapping):
+            for name in _LISTS:
+                inner = value.get(name)
+                waiting.extend((one, depth + 1) for one in (inner if isinstance(inner, list | tuple) else ()))
+            if _NOT in value:
+                waiting.append((value[_NOT], depth + 1))
+            # Expressions are parsed one by one, so their sum is bounded before.
+            characters += sum(len(text) for text in value.values() if isinstance(text, str))
+            if characters > FILTER_CHARACTERS_MAX:
+                reason = f"has expressions of more than {FILTER_CHARACTERS_MAX} characters (FILTER_CHARACTERS_MAX)"
+                raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
+
+
+def _element(value: object, field: str, leaves: Mapping[str, Leaf]) -> Node:
+    known = ", ".join((*NAMES, *leaves))
+    if not isinstance(value, Mapping):
+        raise FilterError("must be an object", field=field, hint=f"one of: {known}")
+    for name in value:
+        if name not in NAMES and name not in leaves:
+            raise FilterError("unknown field", field=f"{field}.{name}", hint=f"one of: {known}")
+    if len(value) > 1:
+        given = ", ".join(sorted(value))
+        raise FilterError(f"give one field, not several ({given})", field=field, hint="write a filter for each")
+    if not value:
+        raise FilterError("is empty", field=field, hint=f"one of: {known}")
+    ((name, inner),) = value.items()
+    below = f"{field}.{name}"
+    if name in _TESTS:
+        return _tested(inner, below, _TESTS[name])
+    if name in _LISTS:
+        return _listed(inner, below, _LISTS[name], leaves)
+    if name == _NOT:
+        return Not(_element(inner, below, leaves))
+    return _leaf(inner, below, leaves[name])
+
+
+def _tested(value: object, field: str, test: AttributeTest) -> Node:
+    def not_empty(name: str, wanted: str, below: str) -> Node:
+        if not wanted:
+            raise FilterError("must not be empty", field=below, hint='write {"attributes": ...} for "any value"')
+        return test(name, wanted, below)
+
+    conditions = of_attributes(value, field, not_empty)
+    if not conditions:
+        raise FilterError("is empty", field=field, hint="name at least one attribute")
+    return joined(conditions)
+
+
+def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mapping[str, Leaf]) -> Node:
+    if not isinstance(value, list | tuple):
+        raise FilterError("must be a list of filters", field=field)
+    if not value:
+        raise FilterError("is empty", field=field, hint="write at least one filter")
+    conditions = tuple(_element(one, f"{field}[{at}]", leaves) for at, one in enumerate(value))
+    return conditions[0] if len(conditions) == 1 else joined(conditions) if join is And else Or(conditions)
+
+
+def _leaf(value: object, field: str, dialect: Leaf) -> Node:
+    text = dialect(value, field)
+    try:
+        # Alone, not as part of the whole: `true) || (true` is no expression, and a fault has its own field.
+        tree = parse(text)
+    except FilterError as error:
+        raise error.at_field(field) from None
+    if isinstance(value, Mapping) and tree == TRUE:
+        raise FilterError("says nothing", field=field, hint="leave it out")
+    return tree
