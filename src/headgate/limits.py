@@ -55,6 +55,8 @@ FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
+PRUNE_VALUES_MAX: Final = 1_024
+"""Filter values by which a reader skips chunks; every header costs a probe each, so a filter with more skips none."""
 
 # --- log -----------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16

@@ -1,0 +1,164 @@
+"""CANNOT_MATCH is a promise: cel-cpp finds no event of the chunk on which the filter is true."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from headgate.event import rfc3339
+from headgate.event.model import Event
+from headgate.filter.cel import OutcomeKind, compile_expression
+from headgate.filter.evaluate import EventView, program
+from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
+from headgate.log.bloom import build, might_contain, probe
+from tests.filter.strategies import random_event, random_filter, random_hard_filter
+
+VALUES = ["ce.type", "ce.tenant", "data.s", 'ce["type"] + "/" + ce.tenant', "ce.subject"]
+TIMES = ["2020-01-01T00:00:00Z", "2020-02-29T18:29:59.123456Z", "2026-11-21T10:00:00Z", "1970-01-01T00:00:00Z"]
+
+
+def filter_value(value: str, view: EventView) -> str | None:
+    """The string that `value` is of an event, told without reading cel-cpp's values: by what it equals."""
+    attributes, data = view.attributes, view.json[0] if view.json else None
+    match value:
+        case "ce.type" | "ce.tenant" | "ce.subject":
+            found: object = attributes.get(value[3:])
+        case "data.s":
+            found = data.get("s") if isinstance(data, dict) else None
+        case _:
+            tenant = attributes.get("tenant")
+            found = f"{attributes['type']}/{tenant}" if isinstance(tenant, str) else None
+    return found if isinstance(found, str) and found else None
+
+
+def summary(events: list[Event], values: list[str | None]) -> ChunkSummary:
+    bloom = build(values, 16)
+    times = [micros for event in events if event.time and (micros := rfc3339.micros(event.time)) is not None]
+    return ChunkSummary(
+        first_offset=0,
+        next_offset=len(events),
+        time_range_us=(min(times), max(times)) if times else None,
+        unfiltered=bloom.unfiltered,
+        may_hold=lambda wanted: might_contain(bloom.bits, bloom.hash_count, [probe(value) for value in wanted]),
+    )
+
+
+def random_pinning_filter(rng: random.Random) -> str:
+    """A filter that often pins something, among others that do not."""
+    pin = rng.choice(
+        [
+            'ce.type == "order.created"',
+            'ce.type in ["a", "b"]',
+            '"éa" == ce["type"]',
+            '(ce.type == "a" || ce.type == "order")',
+            'ce.tenant == "gold"',
+            'ce.tenant in ["1", ""]',
+            'ce.subject == "a"',
+            'data.s == "abc"',
+            'data.s in ["a", 1]',
+            'ce.type.matches("^order$")',
+            '(ce.tenant == "a" ? ce.type == "a" : ce.type == "b")',
+            f'ce.time {rng.choice(["<", "<=", ">", ">=", "==", "!="])} timestamp("{rng.choice(TIMES)}")',
+            f'timestamp("{rng.choice(TIMES)}") {rng.choice(["<", "<=", ">", ">="])} ce.time',
+            "has(ce.time)",
+        ]
+    )
+    other = rng.choice([random_filter, random_hard_filter])(rng, rng.randrange(3))
+    return rng.choice([pin, f"{pin} && ({other})", f"({other}) && {pin}", f"!({pin})", f"{pin} || ({other})"])
+
+
+def test_no_event_is_lost_in_100_000_pairs() -> None:
+    rng = random.Random(41)
+    views = [EventView(random_event(rng)) for _ in range(300)]
+    chunks = []
+    for _ in range(200):
+        members = rng.sample(range(len(views)), rng.choice([1, 1, 2, 3, 8]))
+        value = rng.choice(["ce.type", *VALUES])
+        values = [filter_value(value, views[member]) for member in members]
+        chunks.append((members, value, summary([views[member].event for member in members], values)))
+    seen: Counter[tuple[Prospect, bool]] = Counter()
+    for _ in range(500):
+        text = random_pinning_filter(rng)
+        true = {n for n, view in enumerate(views) if program(text).evaluate_view(view).kind is OutcomeKind.TRUE}
+        for members, value, chunk in chunks:
+            said, holds = pruning(text, value).prospect(chunk), not true.isdisjoint(members)
+            assert said is Prospect.MIGHT_MATCH or not holds, (text, value, [views[n].event for n in members])
+            seen[said, holds] += 1
+    assert sum(seen.values()) == 100_000
+    # One that never skips anything, or never meets a match, would prove nothing.
+    assert seen[Prospect.CANNOT_MATCH, False] > 10_000
+    assert seen[Prospect.MIGHT_MATCH, True] > 20_000
+
+
+@pytest.mark.parametrize(
+    ("cel", "value", "values"),
+    [
+        ('ce.type == "a"', "ce.type", {"a"}),
+        ('ce["type"] == "a" && data.x > 1', "ce.type", {"a"}),
+        ('ce.type in ["a", "b"] && ce.type in ["b", "c"]', "ce.type", {"b"}),
+        ('ce.type == "a" && ce.type == "b"', "ce.type", set()),
+        ('ce.type == "a" || ce.type == "b"', "ce.type", {"a", "b"}),
+        ('ce.type == "a" || data.x > 1', "ce.type", None),
+        ('!(ce.type != "a")', "ce.type", {"a"}),
+        ('ce.type != "a"', "ce.type", None),
+        ('data.x ? ce.type == "a" : ce.type == "b"', "ce.type", {"a", "b"}),
+        ('ce.type == "a" ? data.x : data.y', "ce.type", None),
+        ("false", "ce.type", set()),
+        ("true", "ce.type", None),
+        ('ce.tenant == "a"', "ce.type", None),
+        ('ce.tenant == ""', "ce.tenant", {""}),
+        ('ce.tenant in ["a", 1]', "ce.tenant", None),
+        ('ce.tenant == "a" && ce.type in ["x", "y"]', 'ce.tenant + "/" + ce.type', {"a/x", "a/y"}),
+        ('ce.tenant + "/" + ce.type == "a/x"', 'ce.tenant + "/" + ce.type', {"a/x"}),
+        ('ce.tenant == "a"', 'ce.tenant + "/" + ce.type', None),
+        ('data.tags.exists(t, t == "a")', "data.tags", None),
+        (f"ce.type in [{', '.join(repr(str(n)) for n in range(600))}]", "ce.type", {str(n) for n in range(600)}),
+    ],
+)
+def test_pins(cel: str, value: str, values: set[str] | None) -> None:
+    compile_expression(cel)
+    assert pruning(cel, value).values == (None if values is None else frozenset(values))
+
+
+@pytest.mark.parametrize(
+    ("cel", "low", "high"),
+    [
+        ('ce.time > timestamp("1970-01-01T00:00:01Z")', 1_000_000, None),
+        ('timestamp("1970-01-01T00:00:01Z") >= ce.time', None, 1_000_000),
+        (
+            'ce.time > timestamp("1970-01-01T00:00:01Z") && ce.time < timestamp("1970-01-01T00:00:02Z")',
+            10**6,
+            2 * 10**6,
+        ),
+        ('ce.time == timestamp("1970-01-01T00:00:01Z") || ce.time > timestamp("1970-01-01T00:00:09Z")', 10**6, None),
+        ("has(ce.time)", None, None),
+    ],
+)
+def test_times(cel: str, low: int | None, high: int | None) -> None:
+    assert pruning(cel).time_range_us == (low, high)
+
+
+def test_a_filter_that_no_time_decides_takes_events_without_one() -> None:
+    assert pruning('ce.time > timestamp("1970-01-01T00:00:01Z") || ce.type == "a"').time_range_us is None
+
+
+def chunk(*, times: tuple[int, int] | None = None, unfiltered: bool = False, holds: bool = True) -> ChunkSummary:
+    return ChunkSummary(10, 20, times, unfiltered, lambda wanted: holds)
+
+
+def test_prospects() -> None:
+    might, cannot = Prospect.MIGHT_MATCH, Prospect.CANNOT_MATCH
+    assert Pruning().prospect(chunk(holds=False)) is might
+    assert Pruning(frozenset("a")).prospect(chunk(holds=False)) is cannot
+    assert Pruning(frozenset("a")).prospect(chunk(holds=False, unfiltered=True)) is cannot
+    assert Pruning(frozenset({""})).prospect(chunk(holds=False, unfiltered=True)) is might
+    assert Pruning(frozenset({""})).prospect(chunk(holds=True)) is cannot
+    assert Pruning(frozenset()).prospect(chunk()) is cannot
+    assert Pruning(None, (5, None)).prospect(chunk(times=(1, 4))) is cannot
+    assert Pruning(None, (5, None)).prospect(chunk(times=(1, 5))) is might
+    assert Pruning(None, (None, None)).prospect(chunk(times=None)) is cannot
+    assert Pruning().prospect(chunk(), range(20, 30)) is cannot
+    assert Pruning().prospect(chunk(), range(0, 10)) is cannot
+    assert Pruning().prospect(chunk(), range(19, 30)) is might
