@@ -100,10 +100,27 @@ def test_explains() -> None:
     result = run(app, ["explain", "--cel", f"{CEL} || data.l.exists(x, x == 1)"])
     assert result.exit_code == 0
     text = result.stdout
-    assert 'index   ce.type.startsWith("order.")' in text
-    assert "compare data.amount > 100" in text
-    assert "candidate" in text
-    assert "note" in text
+    lines = [line.split("  ") for line in text.splitlines()]
+    rows = [[cell.strip() for cell in line if cell.strip()] for line in lines if line[0] == "" and len(line) > 1]
+    assert rows == [
+        ["1", "match", 'ce.type.startsWith("order.")', "data.amount > 100"],
+        ["2", "candidate", "none: a scan", "nothing"],
+    ]
+    assert "note        candidate: data.l.exists(x, x == 1)" in text
+    assert "cost        1 look-up and 1 comparison an event" in text
+
+
+def test_explains_what_reading_skips() -> None:
+    def skipped(*arguments: str) -> str:
+        lines = run(app, ["explain", *arguments]).stdout.splitlines()
+        return next(line for line in lines if line.startswith("skipped")).split(maxsplit=1)[1]
+
+    assert skipped("--cel", "ce.type in ['b', 'a'] && data.x") == 'chunks without ce.type "a", "b"'
+    assert skipped("--cel", "ce.type == 'b'", "--filter-value", "ce.tenant").startswith("nothing")
+    assert skipped("--cel", "ce.tenant == 'b'", "--filter-value", "ce.tenant") == 'chunks without ce.tenant "b"'
+    assert "times" in skipped("--cel", "ce.time > timestamp('2020-01-01T00:00:00Z')")
+    refused = run(app, ["explain", "--cel", "true", "--filter-value", "ce."])
+    assert (refused.exit_code, "--filter-value" in refused.stderr) == (2, True)
 
 
 def test_explains_as_json() -> None:
@@ -112,8 +129,16 @@ def test_explains_as_json() -> None:
     )
     assert found == {
         "cel": 'ce.type == "a" && has(ce.subject)',
+        "decided_by": "matcher",
         "rows": [{"verdict": "match", "index": ['ce.type == "a"'], "compare": ["has(ce.subject)"]}],
         "signatures": 1,
+        "cost": {"lookups": 1, "scans": 0, "steps": 7},
+        "skips": {
+            "filter_value": "ce.type",
+            "values": ["a"],
+            "time_range_us": None,
+            "says": 'chunks without ce.type "a"',
+        },
         "notes": [],
     }
 

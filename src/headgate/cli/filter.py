@@ -10,6 +10,9 @@ from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from headgate.errors import HeadgateError
 from headgate.event.json_format import decode_event
@@ -18,6 +21,7 @@ from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.explain import Explanation, explain
 from headgate.filter.plan import CompiledFilter
+from headgate.filter.prune import FILTER_VALUE
 from headgate.filter.rows import row_verdicts
 from headgate.limits import EVENT_BYTES_MAX
 
@@ -25,6 +29,7 @@ EXIT_ERROR: Final = 2
 _LINE_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
 """One line of events: the data may be written as Base64 and with escapes."""
 _ROWS_SHOWN: Final = 20
+_WIDTH_PIPED: Final = 100_000
 
 app = typer.Typer(
     name="filter",
@@ -82,25 +87,64 @@ def try_filter(
 
 
 @app.command("explain")
-def explain_filter(cel: _CelOption = None, filter_json: _FilterOption = None, as_json: _JsonOption = False) -> None:
-    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, and why."""
-    explanation = explain(_compiled(cel, filter_json))
-    typer.echo(msgspec.json.encode(explanation).decode() if as_json else "\n".join(_explained(explanation)))
+def explain_filter(
+    cel: _CelOption = None,
+    filter_json: _FilterOption = None,
+    filter_value: Annotated[
+        str,
+        typer.Option("--filter-value", metavar="EXPRESSION", help="What the broker's events are found by in the log."),
+    ] = FILTER_VALUE,
+    as_json: _JsonOption = False,
+) -> None:
+    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, at which cost."""
+    compiled = _compiled(cel, filter_json)
+    try:
+        explanation = explain(compiled, filter_value=filter_value)
+    except FilterError as error:
+        _refuse(error.at_field("--filter-value"))
+    if as_json:
+        typer.echo(msgspec.json.encode(explanation).decode())
+    else:
+        _say(explanation)
 
 
-def _explained(explanation: Explanation) -> Iterator[str]:
-    yield f"meaning     {explanation.cel}"
-    yield f"rows        {len(explanation.rows)} (signatures: {explanation.signatures})"
-    for number, row in enumerate(explanation.rows[:_ROWS_SHOWN], start=1):
-        yield f"{number:>4}  {row.verdict:<9} index   {' && '.join(row.index) or 'none: a scan'}"
-        if row.compare:
-            yield f"{'':15} compare {' && '.join(row.compare)}"
-    if len(explanation.rows) > _ROWS_SHOWN:
-        yield f"      ... and {len(explanation.rows) - _ROWS_SHOWN} more"
-    if not explanation.rows:
-        yield "      the filter is false for every event"
+_DECIDED: Final = {
+    "matcher": "the matcher, exactly",
+    "cel": "cel-cpp, for every event that the matcher finds",
+    "both": "the matcher, and cel-cpp for events that only a candidate row finds",
+    "nobody": "nobody: the filter is false for every event",
+}
+
+
+def _say(explanation: Explanation) -> None:
+    cost, rows = explanation.cost, explanation.rows
+    typer.echo(f"meaning     {explanation.cel}")
+    typer.echo(f"decided by  {_DECIDED[explanation.decided_by]}")
+    typer.echo(
+        f"cost        {_count(cost.lookups, 'look-up')} and {_count(cost.scans, 'comparison')} an event; "
+        f"{_count(cost.steps, 'step')} where cel-cpp decides"
+    )
+    typer.echo(f"skipped     {explanation.skips.says}")
     for note in explanation.notes:
-        yield f"note        {note}"
+        typer.echo(f"note        {note}")
+    if not rows:
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("row", justify="right")
+    for name in ("verdict", "index", "compare"):
+        table.add_column(name, overflow="fold")
+    for number, row in enumerate(rows[:_ROWS_SHOWN], start=1):
+        index, compare = " && ".join(row.index) or "none: a scan", " && ".join(row.compare) or "nothing"
+        table.add_row(str(number), *map(Text, (row.verdict, index, compare)))
+    typer.echo()
+    # Piped, a line is as long as it needs to be.
+    Console(width=None if sys.stdout.isatty() else _WIDTH_PIPED, highlight=False).print(table)
+    if len(rows) > _ROWS_SHOWN:
+        typer.echo(f"... and {len(rows) - _ROWS_SHOWN} rows more")
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
@@ -112,7 +156,11 @@ def _compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
         written = _written_filter(filter_json or "")
         return compile_filter(None, written) if isinstance(written, list) else compile_filter(written)
     except FilterError as error:
-        _fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
+        _refuse(error)
+
+
+def _refuse(error: FilterError) -> NoReturn:
+    _fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 
 def _written_filter(given: str) -> dict[str, object] | list[object]:

@@ -23,9 +23,11 @@ from headgate.filter.ast import (
     Node,
     children,
 )
-from headgate.filter.cel import is_regular_expression
+from headgate.filter.cel import compile_expression, is_regular_expression
+from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError, over_limit
 from headgate.limits import (
+    FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_COST_MAX,
     FILTER_GROWTH_MAX,
     FILTER_LIST_ITEMS_MAX,
@@ -76,6 +78,13 @@ def check_limits(tree: Node) -> None:
         steps = _estimate(tree, {"ce": 1.0, "data": 1.0}).steps
         if steps > FILTER_COST_MAX:
             raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {steps} steps")
+
+
+def static_cost(cel: str) -> int:
+    """Steps of one evaluation of a canonical text, counted from its tree."""
+    return _estimate(
+        decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr), {}
+    ).steps
 
 
 def _check_pattern(pattern: str) -> None:
