@@ -109,6 +109,12 @@ BACKOFF_SECONDS_MAX: Final = 86_400
 """spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
 TIMEOUT_SECONDS_MAX: Final = 600
 """spec.delivery.timeout: a subscriber that needs longer answers 202 and works later."""
+PARALLELISM_MAX: Final = 256
+"""spec.delivery.parallelism: a quarter of the places that all targets share."""
+BATCH_SIZE_MAX: Final = 1_000
+"""spec.delivery.batchSize: as many events as one target keeps in memory."""
+BATCH_WAIT_SECONDS_MAX: Final = 60
+"""spec.delivery.batchWait: a batch that waits for longer is a schedule, not a batch."""
 URL_CHARS_MAX: Final = 2_048
 """A subscriber's URL: what proxies and servers are known to take."""
 MANIFEST_BYTES_MAX: Final = 16 << 20
@@ -195,9 +201,11 @@ HAND_ROWS_PER_TURN: Final = 512
 TARGET_QUEUE_MAX: Final = 1_024
 """Deliveries of one target in memory; beyond it the target lags and is read from the outbox again."""
 DELIVERIES_LIVE_MAX: Final = 1 << 18
-"""Deliveries of all targets in memory (about 100 MiB); beyond it a target keeps TARGET_PARALLEL_MAX."""
-TARGET_PARALLEL_MAX: Final = 32
-"""Attempts to one target at the same time."""
+"""Deliveries of all targets in memory (about 100 MiB); beyond it a target keeps TARGET_CROWDED_MAX."""
+TARGET_CROWDED_MAX: Final = 32
+"""Deliveries of one target in memory when there are DELIVERIES_LIVE_MAX."""
+TARGET_PARALLEL_DEFAULT: Final = 32
+"""Attempts to one target at the same time, when its spec.delivery does not say how many."""
 ATTEMPTS_HEALTHY_MAX: Final = 1_024
 """Attempts at the same time to targets that answer."""
 ATTEMPTS_SLOW_MAX: Final = 1_024
@@ -214,6 +222,10 @@ WARM_S: Final = 30.0
 """Events whose rows came within this time are read on the event loop: the matcher has just read them from the disk."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
+ERROR_BODY_BYTES_MAX: Final = 768
+"""Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
+REPLIES_READING_BYTES_MAX: Final = 64 << 20
+"""Replies that are being received, all subscribers together; one above it is asked for again."""
 CONNECT_S_MAX: Final = 10.0
 """Connecting to a subscriber; the attempt's own timeout may be shorter."""
 CURSOR_FLUSH_S: Final = 0.05

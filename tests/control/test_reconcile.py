@@ -82,6 +82,7 @@ def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> N
     times = {condition.type: condition.last_transition_time for condition in second.conditions}
     assert times == {
         "BrokerReady": "1",
+        "DeadLetterSinkResolved": "1",
         "DependencyReady": "1",
         "FilterHealthy": "1",
         "Ready": "2",
@@ -108,6 +109,72 @@ def test_a_trigger_is_ready_when_its_generation_is_in_force(admission: Admission
     reconciler.step()
     admission.merge(T1, {"spec": {"subscriber": {"uri": "http://127.0.0.1:9/b"}}})
     assert ready(store) == ("True", "")
+
+
+def sink(uri: str) -> dict[str, object]:
+    return {"delivery": {"deadLetterSink": {"uri": uri}}}
+
+
+def test_a_trigger_shows_its_sink_or_its_brokers(admission: Admission) -> None:
+    """C03, C11, C20: resolved before Ready; the trigger's rules replace the broker's as a whole."""
+    store = admission.store
+    reconciler = Reconciler(store)
+    admission.create(Kind.BROKER, broker("b", **sink("http://dead/broker")))
+    admission.create(Kind.TRIGGER, trigger("none", broker="b"))
+    admission.create(Kind.TRIGGER, trigger("own", broker="b", **sink("http://dead/own")))
+    admission.create(Kind.TRIGGER, trigger("other", broker="b", delivery={"retry": 1}))
+    store.set_active_generation(store.desired_generation())
+    reconciler.step()
+
+    def shown(name: str) -> tuple[str, str]:
+        found = store.get(ObjectKey(Kind.TRIGGER, "default", name)).status
+        assert isinstance(found, TriggerStatus)
+        return found.dead_letter_sink_uri, ready(store, ObjectKey(Kind.TRIGGER, "default", name))[0]
+
+    assert store.get(ObjectKey(Kind.BROKER, "default", "b")).status.dead_letter_sink_uri == "http://dead/broker"
+    assert [shown(name) for name in ("none", "own", "other")] == [
+        ("http://dead/broker", "True"),
+        ("http://dead/own", "True"),
+        ("", "True"),
+    ]
+    uris = {target.name: target.delivery.dead_letter_uri for target in store.snapshot().targets}
+    assert uris == {
+        "default/none": "http://dead/broker",
+        "default/own": "http://dead/own",
+        "default/other": None,
+    }
+    admission.merge(ObjectKey(Kind.BROKER, "default", "b"), {"spec": sink("http://dead/moved")})
+    reconciler.step()
+    assert shown("none") == ("http://dead/moved", "True")
+    assert store.snapshot().targets[0].delivery.dead_letter_uri == "http://dead/moved"
+
+
+@pytest.mark.parametrize("kind", [Kind.BROKER, Kind.TRIGGER])
+def test_a_sink_that_cannot_be_resolved_keeps_its_object_from_being_ready(admission: Admission, kind: Kind) -> None:
+    store = admission.store
+    reconciler = Reconciler(store)
+    reference = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": "graves", "namespace": "dead"}
+    spec = {"delivery": {"deadLetterSink": {"ref": reference}}}
+    key = ObjectKey(kind, "default", "x")
+    admission.create(kind, broker("x", **spec) if kind is Kind.BROKER else trigger("x", **spec))
+    store.set_active_generation(store.desired_generation())
+    reconciler.step()
+    assert ready(store, key) == ("False", "BrokerDoesNotExist")
+    assert store.get(key).status.dead_letter_sink_uri == ""
+    graves = broker("graves")
+    graves["metadata"]["namespace"] = "dead"
+    admission.create(Kind.BROKER, graves)
+    reconciler.step()
+    reconciler.step()
+    assert ready(store, key) == ("True", "")
+    assert store.get(key).status.dead_letter_sink_uri == "http://127.0.0.1:8080/dead/graves"
+    store.set_public_url("http://moved:1")
+    reconciler.step()
+    assert store.get(key).status.dead_letter_sink_uri == "http://moved:1/dead/graves"
+    service = {"apiVersion": "v1", "kind": "Service", "name": "s"}
+    admission.merge(key, {"spec": {"delivery": {"deadLetterSink": {"ref": service | {"namespace": None}}}}})
+    reconciler.step()
+    assert ready(store, key) == ("False", "RefNotResolvable")
 
 
 def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:

@@ -119,7 +119,8 @@ class Request:
         return self.header("ce-id") or ""
 
 
-Behaviour = Callable[[Request], Awaitable[tuple[int, bytes]]]
+Behaviour = Callable[[Request], Awaitable[tuple[Any, ...]]]
+"""What to answer: status, body, then headers as (name, value)."""
 
 
 class Subscriber:
@@ -193,8 +194,9 @@ class _Peer(asyncio.Protocol):
         task.add_done_callback(self.tasks.discard)
 
     async def answer(self, request: Request) -> None:
-        status, body = await self.subscriber.behave(request)
+        status, body, *headers = await self.subscriber.behave(request)
         extra = b"location: /elsewhere\r\n" if 300 <= status < 400 else b""
+        extra += b"".join(b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in headers)
         self.transport.write(b"HTTP/1.1 %d X\r\n%scontent-length: %d\r\n\r\n%s" % (status, extra, len(body), body))
 
 

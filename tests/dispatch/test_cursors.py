@@ -31,11 +31,12 @@ def test_the_beginning_of_everything(store: CursorStore):
 
 
 def test_a_flush_replaces_what_it_names_and_leaves_the_rest(store: CursorStore, tmp_path: Path):
-    first = [TargetCursor(1, None, (3, 5)), TargetCursor(2, 9, ()), TargetCursor(3, 2, (1,))]
+    retries = ((1, 4, 1_790_000_000_000_000), (0, 1, 7))
+    first = [TargetCursor(1, None, (3, 5)), TargetCursor(2, 9, ()), TargetCursor(3, 2, (0, 1), retries)]
     store.flush(CursorChange(10, {0: 100, 1: 7}, first, []))
     store.flush(CursorChange(20, {1: 8}, [TargetCursor(2, 15, (2**60,))], [1]))
     again = CursorStore(tmp_path / "dispatch.db")
-    assert again.load() == Cursors(20, {0: 100, 1: 8}, (TargetCursor(2, 15, (2**60,)), TargetCursor(3, 2, (1,))))
+    assert again.load() == Cursors(20, {0: 100, 1: 8}, (TargetCursor(2, 15, (2**60,)), first[2]))
     again.clear()
     assert store.load() == Cursors()
     again.close()

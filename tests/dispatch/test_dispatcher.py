@@ -268,7 +268,7 @@ def test_an_ordered_target_gets_its_events_in_order_over_retries(tmp_path: Path,
 
 
 def test_waiting_retries_hold_no_place(tmp_path: Path, log: EventLog):
-    bad = 2 * limits.TARGET_PARALLEL_MAX
+    bad = 2 * limits.TARGET_PARALLEL_DEFAULT
 
     async def some_fail(request: Request) -> tuple[int, bytes]:
         return (503 if int(request.id[1:]) < bad else 202), b""
@@ -309,7 +309,7 @@ def test_a_target_that_hangs_lags_and_delays_nobody(tmp_path: Path, log: EventLo
                         log.append([event(n) for n in range(first, first + 100)])
                         peer.match(*((offset, n) for offset in range(first, first + 100) for n in (1, 2)))
                         await until(lambda seen=first + 100: len(got("/works")) == seen)
-                    assert len(got("/hangs")) <= limits.TARGET_PARALLEL_MAX
+                    assert len(got("/hangs")) <= limits.TARGET_PARALLEL_DEFAULT
                     # Memory is bounded, the rest is in the outbox.
                     await until(lambda: work.dispatcher.unfinished <= 64)
                     let_go.set()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,35 @@ def test_an_ordered_target_stays_in_order_over_a_restart(tmp_path: Path, log: Ev
                     peer.match(*((offset, 1) for offset in range(20, 30)))
                     await until(lambda: len(subscriber.requests) == 8 + 23)
             assert subscriber.ids == [f"e{n}" for n in [*range(8), *range(7, 30)]]
+
+    run(work())
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_retries_survive_a_restart_at_the_right_time(tmp_path: Path, log: EventLog, ordered: bool):
+    async def fail(request: Request) -> tuple[int, bytes]:
+        return (503 if request.id == "e0" else 202), b""
+
+    async def work() -> None:
+        async with Subscriber(fail) as subscriber:
+            rules = {"retry": 3, "backoff_policy": "linear", "backoff_delay_s": 0.5, "ordered": ordered}
+            routes = Routes(target(1, subscriber.url, **rules))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0), event(1)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1))
+                    await until(lambda: "e0" in subscriber.ids and (ordered or "e1" in subscriber.ids))
+                    await asyncio.sleep(0.05)
+            async with running(tmp_path, routes) as work:
+                await until(lambda: subscriber.ids.count("e0") == 4)
+                await until(lambda: work.dispatcher.unfinished == 0)
+            times = [request.at for request in subscriber.requests if request.id == "e0"]
+            assert len(times) == 4, "the first process's attempt counts"
+            gaps = [later - earlier for earlier, later in pairwise(times)]
+            assert all(gap >= pause - 0.01 for gap, pause in zip(gaps, (0.5, 1.0, 1.5), strict=True)), gaps
+            assert subscriber.ids.count("e1") == 1
+            if ordered:
+                assert subscriber.ids[-1] == "e1"
 
     run(work())
 

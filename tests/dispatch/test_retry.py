@@ -11,7 +11,7 @@ import pytest
 
 from headgate import limits
 from headgate.dispatch.delivery import HttpTransport
-from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge
+from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
 from tests.dispatch.harness import (
     EventLog,
     Request,
@@ -52,6 +52,65 @@ def test_pauses():
     assert [backoff_s(spec(backoff_policy="linear", backoff_delay_s=0.5), n) for n in (1, 2, 3)] == [0.5, 1.0, 1.5]
     assert [backoff_s(spec(backoff_policy="exponential", backoff_delay_s=0.5), n) for n in (1, 2, 3)] == [1, 2, 4]
     assert backoff_s(spec(backoff_policy="exponential", backoff_delay_s=1.0), 1_000) == limits.BACKOFF_SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("9" * 40, 999_999_999_999.0),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", 40.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", 0.0),
+        ("Thursday, 01-Jan-70 00:01:40 GMT", 40.0),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("\u0661", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None):
+    assert retry_after_s(value, now_s=60.0) == seconds
+
+
+def test_a_pause_is_the_longer_of_back_off_and_retry_after_within_its_bound():
+    rules = spec(backoff_policy="linear", backoff_delay_s=2.0, retry_after_max_s=30.0)
+
+    def pause(retry: int, **outcome: str) -> float:
+        return pause_s(rules, retry, Outcome(503, **outcome), now_s=0.0, chance=0.0)
+
+    assert pause(1) == 2.0
+    assert pause(1, retry_after="10") == 10.0
+    assert pause(8, retry_after="10") == 16.0
+    assert pause(1, retry_after="3600") == 30.0
+    assert pause(1, retry_after="Thu, 01 Jan 1970 00:00:20 GMT") == 20.0
+    assert pause(1, retry_after="whenever") == 2.0
+    ignoring = spec(backoff_policy="linear", backoff_delay_s=2.0, retry_after_max_s=0.0)
+    assert pause_s(ignoring, 1, Outcome(429, retry_after="10"), now_s=0.0, chance=0.0) == 2.0
+    assert pause_s(rules, 1, Outcome(500), now_s=0.0, chance=1.0) == pytest.approx(2.2)
+
+
+@pytest.mark.parametrize(("status", "counts"), [(429, True), (503, True), (500, False)])
+def test_retry_after_is_heard_from_two_answers(tmp_path: Path, status: int, counts: bool):
+    async def answer(_: Request) -> tuple[object, ...]:
+        return status, b"later", ("retry-after", "1")
+
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(target(1, subscriber.url, retry=1, backoff_delay_s=0.01, retry_after_max_s=0.3))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(subscriber.requests) == 2 and work.dispatcher.unfinished == 0)
+            gap = subscriber.requests[1].at - subscriber.requests[0].at
+            assert (gap >= 0.29) == counts
+        log.close()
+
+    run(work())
 
 
 def test_labels_of_metrics_are_few():

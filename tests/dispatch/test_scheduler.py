@@ -180,7 +180,7 @@ def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "TARGET_QUEUE_MAX", queue_max)
         patch.setattr(limits, "HAND_ROWS_PER_TURN", 3)
-        patch.setattr(limits, "TARGET_PARALLEL_MAX", 3)
+        patch.setattr(limits, "TARGET_PARALLEL_DEFAULT", 3)
         patch.setattr(limits, "DELIVERIES_LIVE_MAX", 40)
         patch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
         patch.setattr(limits, "ATTEMPTS_SLOW_MAX", 2)

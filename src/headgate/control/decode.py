@@ -50,9 +50,8 @@ _UNSUPPORTED: Final = {
     "metadata.finalizers": "finalizers are not supported: deletes take effect at once",
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
-    "spec.delivery.deadLetterSink": "deadLetterSink is not supported yet",
-    "spec.delivery.format": "format is not supported yet: events go out in binary content mode",
-    "spec.delivery.retryAfterMax": "retryAfterMax is not supported yet",
+    "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
+    "spec.delivery.deadLetterSink.audience": "audience is not supported yet: requests carry no token",
     "spec.subscriber.CACerts": "CACerts is not supported yet: the system's certificate authorities are trusted",
     "spec.subscriber.audience": "audience is not supported yet: requests carry no token",
 }

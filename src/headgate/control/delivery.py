@@ -9,16 +9,28 @@ from typing import Final
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, Delivery, Metadata
-from headgate.control.routing import BackoffPolicy, DeliverySpec
-from headgate.limits import BACKOFF_SECONDS_MAX, RETRY_MAX, TIMEOUT_SECONDS_MAX
+from headgate.control.routing import BackoffPolicy, DeliverySpec, Format
+from headgate.limits import (
+    BACKOFF_SECONDS_MAX,
+    BATCH_SIZE_MAX,
+    BATCH_WAIT_SECONDS_MAX,
+    PARALLELISM_MAX,
+    RETRY_MAX,
+    TARGET_PARALLEL_DEFAULT,
+    TIMEOUT_SECONDS_MAX,
+)
 
 DEFAULT_RETRY: Final = 10
 DEFAULT_BACKOFF_POLICY: Final[BackoffPolicy] = "exponential"
 DEFAULT_BACKOFF_DELAY: Final = "PT0.2S"
 """Knative's own defaults for brokers: ten retries, exponential, 0.2 s: the last one after about 3.5 minutes."""
 DEFAULT_TIMEOUT: Final = "PT30S"
+DEFAULT_BATCH_SIZE: Final = 100
+DEFAULT_BATCH_WAIT: Final = "PT0.1S"
 _POLICIES: Final[dict[str, BackoffPolicy]] = {"linear": "linear", "exponential": "exponential"}
 _ORDERS: Final = {"ordered": True, "unordered": False}
+_FORMATS: Final[dict[str, Format]] = {"binary": "binary", "json": "json", "batch": "batch"}
+_ON_FILTER_ERROR: Final = {"drop": False, "deadLetter": True}
 
 
 def delivery_causes(delivery: Delivery | None) -> Iterator[Cause]:
@@ -28,11 +40,29 @@ def delivery_causes(delivery: Delivery | None) -> Iterator[Cause]:
     at = "spec.delivery"
     if delivery.retry is not None and not 0 <= delivery.retry <= RETRY_MAX:
         yield invalid(f"{at}.retry", delivery.retry, f"must be between 0 and {RETRY_MAX}")
-    if delivery.backoff_policy and delivery.backoff_policy not in _POLICIES:
-        detail = f'Unsupported value: "{delivery.backoff_policy}": supported values: "exponential", "linear"'
-        yield Cause(f"{at}.backoffPolicy", "FieldValueNotSupported", detail)
+    for field, value, known in (
+        ("backoffPolicy", delivery.backoff_policy, _POLICIES),
+        ("format", delivery.format, _FORMATS),
+        ("order", delivery.order, _ORDERS),
+        ("onFilterError", delivery.on_filter_error, _ON_FILTER_ERROR),
+    ):
+        if value and value not in known:
+            supported = ", ".join(f'"{name}"' for name in sorted(known))
+            detail = f'Unsupported value: "{value}": supported values: {supported}'
+            yield Cause(f"{at}.{field}", "FieldValueNotSupported", detail)
+    for field, count, most in (
+        ("parallelism", delivery.parallelism, PARALLELISM_MAX),
+        ("batchSize", delivery.batch_size, BATCH_SIZE_MAX),
+    ):
+        if count is not None and not 1 <= count <= most:
+            yield invalid(f"{at}.{field}", count, f"must be between 1 and {most}")
+    for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
+        if text and delivery.format != "batch":
+            yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
     yield from _duration_causes(f"{at}.backoffDelay", delivery.backoff_delay, BACKOFF_SECONDS_MAX, zero=True)
     yield from _duration_causes(f"{at}.timeout", delivery.timeout, TIMEOUT_SECONDS_MAX, zero=False)
+    yield from _duration_causes(f"{at}.retryAfterMax", delivery.retry_after_max, BACKOFF_SECONDS_MAX, zero=True)
+    yield from _duration_causes(f"{at}.batchWait", delivery.batch_wait, BATCH_WAIT_SECONDS_MAX, zero=True)
 
 
 def _duration_causes(field: str, text: str, seconds_max: int, *, zero: bool) -> Iterator[Cause]:
@@ -63,22 +93,27 @@ def is_ordered(metadata: Metadata) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def resolve(trigger: Delivery | None, broker: Delivery | None, *, ordered: bool) -> DeliverySpec:
-    """The rules in force: the trigger's as a whole, else the broker's as a whole; what neither says has a default.
+def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliverySpec:
+    """Complete rules, in seconds; what is not said has a default.
 
     Args:
-        trigger: `spec.delivery` of the trigger, validated.
-        broker: `spec.delivery` of its broker, validated.
-        ordered: Whether the trigger asked for order.
-
-    Returns:
-        Complete rules, in seconds.
+        chosen: `spec.delivery` of the trigger, else of its broker, as a whole; validated.
+        ordered: Whether the trigger asked for order by an annotation; `order` says more.
+        dead_letter_uri: Where its `deadLetterSink` is; None when it has none, empty when that has no address.
     """
-    chosen = trigger if trigger is not None else broker if broker is not None else Delivery()
+    chosen = chosen if chosen is not None else Delivery()
+    is_batch = chosen.format == "batch"
     return DeliverySpec(
         retry=DEFAULT_RETRY if chosen.retry is None else chosen.retry,
         backoff_policy=_POLICIES.get(chosen.backoff_policy, DEFAULT_BACKOFF_POLICY),
         backoff_delay_s=duration_s(chosen.backoff_delay or DEFAULT_BACKOFF_DELAY),
         timeout_s=duration_s(chosen.timeout or DEFAULT_TIMEOUT),
-        ordered=ordered,
+        ordered=_ORDERS[chosen.order] if chosen.order else ordered,
+        retry_after_max_s=duration_s(chosen.retry_after_max) if chosen.retry_after_max else float(BACKOFF_SECONDS_MAX),
+        format=_FORMATS.get(chosen.format, "binary"),
+        dead_letter_uri=dead_letter_uri,
+        parallelism=TARGET_PARALLEL_DEFAULT if chosen.parallelism is None else chosen.parallelism,
+        batch_size=(chosen.batch_size or DEFAULT_BATCH_SIZE) if is_batch else 1,
+        batch_wait_s=duration_s(chosen.batch_wait or DEFAULT_BATCH_WAIT) if is_batch else 0.0,
+        filter_errors_kept=_ON_FILTER_ERROR.get(chosen.on_filter_error, False),
     )

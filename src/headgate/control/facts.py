@@ -6,10 +6,12 @@ import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
+from typing import Final, cast
 
 from headgate.control.objects import Broker, Kind, Trigger, decode_stored
-from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact
+from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact, sink_of
+
+PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
               r.filter_errors, r.last_error, r.last_error_event"""
@@ -32,6 +34,7 @@ class Which(StrEnum):
     NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
     OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"
     SENDING_TO_BROKER = f"{_BY_TARGET} WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''"
+    DEAD_TO_BROKER = f"{_BY_TARGET} WHERE t.sink_broker = ? AND t.sink_broker != ''"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,18 @@ def trigger_rows(
         which: Which triggers.
         parameters: Of the question, in order.
     """
-    known = _Brokers(connection)
+    url = public_url(connection)
+    known = _Brokers(connection, url)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
         version, body, target, broker, subscriber_broker, subscriber, needs, plan_error, errors, last, event = row
+        trigger = cast(Trigger, decode_stored(Kind.TRIGGER, body))
+        sink = sink_of(trigger.metadata, trigger.spec.delivery, url)
+        fact = known.get(broker)
+        if trigger.spec.delivery is None and fact is not None:
+            sink = fact.sink
         facts = TriggerFacts(
-            broker=known.get(broker),
+            broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
             subscriber_uri=subscriber,
             needs=needs,
@@ -95,20 +104,29 @@ def trigger_rows(
             filter_errors=errors or 0,
             last_error=last or "",
             last_error_event=event or "",
+            sink=sink,
+            sink_broker=known.get(sink.broker) if sink.broker else None,
         )
-        yield TriggerRow(version, target, cast(Trigger, decode_stored(Kind.TRIGGER, body)), facts)
+        yield TriggerRow(version, target, trigger, facts)
+
+
+def public_url(connection: sqlite3.Connection) -> str:
+    """The server's own address."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
+    return str(row[0]) if row else PUBLIC_URL_DEFAULT
 
 
 class _Brokers:
     """Facts of brokers, each looked up once a transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, public_url: str) -> None:
         self._connection = connection
+        self._public_url = public_url
         self._known: dict[str, BrokerFact | None] = {}
 
     def get(self, path: str) -> BrokerFact | None:
         if path not in self._known:
             namespace, _, name = path.partition("/")
             found = next(brokers(self._connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
-            self._known[path] = broker_fact(found) if found is not None else None
+            self._known[path] = broker_fact(found, self._public_url) if found else None
         return self._known[path]

@@ -91,12 +91,23 @@ class Destination(_Struct, frozen=True):
 
 
 class Delivery(_Struct, frozen=True):
-    """`spec.delivery` as written; `delivery.resolve` gives it units and defaults."""
+    """`spec.delivery` as written; `delivery.resolve` gives it units and defaults.
+
+    Up to `format` they are Knative's, behind it Headgate's.
+    """
 
     retry: int | None = None
     backoff_policy: str = ""
     backoff_delay: str = ""
     timeout: str = ""
+    dead_letter_sink: Destination | None = None
+    retry_after_max: str = ""
+    format: str = ""
+    order: str = ""
+    parallelism: int | None = None
+    batch_size: int | None = None
+    batch_wait: str = ""
+    on_filter_error: str = ""
 
 
 class Condition(_Struct, frozen=True):
@@ -130,6 +141,7 @@ class BrokerStatus(_Struct, frozen=True):
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     address: Address | None = None
+    dead_letter_sink_uri: str = ""
 
 
 class Broker(_Struct, frozen=True):
@@ -161,6 +173,7 @@ class TriggerStatus(_Struct, frozen=True):
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
     subscriber_uri: str = ""
+    dead_letter_sink_uri: str = ""
     filter_errors: int = 0
 
 

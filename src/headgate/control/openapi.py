@@ -55,6 +55,20 @@ def _delivery(description: str) -> JsonObject:
             "backoffPolicy": _text("How waits grow; exponential by default.", enum=["linear", "exponential"]),
             "backoffDelay": _text("ISO 8601 duration before the first retry; PT0.2S by default."),
             "timeout": _text("ISO 8601 duration of one attempt; PT30S by default."),
+            "deadLetterSink": _object(
+                "Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address.",
+                {"uri": _text("Absolute http or https URL."), "ref": _reference("A Broker of this server.")},
+            ),
+            "retryAfterMax": _text("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it."),
+            "format": _text("How events are sent; binary by default.", enum=["binary", "json", "batch"]),
+            "order": _text("Unordered by default.", enum=["ordered", "unordered"]),
+            "parallelism": _integer("Attempts at the same time; 32 when it is left out."),
+            "batchSize": _integer("Events of one batch at most, with format batch; 100 when it is left out."),
+            "batchWait": _text("ISO 8601 duration: how long a batch waits for events; PT0.1S by default."),
+            "onFilterError": _text(
+                "What becomes of events for which the filter is an error; drop by default. A trigger's only.",
+                enum=["drop", "deadLetter"],
+            ),
         },
     )
 
@@ -143,6 +157,7 @@ def _broker() -> JsonObject:
             "observedGeneration": _integer("The generation that the conditions are about."),
             "conditions": _conditions(),
             "address": address,
+            "deadLetterSinkUri": _text("Where events go that cannot be delivered."),
         },
     )
     return _kind(Kind.BROKER, "A named entry that accepts CloudEvents over HTTP.", spec, status)
@@ -173,6 +188,7 @@ def _trigger() -> JsonObject:
             "observedGeneration": _integer("The generation that the conditions are about."),
             "conditions": _conditions(),
             "subscriberUri": _text("Where events go."),
+            "deadLetterSinkUri": _text("Where events go that cannot be delivered."),
             "filterErrors": _integer("Events for which the filter was an error; they were not delivered."),
         },
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urljoin
@@ -19,6 +19,7 @@ from headgate.control.objects import (
     Broker,
     BrokerStatus,
     Condition,
+    Delivery,
     Destination,
     Kind,
     Metadata,
@@ -35,6 +36,21 @@ ERROR_CHARS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
+class Sink:
+    """Where dead letters go.
+
+    Attributes:
+        uri: None without a sink; empty when the sink that was asked for has no address.
+        broker: `namespace/name` of the broker that the sink refers to, else empty.
+        written: How the sink is named, for people.
+    """
+
+    uri: str | None = None
+    broker: str = ""
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerFact:
     """A broker as its triggers see it.
 
@@ -42,11 +58,13 @@ class BrokerFact:
         served: Whether its class is Headgate's.
         ready: Its Ready condition.
         reason: Of the Ready condition when it is not ready.
+        sink: For triggers without delivery rules.
     """
 
     served: bool
     ready: bool
     reason: str = ""
+    sink: Sink = Sink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +81,8 @@ class TriggerFacts:
         filter_errors: Events whose evaluation was an error.
         last_error: Message of the last of them.
         last_error_event: That event.
+        sink: Where its dead letters go.
+        sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
     """
 
     broker: BrokerFact | None
@@ -74,6 +94,8 @@ class TriggerFacts:
     filter_errors: int = 0
     last_error: str = ""
     last_error_event: str = ""
+    sink: Sink = Sink()
+    sink_broker: BrokerFact | None = None
 
 
 def is_served(broker: Broker) -> bool:
@@ -81,12 +103,13 @@ def is_served(broker: Broker) -> bool:
     return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
 
 
-def broker_fact(broker: Broker) -> BrokerFact:
+def broker_fact(broker: Broker, public_url: str = "") -> BrokerFact:
     """A stored broker as its triggers see it."""
+    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerFact(is_served(broker), ready=False, reason="BrokerNotReconciled")
-    return BrokerFact(is_served(broker), ready=ready.status == TRUE, reason=ready.reason)
+        return BrokerFact(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
+    return BrokerFact(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
 
 
 def broker_url(public_url: str, namespace: str, name: str) -> str:
@@ -109,24 +132,49 @@ def subscriber_uri(trigger: Trigger, public_url: str) -> str:
         trigger: Validated.
         public_url: The server's own address, for references to its brokers.
     """
-    destination = trigger.spec.subscriber
+    return destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
+
+
+def destination_uri(metadata: Metadata, destination: Destination, public_url: str) -> str:
+    """The address of a destination, empty when only Kubernetes could say.
+
+    Args:
+        metadata: Of the object that names the destination: references are relative to its namespace.
+        destination: Validated.
+        public_url: The server's own address, for references to its brokers.
+    """
     if destination.ref is None:
         return destination.uri
-    broker = referenced_broker(trigger.metadata, destination)
+    broker = referenced_broker(metadata, destination)
     if not broker:
         return ""
     address = f"{public_url.rstrip('/')}/{broker}"
     return urljoin(address, destination.uri) if destination.uri else address
 
 
-def broker_status(broker: Broker, *, public_url: str, now: str) -> BrokerStatus:
-    """The status of a broker (C01, C04).
+def sink_of(metadata: Metadata, delivery: Delivery | None, public_url: str) -> Sink:
+    """Where an object's delivery rules send dead letters (C03, C11)."""
+    if delivery is None or delivery.dead_letter_sink is None:
+        return Sink()
+    destination = delivery.dead_letter_sink
+    ref = destination.ref
+    written = f"{ref.kind} {ref.namespace or metadata.namespace}/{ref.name}" if ref else destination.uri
+    broker = referenced_broker(metadata, destination)
+    return Sink(destination_uri(metadata, destination, public_url), broker, written)
+
+
+def broker_status(
+    broker: Broker, *, public_url: str, now: str, is_there: Callable[[str], bool] = lambda _: True
+) -> BrokerStatus:
+    """The status of a broker (C01, C03, C04).
 
     Args:
         broker: As stored, with its last status.
         public_url: The server's own address.
         now: RFC 3339 time for conditions that change.
+        is_there: Whether a broker `namespace/name` is served.
     """
+    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     if is_served(broker):
         address = Address(name="http", url=broker_url(public_url, broker.metadata.namespace, broker.metadata.name))
         addressable = Condition(type="Addressable", status=TRUE)
@@ -139,16 +187,18 @@ def broker_status(broker: Broker, *, public_url: str, now: str) -> BrokerStatus:
             reason="BrokerClassNotServed",
             message=f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"',
         )
-    conditions = (addressable, _summary([addressable]))
+    needed = [addressable, _sink_resolved(sink, is_there(sink.broker))]
+    conditions = (*needed, _summary(needed))
     return BrokerStatus(
         observed_generation=broker.metadata.generation,
         conditions=_timed(conditions, broker.status.conditions, now),
         address=address,
+        dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
     )
 
 
 def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> TriggerStatus:
-    """The status of a trigger (C08, C09, C10, C13, C19).
+    """The status of a trigger (C08, C09, C10, C11, C13, C19).
 
     Args:
         trigger: As stored, with its last status.
@@ -159,6 +209,7 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
         _broker_ready(trigger, facts),
         _dependency_ready(trigger),
         _subscriber_resolved(trigger, facts),
+        _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served),
         _subscribed(facts),
     ]
     conditions = (*needed, _filter_healthy(facts), *_filter_advisable(trigger), _summary(needed))
@@ -167,6 +218,7 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
         observed_generation=trigger.metadata.generation,
         conditions=_timed(conditions, trigger.status.conditions, now),
         subscriber_uri=facts.subscriber_uri if resolved else "",
+        dead_letter_sink_uri=(facts.sink.uri or "") if needed[3].status == TRUE else "",
         filter_errors=facts.filter_errors,
     )
 
@@ -202,6 +254,18 @@ def _subscriber_resolved(trigger: Trigger, facts: TriggerFacts) -> Condition:
             "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
         )
     return Condition(type="SubscriberResolved", status=TRUE)
+
+
+def _sink_resolved(sink: Sink, broker_is_there: bool) -> Condition:
+    if sink.uri is None:
+        return Condition(type="DeadLetterSinkResolved", status=TRUE, reason="DeadLetterSinkNotConfigured")
+    if not sink.uri:
+        message = f"deadLetterSink.ref names {sink.written}, which cannot be looked up without Kubernetes: use uri"
+        return _false("DeadLetterSinkResolved", "RefNotResolvable", message)
+    if sink.broker and not broker_is_there:
+        message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
+        return _false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
+    return Condition(type="DeadLetterSinkResolved", status=TRUE)
 
 
 def _subscribed(facts: TriggerFacts) -> Condition:

@@ -112,11 +112,11 @@ class Reconciler:
         stale: list[Object] = []
         facts: dict[str, object] = {}
         for broker in brokers:
-            status = broker_status(broker, public_url=self._public_url, now=now)
+            status = broker_status(broker, public_url=self._public_url, now=now, is_there=self._served.__contains__)
             current = msgspec.structs.replace(broker, status=status)
             if status != broker.status:
                 stale.append(current)
-            facts[_path(broker)] = broker_fact(current)
+            facts[_path(broker)] = broker_fact(current, self._public_url)
         written = self._store.write_statuses(stale) if stale else ()
         before, self._brokers = self._brokers, facts
         moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
@@ -144,6 +144,7 @@ class Reconciler:
         for path in moved:
             look(Which.OF_BROKER, path)
             look(Which.SENDING_TO_BROKER, path)
+            look(Which.DEAD_TO_BROKER, path)
         for target in self._reported(seen, counters, now_s):
             look(Which.TARGET, target)
         return list(stale.values())

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgate.filter.plan import CompiledFilter
+from headgate.limits import BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
 
 BackoffPolicy = Literal["linear", "exponential"]
+Format = Literal["binary", "json", "batch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +21,29 @@ class DeliverySpec:
         backoff_policy: Wait before the n-th retry, n from 1: `linear` delay x n, `exponential` delay x 2^n (Knative).
         backoff_delay_s: Seconds.
         timeout_s: Seconds for one attempt.
-        ordered: One event at a time, in the order of the log.
+        ordered: Of one partition key one event at a time, in the order of the log.
+        retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.
+        format: Binary or structured mode, or batches.
+        dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
+            a sink was asked for that has no address, they stay in the dead-letter store.
+        parallelism: Attempts at the same time.
+        batch_size: Events of one batch at most.
+        batch_wait_s: How long an event waits for others of its batch.
+        filter_errors_kept: Events for which the filter is an error are dead letters.
     """
 
     retry: int
     backoff_policy: BackoffPolicy
     backoff_delay_s: float
     timeout_s: float
-    ordered: bool
+    ordered: bool = False
+    retry_after_max_s: float = float(BACKOFF_SECONDS_MAX)
+    format: Format = "binary"
+    dead_letter_uri: str | None = None
+    parallelism: int = TARGET_PARALLEL_DEFAULT
+    batch_size: int = 1
+    batch_wait_s: float = 0.0
+    filter_errors_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,13 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE targets (
              id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
              broker TEXT NOT NULL, subscriber_broker TEXT NOT NULL, subscriber TEXT NOT NULL,
-             delivery BLOB, ordered INTEGER NOT NULL, filter BLOB NOT NULL,
+             delivery BLOB, ordered INTEGER NOT NULL, sink_broker TEXT NOT NULL, filter BLOB NOT NULL,
              compiler INTEGER NOT NULL, plan BLOB, plan_error TEXT NOT NULL DEFAULT '',
              needs INTEGER NOT NULL, routing INTEGER NOT NULL,
              UNIQUE (namespace, name))""",
         """CREATE INDEX targets_broker ON targets (broker)""",
         """CREATE INDEX targets_subscriber_broker ON targets (subscriber_broker) WHERE subscriber_broker != ''""",
+        """CREATE INDEX targets_sink_broker ON targets (sink_broker) WHERE sink_broker != ''""",
         """CREATE INDEX targets_needs ON targets (needs)""",
         """CREATE INDEX targets_routing ON targets (routing)""",
         """CREATE TABLE reports (

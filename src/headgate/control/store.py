@@ -15,7 +15,7 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, brokers, bump, counter, trigger_rows
+from headgate.control.facts import Which, brokers, bump, counter, public_url, trigger_rows
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -30,7 +30,6 @@ from headgate.control.schema import migrate
 from headgate.control.targets import (
     SnapshotCache,
     move_public_url,
-    public_url,
     recompile,
 )
 from headgate.control.writes import ObjectWriter, default_broker, load, rfc3339

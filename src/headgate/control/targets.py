@@ -9,15 +9,14 @@ import msgspec
 
 from headgate.control.compiling import FilterCompiler
 from headgate.control.delivery import is_ordered, resolve
-from headgate.control.facts import brokers, bump, counter
-from headgate.control.objects import Delivery, Trigger
+from headgate.control.facts import brokers, bump, counter, public_url
+from headgate.control.objects import Broker, Delivery, Metadata, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
-from headgate.control.reconcile import is_served, referenced_broker, subscriber_uri
-from headgate.control.routing import RoutingTable, Target
+from headgate.control.reconcile import is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.routing import DeliverySpec, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.filter.plan import CompiledFilter
 
-PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)
 
@@ -62,7 +61,8 @@ def put_target(
     delivery = trigger.spec.delivery
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, namespace, name, broker, subscriber_broker, subscriber, delivery, ordered,"
-        " filter, compiler, plan, plan_error, needs, routing) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        " sink_broker, filter, compiler, plan, plan_error, needs, routing)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
         (
             target,
             meta.namespace,
@@ -72,6 +72,7 @@ def put_target(
             subscriber,
             msgspec.json.encode(delivery) if delivery is not None else None,
             is_ordered(meta),
+            sink_of(meta, delivery, public_url).broker,
             msgspec.json.encode(_Filter(trigger.spec.filter, trigger.spec.filters)),
             compiler,
             encoded,
@@ -124,12 +125,6 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
     return len(different)
 
 
-def public_url(connection: sqlite3.Connection) -> str:
-    """The server's own address."""
-    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
-    return str(row[0]) if row else PUBLIC_URL_DEFAULT
-
-
 def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
     """The server has another address: so have the brokers that are subscribers."""
     connection.execute(
@@ -151,29 +146,29 @@ class SnapshotCache:
     def __init__(self) -> None:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, frozenset(), ())
-        self._targets: dict[int, tuple[Target, Delivery | None]] = {}
-        self._deliveries: dict[str, Delivery | None] = {}
+        self._targets: dict[int, tuple[Target, Delivery | None, bool]] = {}
+        self._brokers: dict[str, Broker] = {}
+        self._public_url = ""
 
     def table(self, connection: sqlite3.Connection) -> RoutingTable:
         """The routing table of the connection's transaction."""
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table
-        served = {
-            f"{broker.metadata.namespace}/{broker.metadata.name}": broker.spec.delivery
-            for broker in brokers(connection)
-            if is_served(broker)
-        }
+        found = {f"{broker.metadata.namespace}/{broker.metadata.name}": broker for broker in brokers(connection)}
+        served = {path: broker for path, broker in found.items() if is_served(broker)}
         self._drop_deleted(connection)
-        if served != self._deliveries:
-            self._deliveries = served
-            for key, (target, own) in list(self._targets.items()):
-                delivery = resolve(own, served.get(target.broker), ordered=target.delivery.ordered)
+        url, before = public_url(connection), self._brokers
+        self._brokers = served
+        if url != self._public_url or _rules(served) != _rules(before):
+            self._public_url = url
+            for key, (target, own, ordered) in list(self._targets.items()):
+                delivery = self._rules_of(target.name, target.broker, own, ordered=ordered)
                 if delivery != target.delivery:
                     moved = Target(
                         target.id, target.name, target.broker, target.filter, target.subscriber_uri, delivery
                     )
-                    self._targets[key] = (moved, own)
+                    self._targets[key] = (moved, own, ordered)
         self._read_changed(connection, self._table.version)
         self._table = RoutingTable(
             generation=counter(connection, "desired_generation"),
@@ -196,6 +191,18 @@ class SnapshotCache:
         )
         for key, namespace, name, broker, subscriber, delivery, ordered, plan in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
-            rules = resolve(own, self._deliveries.get(broker), ordered=bool(ordered))
+            rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
             target = Target(key, f"{namespace}/{name}", broker, self._plans.decode(plan), subscriber, rules)
-            self._targets[key] = (target, own)
+            self._targets[key] = (target, own, bool(ordered))
+
+    def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:
+        """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""
+        if own is None and (broker := self._brokers.get(broker_path)) is not None:
+            chosen, owner = broker.spec.delivery, broker.metadata
+        else:
+            chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
+        return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+
+
+def _rules(brokers: dict[str, Broker]) -> dict[str, Delivery | None]:
+    return {path: broker.spec.delivery for path, broker in brokers.items()}

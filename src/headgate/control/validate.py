@@ -13,6 +13,7 @@ from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     Broker,
+    Delivery,
     Destination,
     Metadata,
     Object,
@@ -120,6 +121,10 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
             "metadata.name", broker.metadata.name, f"a broker's name has at most {LABEL_CHARS_MAX} characters"
         )
     yield from delivery_causes(broker.spec.delivery)
+    yield from _sink_causes(broker.spec.delivery)
+    if broker.spec.delivery is not None and broker.spec.delivery.on_filter_error:
+        value = broker.spec.delivery.on_filter_error
+        yield invalid("spec.delivery.onFilterError", value, "a filter is a trigger's: set it on the trigger")
 
 
 def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
@@ -130,7 +135,13 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
         yield invalid("spec.broker", spec.broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
     yield from _destination_causes("spec.subscriber", spec.subscriber)
     yield from delivery_causes(spec.delivery)
+    yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
+
+
+def _sink_causes(delivery: Delivery | None) -> Iterator[Cause]:
+    if delivery is not None and delivery.dead_letter_sink is not None:
+        yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
 
 
 def _destination_causes(field: str, destination: Destination) -> Iterator[Cause]:

@@ -17,7 +17,7 @@ from headgate.control.errors import (
     QuotaError,
     StaleObjectError,
 )
-from headgate.control.facts import Which, bump, trigger_rows
+from headgate.control.facts import Which, bump, public_url, trigger_rows
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -35,7 +35,7 @@ from headgate.control.objects import (
     key_of,
 )
 from headgate.control.reconcile import trigger_status
-from headgate.control.targets import drop_target, public_url, put_target
+from headgate.control.targets import drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.plan import CompiledFilter
 from headgate.limits import BROKERS_MAX, TRIGGERS_MAX

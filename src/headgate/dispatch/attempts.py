@@ -1,12 +1,13 @@
 """Who may try now? Attempts of all targets, the places they share, retries and their pauses.
 
-A target starts its queue's next delivery whenever it has fewer than TARGET_PARALLEL_MAX under way (an ordered one:
+A target starts its queue's next delivery whenever it has fewer than its `parallelism` under way (an ordered one:
 none, and no retry before it) and there is a place; else it stands in line. A waiting retry holds no place.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ from headgate import limits
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
-from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge
+from headgate.dispatch.retry import JITTER, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, Places, TargetState
 from headgate.dispatch.verdicts import FilterErrors, Judge
 from headgate.filter.evaluate import OutcomeKind
@@ -41,8 +42,10 @@ class Attempts:
         errors: Where filter errors are counted.
         on_end: Called with (state, delivery, result) when a delivery has ended; it holds no place then.
         on_room: Called with the state after an attempt of it.
+        on_rest: Called with the state when a delivery of it will be tried again.
         clock: Monotonic seconds.
         clock_us: Microseconds since 1970 UTC.
+        chance: From 0 to 1, for the jitter of pauses.
     """
 
     def __init__(
@@ -53,9 +56,11 @@ class Attempts:
         errors: FilterErrors,
         on_end: Callable[[TargetState, Delivery, str], None],
         on_room: Callable[[TargetState], None],
+        on_rest: Callable[[TargetState], None],
         *,
         clock: Callable[[], float] = time.monotonic,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         self._events = events
         self._transport = transport
@@ -63,6 +68,8 @@ class Attempts:
         self._errors = errors
         self._on_end = on_end
         self._on_room = on_room
+        self._on_rest = on_rest
+        self._chance = chance
         self._clock = clock
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
@@ -88,6 +95,8 @@ class Attempts:
                     self._lines[state.slow].append(state)
                 break
             delivery = state.queue.popleft()
+            if delivery.due_us and self._rests(state, delivery):
+                continue
             self._places.take(state.slow)
             delivery.started_at = self._clock()
             delivery.size_bytes = 0
@@ -192,15 +201,34 @@ class Attempts:
         if state.gone:
             self._on_end(state, delivery, "gone")
         elif fate is Fate.AGAIN and delivery.failures <= spec.retry:
-            state.resting += 1
-            pause_s = backoff_s(spec, delivery.failures)
-            self._timers[delivery] = self._loop.call_later(pause_s, self._again, state, delivery)
+            now_us = self._clock_us()
+            wait_s = pause_s(spec, delivery.failures, outcome, now_s=now_us / 1e6, chance=self._chance())
+            delivery.due_us = now_us + int(wait_s * 1e6)
+            self._rest(state, delivery, wait_s)
+            self._on_rest(state)
         else:
             self._tell(state, delivery, outcome)
             self._on_end(state, delivery, "failed")
 
+    def _rests(self, state: TargetState, delivery: Delivery) -> bool:
+        """Whether a delivery that an earlier process tried is not due yet; it rests then."""
+        spec = state.target.delivery
+        longest_s = max(backoff_s(spec, delivery.failures), spec.retry_after_max_s) * (1.0 + JITTER)
+        # A clock that was set back must not make a pause of days.
+        wait_s = min((delivery.due_us - self._clock_us()) / 1e6, longest_s)
+        if wait_s <= 0:
+            delivery.due_us = 0
+            return False
+        self._rest(state, delivery, wait_s)
+        return True
+
+    def _rest(self, state: TargetState, delivery: Delivery, wait_s: float) -> None:
+        state.resting += 1
+        self._timers[delivery] = self._loop.call_later(wait_s, self._again, state, delivery)
+
     def _again(self, state: TargetState, delivery: Delivery) -> None:
         del self._timers[delivery]
+        delivery.due_us = 0
         state.resting -= 1
         if state.gone:
             self._on_end(state, delivery, "gone")

@@ -4,8 +4,8 @@
 * `watermarks`: per log partition, what the outbox's progress rows below G say, so that a restart reads from G on
   only.
 * a target's row: `pending`, outbox positions handed out and not ended (at most a queue's length, so it is bounded by
-  construction; the ended ones above a low watermark would not be), and `lag_from`, from which on the target has not
-  read.
+  construction; the ended ones above a low watermark would not be), `lag_from`, from which on the target has not
+  read, and `retries`, which of the pending have failed how often and when they are due again.
 
 Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S. WAL without a sync per commit
 (synchronous=NORMAL): after a power cut the file is whole but may be some flushes old, after kill -9 at most one. Old
@@ -18,9 +18,10 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,8 @@ _log = structlog.get_logger(__name__)
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS position (id INTEGER PRIMARY KEY CHECK (id = 0), value INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS watermarks (partition INTEGER PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS targets (id INTEGER PRIMARY KEY, lag_from INTEGER, pending BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS targets (
+  id INTEGER PRIMARY KEY, lag_from INTEGER, pending BLOB NOT NULL, retries BLOB NOT NULL) STRICT;
 """
 
 
@@ -45,11 +47,14 @@ class TargetCursor:
         target: Its id.
         lag_from: Outbox position from which on it has read nothing; None when it is up to G.
         pending: Positions below `lag_from` (or G) that have not ended, in order.
+        retries: Those of them that have failed: (position, attempts that failed, microseconds since 1970 UTC at which
+            the next one is due).
     """
 
     target: int
     lag_from: int | None
     pending: tuple[int, ...]
+    retries: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +108,10 @@ class CursorStore:
         run = self._connection.execute
         row = run("SELECT value FROM position").fetchone()
         targets = [
-            TargetCursor(target, lag_from, tuple(array("q", pending)))
-            for target, lag_from, pending in run("SELECT id, lag_from, pending FROM targets ORDER BY id")
+            TargetCursor(target, lag_from, tuple(array("q", pending)), _triples(array("q", retries)))
+            for target, lag_from, pending, retries in run(
+                "SELECT id, lag_from, pending, retries FROM targets ORDER BY id"
+            )
         ]
         watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
         return Cursors(row[0] if row else 0, watermarks, tuple(targets))
@@ -117,7 +124,7 @@ class CursorStore:
             run("REPLACE INTO position VALUES (0, ?)", (change.position,))
             many("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
             many("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
-            many("REPLACE INTO targets VALUES (?, ?, ?)", map(_row, change.behind))
+            many("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
         except BaseException:
             run("ROLLBACK")
             raise
@@ -132,8 +139,13 @@ class CursorStore:
         self._connection.close()
 
 
-def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes]:
-    return cursor.target, cursor.lag_from, _packed(cursor.pending)
+def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes, bytes]:
+    retries = _packed(chain.from_iterable(cursor.retries))
+    return cursor.target, cursor.lag_from, _packed(cursor.pending), retries
+
+
+def _triples(numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
+    return tuple(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))
 
 
 def _packed(positions: Iterable[int]) -> bytes:

@@ -7,19 +7,21 @@ decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Protocol
+from typing import Final, Protocol
 
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.exceptions import BuilderError, NetworkError, PyreqwestError, RequestTimeoutError
+from pyreqwest.response import ResponseBodyReader
 
 from headgate import limits
-from headgate.dispatch.retry import Outcome
+from headgate.dispatch.retry import RETRY_AFTER_STATUSES, Answer, Outcome
 
 _IDLE_CONNECTION_S = 60.0
 _DETAIL_CHARS_MAX = 200
+_TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
 
 class Transport(Protocol):
@@ -33,6 +35,7 @@ class HttpTransport:
     """The HTTP client of all deliveries; an async context manager."""
 
     def __init__(self) -> None:
+        self._replies_bytes = 0
         self._client: Client = (
             ClientBuilder()
             .http1_only()
@@ -48,7 +51,7 @@ class HttpTransport:
             .http1_lower_case_headers()
             .connect_timeout(timedelta(seconds=limits.CONNECT_S_MAX))
             .pool_idle_timeout(timedelta(seconds=_IDLE_CONNECTION_S))
-            .pool_max_idle_per_host(2 * limits.TARGET_PARALLEL_MAX)
+            .pool_max_idle_per_host(2 * limits.TARGET_PARALLEL_DEFAULT)
             .build()
         )
 
@@ -70,7 +73,8 @@ class HttpTransport:
             timeout_s: For all of it: connecting, sending, the answer's last byte.
 
         Returns:
-            The status, or why there is none. A body is read and dropped; over RESPONSE_BYTES_MAX it is cut off.
+            The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
+            RESPONSE_BYTES_MAX it is cut off.
         """
         try:
             request = (
@@ -85,13 +89,47 @@ class HttpTransport:
         try:
             async with request as response:
                 status = response.status
-                reader, size = response.body_reader, 0
+                if status == 200 and (headers := _event_headers(response.headers)):
+                    return await self._read_reply(response.body_reader, headers)
+                kept = 0 if 200 <= status < 300 else limits.ERROR_BODY_BYTES_MAX
+                reader, size, body = response.body_reader, 0, b""
                 while size <= limits.RESPONSE_BYTES_MAX and (chunk := await reader.read_chunk()) is not None:
+                    if size < kept:
+                        body += bytes(chunk[: kept - size])
                     size += len(chunk)
-                return Outcome(status)
+                if not kept:
+                    return _TAKEN.get(status) or Outcome(status)
+                retry_after = response.get_header("retry-after") if status in RETRY_AFTER_STATUSES else None
+                return Outcome(status, retry_after=retry_after or "", body=body)
         except RequestTimeoutError as error:
             return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX])
         except NetworkError as error:
             return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX])
         except PyreqwestError as error:
             return Outcome(0, "protocol", str(error)[:_DETAIL_CHARS_MAX])
+
+    async def _read_reply(self, reader: ResponseBodyReader, headers: list[tuple[str, str]]) -> Outcome:
+        """The whole body of an answer that says that it is an event."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while (chunk := await reader.read_chunk()) is not None:
+                pieces.append(bytes(chunk))
+                size += len(chunk)
+                self._replies_bytes += len(chunk)
+                if size > limits.RESPONSE_BYTES_MAX:
+                    return Outcome(200, "reply-malformed", f"the reply is over {limits.RESPONSE_BYTES_MAX} bytes")
+                if self._replies_bytes > limits.REPLIES_READING_BYTES_MAX:
+                    return Outcome(200, "reply-overload", "too many replies are being received at the same time")
+        finally:
+            self._replies_bytes -= size
+        return Outcome(200, reply=Answer(headers, b"".join(pieces)))
+
+
+def _event_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The headers that make an answer an event: what begins with ce-, or a CloudEvents media type; else empty."""
+    found = [(name, value) for name, value in headers.items() if name.startswith("ce-")]
+    content_type = headers.get("content-type")
+    if content_type is None or not (found or content_type.lower().startswith("application/cloudevents")):
+        return found
+    return [*found, ("content-type", content_type)]

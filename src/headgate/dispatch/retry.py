@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Final
 
 from headgate import limits
 from headgate.control.routing import DeliverySpec
 
+RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
+"""Answers whose Retry-After counts."""
+JITTER: Final = 0.1
+"""A pause is up to this part longer than the rules say, never shorter: what failed together does not come together."""
+
 _RETRIED_CLIENT_ERRORS: Final = frozenset({404, 408, 409, 429})
 _SHIFT_MAX: Final = 32
+_NEVER: Final = frozenset({"url", "reply-hops"})
+"""Reasons that no further attempt would change."""
 
 
 class Fate(StrEnum):
@@ -22,18 +31,38 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer's event as it came.
+
+    Attributes:
+        headers: `content-type` and those of the event's attributes.
+        body: All of it.
+    """
+
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """How one attempt ended.
 
     Attributes:
         status: The HTTP status; 0 when no answer came.
-        reason: Why none came: `timeout`, `connection`, `protocol` or `url`; empty with a status.
+        reason: Why the attempt failed other than by its status: `timeout`, `connection`, `protocol`, `url`, and
+            `reply...` when the answer was a reply that could not be stored. Empty otherwise.
         detail: For people; never event data.
+        retry_after: The header as it came, of an answer for which it counts.
+        body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
+        reply: The event in a 200 answer that says that it holds one.
     """
 
     status: int
     reason: str = ""
     detail: str = ""
+    retry_after: str = ""
+    body: bytes = b""
+    reply: Answer | None = None
 
     @property
     def answered(self) -> bool:
@@ -52,8 +81,8 @@ _NAMED: Final = frozenset({400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504
 def judge(outcome: Outcome) -> Fate:
     """The broker contract's table: 2xx taken; 404, 408, 409, 429, 5xx and unknown ones again; the rest never."""
     status = outcome.status
-    if status == 0:
-        return Fate.FAILED if outcome.reason == "url" else Fate.AGAIN
+    if outcome.reason:
+        return Fate.FAILED if outcome.reason in _NEVER else Fate.AGAIN
     if 200 <= status < 300:
         return Fate.DELIVERED
     if 100 <= status < 200 or 300 <= status < 400:
@@ -67,3 +96,34 @@ def backoff_s(spec: DeliverySpec, retry: int) -> float:
     """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry."""
     factor = retry if spec.backoff_policy == "linear" else 1 << min(retry, _SHIFT_MAX)
     return min(spec.backoff_delay_s * factor, float(limits.BACKOFF_SECONDS_MAX))
+
+
+def pause_s(spec: DeliverySpec, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
+    """Seconds before the retry number `retry`: the back-off, or what the subscriber asked for when that is longer.
+
+    Args:
+        spec: The target's rules.
+        retry: From 1.
+        outcome: How the last attempt ended.
+        now_s: Seconds since 1970, for a Retry-After that is a date.
+        chance: From 0 to 1, for the jitter.
+    """
+    pause = backoff_s(spec, retry)
+    if outcome.retry_after:
+        asked = retry_after_s(outcome.retry_after, now_s=now_s)
+        pause = max(pause, min(asked or 0.0, spec.retry_after_max_s))
+    return pause * (1.0 + JITTER * chance)
+
+
+def retry_after_s(value: str, *, now_s: float) -> float | None:
+    """Seconds that a Retry-After header asks to wait; None when it is neither a number nor a date (RFC 9110)."""
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        date = parsedate_to_datetime(text)
+        if date.tzinfo is None:
+            date = date.replace(tzinfo=UTC)
+        return max(0.0, date.timestamp() - now_s)
+    except (ValueError, OverflowError):
+        return None

@@ -73,7 +73,7 @@ class Scheduler:
         self._on_change = on_change
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(events, transport, judge_filter, errors, self._end, self._has_room)
+        self._attempts = Attempts(events, transport, judge_filter, errors, self._end, self._has_room, self._touch)
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
@@ -117,6 +117,7 @@ class Scheduler:
             state.stored = True
             floor = position if cursor.lag_from is None else cursor.lag_from
             state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending))
+            state.retries = {position: (failures, due_us) for position, failures, due_us in cursor.retries}
             # The stored row may say "up to G", and G is about to move: its own floor must be stored with it.
             self._dirty.add(state)
             self._loop.call_soon(self._refill, state)
@@ -220,7 +221,7 @@ class Scheduler:
     def _bound(self) -> int:
         """How many deliveries a target may have in memory now."""
         full = self.live_count >= limits.DELIVERIES_LIVE_MAX
-        return limits.TARGET_PARALLEL_MAX if full else limits.TARGET_QUEUE_MAX
+        return limits.TARGET_CROWDED_MAX if full else limits.TARGET_QUEUE_MAX
 
     def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
         state.live[delivery.position] = delivery
@@ -273,9 +274,12 @@ class Scheduler:
         lag.next = refill.reached
         lag.unread = {position for position in lag.unread if position >= refill.reached}
         for delivery in refill.deliveries:
+            if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
+                delivery.failures, delivery.due_us = tried
             self._enqueue(state, delivery)
         if refill.reached >= upto and state.tail is not None:
             state.lag = None
+            state.retries.clear()
             for delivery in state.tail:
                 self._enqueue(state, delivery)
         state.tail = None

@@ -22,11 +22,12 @@ class Delivery:
         offset: Of the event.
         verdict: The matcher's.
         failures: Attempts that failed so far.
+        due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
         started_at: Start of the running attempt, monotonic seconds.
         size_bytes: Of the event of the running attempt.
     """
 
-    __slots__ = ("failures", "offset", "partition", "position", "size_bytes", "started_at", "verdict")
+    __slots__ = ("due_us", "failures", "offset", "partition", "position", "size_bytes", "started_at", "verdict")
 
     def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
         self.position = position
@@ -34,6 +35,7 @@ class Delivery:
         self.offset = offset
         self.verdict = verdict
         self.failures = 0
+        self.due_us = 0
         self.started_at = 0.0
         self.size_bytes = 0
 
@@ -66,6 +68,7 @@ class TargetState:
         queue: Those that may start, in order.
         flying: Positions under way, the oldest first.
         resting: How many wait for a retry.
+        retries: Failures and due time of positions that an earlier process had tried and are not read again yet.
         lag: What it has not read; None when it reads along.
         tail: Rows that came while the last piece of the lag is being read; None when they are not collected.
         refilling: Whether a piece is being read.
@@ -89,6 +92,7 @@ class TargetState:
         "queue",
         "refilling",
         "resting",
+        "retries",
         "slow",
         "stored",
         "tail",
@@ -102,6 +106,7 @@ class TargetState:
         self.queue: deque[Delivery] = deque()
         self.flying: dict[int, Delivery] = {}
         self.resting = 0
+        self.retries: dict[int, tuple[int, int]] = {}
         self.lag: Lag | None = None
         self.tail: list[Delivery] | None = None
         self.refilling = False
@@ -121,15 +126,19 @@ class TargetState:
         if self.target.delivery.ordered:
             # One at a time, and nothing overtakes a retry.
             return not self.flying and not self.resting
-        return len(self.flying) < limits.TARGET_PARALLEL_MAX
+        return len(self.flying) < self.target.delivery.parallelism
 
     def cursor(self) -> TargetCursor | None:
         """What a restart must know; None when everything has ended."""
-        lag = self.lag
+        lag, live = self.lag, self.live
+        if lag is None and not live:
+            return None
+        retries = tuple((at, delivery.failures, delivery.due_us) for at, delivery in live.items() if delivery.failures)
         if lag is None:
-            return TargetCursor(self.target.id, None, tuple(sorted(self.live))) if self.live else None
-        pending = sorted(self.live.keys() | lag.unread)
-        return TargetCursor(self.target.id, max(lag.next, lag.floor), tuple(pending))
+            return TargetCursor(self.target.id, None, tuple(sorted(live)), retries)
+        unread = tuple((at, *tried) for at, tried in self.retries.items())
+        pending = tuple(sorted(live.keys() | lag.unread))
+        return TargetCursor(self.target.id, max(lag.next, lag.floor), pending, retries + unread)
 
 
 class Places:
