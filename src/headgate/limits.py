@@ -237,6 +237,14 @@ ROUTING_POLL_S: Final = 0.05
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below a third of DRAIN_S_MAX."""
 
+# --- observe -------------------------------------------------------------------------------------
+METRICS_TRIGGERS_MAX: Final = 100
+"""Triggers that metrics name, those with the longest backlog: a label for each of TRIGGERS_MAX is nobody's to store."""
+METRICS_WRITE_S: Final = 1.0
+"""How often a process writes its numbers down: what `/metrics` may be behind."""
+METRICS_STALE_S: Final = 10.0
+"""Gauges of a process that has not written for so long are not shown."""
+
 # --- server --------------------------------------------------------------------------------------
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0

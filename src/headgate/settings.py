@@ -18,6 +18,7 @@ class Settings(BaseSettings):
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
+        metrics: Whether `/metrics` is served.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)
@@ -28,6 +29,7 @@ class Settings(BaseSettings):
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
+    metrics: bool = True
 
     @field_validator("listen")
     @classmethod
@@ -57,6 +59,11 @@ class Settings(BaseSettings):
     def log_directory(self) -> Path:
         """The event log: one directory per partition."""
         return self.data / "log"
+
+    @property
+    def metrics_directory(self) -> Path:
+        """What each process last said of its numbers."""
+        return self.run_directory / "metrics"
 
     @property
     def run_directory(self) -> Path:

@@ -58,6 +58,11 @@ class Reconciler:
         """Whether events of `namespace/name` are accepted; known before the broker's status says Ready."""
         return broker in self._served
 
+    @property
+    def brokers_served(self) -> int:
+        """How many brokers accept events."""
+        return len(self._served)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set; a store that fails is tried again at the next look."""
         seen: int | None = None

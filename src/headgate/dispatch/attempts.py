@@ -29,6 +29,13 @@ from headgate.observe import metrics
 _SWEEP_S: Final = 0.25
 _TELL_S: Final = 1.0
 
+_FILTERED: Final = {
+    "matched": metrics.FILTERED.labels("matched"),
+    "filtered": metrics.FILTERED.labels("not"),
+    "foreign": metrics.FILTERED.labels("not"),
+    "error": metrics.FILTERED.labels("error"),
+}
+
 _log = structlog.get_logger(__name__)
 
 
@@ -83,6 +90,11 @@ class Attempts:
         self.warm_from = 0
         """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
 
+    @property
+    def taken(self) -> dict[bool, int]:
+        """Attempts under way, by whether their targets are slow."""
+        return self._places.by_side
+
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
         cautious = self._places.crowded and self._clock() - state.answered_at > limits.SLOW_AFTER_S
@@ -113,6 +125,7 @@ class Attempts:
                     self._land(state, delivery)
                     self._on_end(state, delivery, "lost")
                     continue
+                metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
             if self._passes(state, delivery, event):
                 self.spawn(self._attempt(state, delivery, event))
         if self._sweeper is None and state.flying:
@@ -155,6 +168,8 @@ class Attempts:
                 result = "error"
                 if self._errors.add(target.id):
                     self._errors.describe(target.id, decision.message, event)
+        if not delivery.failures:
+            _FILTERED[result or "matched"].inc()
         if not result:
             delivery.size_bytes = event.size_bytes
             self._places.load(event.size_bytes)
@@ -181,6 +196,9 @@ class Attempts:
         target = state.target
         outcome = await self._transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         now = self._clock()
+        metrics.SEND_SECONDS.observe(now - delivery.started_at)
+        if delivery.failures:
+            metrics.RETRIES.inc()
         self._land(state, delivery)
         slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
         self._set_slow(state, slow and outcome.reason != "url")

@@ -21,6 +21,7 @@ from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
 from headgate.dispatch.delivery import HttpTransport, Transport
 from headgate.dispatch.events import LogEvents
+from headgate.dispatch.gauges import Gauges
 from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.dispatch.scheduler import Scheduler
@@ -143,14 +144,17 @@ class Dispatcher:
         watermarks = await self._recover()
         self._outbox = Outbox(self._writer, self._scheduler.hand, self._relieve)
         self._takeover = Takeover(watermarks)
+        self._passed = dict(watermarks)
         link = self._link = Link(self._token, self._takeover, self, self._resume)
         poll = asyncio.create_task(self._poll())
+        gauges = asyncio.create_task(Gauges(self._scheduler, self._events, self._writer).run())
         try:
             await link.start(self._data / "run")
             self._on_ready()
             await self._stop.wait()
         finally:
             poll.cancel()
+            gauges.cancel()
             await link.close()
             await self._outbox.close()
             await self._scheduler.stop(self._drain_s)
@@ -199,6 +203,11 @@ class Dispatcher:
 
     def take(self, accepted: Accepted) -> None:
         """See `link.Sink`."""
+        passed = self._passed.get(accepted.partition, 0)
+        wanted = len({row[0] for row in accepted.rows})
+        metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)
+        metrics.EVENTS_EVALUATED.labels("unwanted").inc(max(0, accepted.passed - passed - wanted))
+        self._passed[accepted.partition] = max(passed, accepted.passed)
         self._outbox.add(accepted)
 
     def is_full(self) -> bool:
@@ -240,7 +249,6 @@ class Dispatcher:
 
     def _flushed(self) -> None:
         """Cursors have been written: now and then is a good time for what else is told."""
-        metrics.BACKLOG.set(self._scheduler.live_count + self._scheduler.rows_waiting)
         if self._errors and self._report_timer is None:
             loop = asyncio.get_running_loop()
             self._report_timer = loop.call_later(limits.REPORT_S_MIN, self._report)

@@ -25,6 +25,7 @@ from headgate import limits
 from headgate.dispatch.frames import Row
 from headgate.dispatch.takeover import Accepted
 from headgate.errors import UnavailableError
+from headgate.observe.metrics import CHUNK_RECORDS
 
 OUTBOX_SCHEMA: Final = pa.schema(
     [
@@ -36,6 +37,8 @@ OUTBOX_SCHEMA: Final = pa.schema(
     ]
 )
 PROGRESS_TARGET: Final = -1
+
+_CHUNKS: Final = CHUNK_RECORDS.labels("outbox")
 
 _log = structlog.get_logger(__name__)
 
@@ -247,6 +250,7 @@ class Outbox:
             self._retry_timer = self._loop.call_later(limits.OUTBOX_RETRY_S, self._submit, chunk)
             return
         first = done.result()
+        _CHUNKS.observe(chunk.rows_count)
         if self._failing:
             self._failing = False
             _log.info("outbox takes rows again")

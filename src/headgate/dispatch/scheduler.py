@@ -36,6 +36,7 @@ from headgate.observe import metrics
 
 _RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost")
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
+_FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
 
 
@@ -85,6 +86,13 @@ class Scheduler:
         self._watermarks: dict[int, int] = {}
         self.rows_waiting = 0
         self.live_count = 0
+        self.behind: set[TargetState] = set()
+        """Targets with deliveries in memory."""
+
+    @property
+    def attempts_taken(self) -> dict[bool, int]:
+        """Attempts under way, by whether their targets are slow."""
+        return self._attempts.taken
 
     # --- routing --------------------------------------------------------------------------------------
 
@@ -209,6 +217,7 @@ class Scheduler:
     def _error(self, state: TargetState, partition: int, offset: int) -> None:
         """The matcher says that the filter's value is an error; find words for it now and then."""
         _ENDED["error"].inc()
+        _FILTER_ERRORS.inc()
         target = state.target
         if not self._errors.add(target.id):
             return
@@ -226,6 +235,7 @@ class Scheduler:
     def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
         state.live[delivery.position] = delivery
         state.queue.append(delivery)
+        self.behind.add(state)
         self.live_count += 1
         self._dirty.add(state)
 
@@ -240,6 +250,8 @@ class Scheduler:
             result: One of `_RESULTS`.
         """
         del state.live[delivery.position]
+        if not state.live:
+            self.behind.discard(state)
         self.live_count -= 1
         _ENDED[result].inc()
         self._touch(state)

@@ -119,6 +119,11 @@ class TargetState:
         self.told_at = float("-inf")
 
     @property
+    def oldest(self) -> Delivery | None:
+        """Its first delivery in memory that has not ended."""
+        return next(iter(self.live.values()), None)
+
+    @property
     def startable(self) -> bool:
         """Whether its next delivery may start, places aside."""
         if not self.queue:
@@ -154,6 +159,11 @@ class Places:
         self._taken = {False: 0, True: 0}
         self._max = {False: limits.ATTEMPTS_HEALTHY_MAX, True: limits.ATTEMPTS_SLOW_MAX}
         self._bytes = 0
+
+    @property
+    def by_side(self) -> dict[bool, int]:
+        """Attempts under way to targets that answer (False) and to those that do not (True)."""
+        return dict(self._taken)
 
     @property
     def taken(self) -> int:

@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.errors import HeadgateError
-from headgate.event.errors import EventTooLargeError
+from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.http import BATCH_JSON, decode_request
 from headgate.ingress.errors import (
     BodiesOverloadError,
@@ -23,7 +23,7 @@ from headgate.ingress.errors import (
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
 from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, REQUEST_HEAD_BYTES_MAX
-from headgate.observe.metrics import COMMIT_SECONDS, EVENTS_ACCEPTED, REQUESTS_REFUSED
+from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
 
 RESERVED: Final = frozenset(
     ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
@@ -94,7 +94,7 @@ class Ingress:
         await send(_ACCEPTED)
         await send(_NO_BODY)
         EVENTS_ACCEPTED.inc(count)
-        COMMIT_SECONDS.observe(self._clock_s() - started_s)
+        STORE_SECONDS.observe(self._clock_s() - started_s)
 
     async def _publish(self, broker: str, headers: Headers, receive: Receive) -> int | None:
         """Reads, checks and stores the events of a request.
@@ -172,6 +172,15 @@ def _refuse_size(limit_bytes: int) -> NoReturn:
     raise EventTooLargeError(f"the body must not be larger than {limit_bytes} bytes")
 
 
+def _count(error: HeadgateError) -> None:
+    """Count a refusal; of an invalid event also what was wrong, in words that no producer chooses."""
+    REQUESTS_REFUSED.labels(error.code).inc()
+    if isinstance(error, EventError) and not isinstance(error, EventTooLargeError):
+        attribute = error.attribute or "message"
+        known = attribute in EVENTS_MALFORMED.values
+        EVENTS_MALFORMED.labels(attribute if known else "extension").inc()
+
+
 async def _refuse(error: HeadgateError, send: Send) -> None:
     body = encode_problem(problem(error))
     status = error.http_status
@@ -183,6 +192,6 @@ async def _refuse(error: HeadgateError, send: Send) -> None:
         headers.append(_ALLOW)
     if status in (413, 431) or isinstance(error, BodiesOverloadError):
         headers.append(_CLOSE)  # the rest of the body is not read
-    REQUESTS_REFUSED.labels(str(status)).inc()
+    _count(error)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
 from headgate.log.errors import LogUnavailableError
+from headgate.observe.metrics import CHUNK_RECORDS
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class GroupCommit(Generic[T]):
         self._waiting: deque[_Submit[T]] = deque()
         self._items = 0
         self._bytes = 0
+        self._chunks = CHUNK_RECORDS.labels("events")
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -188,7 +190,9 @@ class GroupCommit(Generic[T]):
     def _append(self, group: list[_Submit[T]]) -> int:
         items = group[0].items if len(group) == 1 else [item for submit in group for item in submit.items]
         batch, filter_values, time_range_us = self._encode(items)
-        return self._writer.append(batch, filter_values, time_range_us=time_range_us)
+        first = self._writer.append(batch, filter_values, time_range_us=time_range_us)
+        self._chunks.observe(len(items))
+        return first
 
 
 def _own(error: Exception) -> Exception:

@@ -168,6 +168,7 @@ class Matcher:
         self._in_force: Run | None = None
         self._candidate: Run | None = None
         self._started_at: dict[int, float] = {}  # run -> when it was started
+        self._targets: dict[int, int] = {}  # run -> triggers in its table
         self._active_at: float | None = None
         self._checked_at = 0.0
         self._desired = 0
@@ -210,6 +211,8 @@ class Matcher:
             pause(limits.MATCH_RETRY_S_MIN)
         except UnavailableError as error:
             self._failed("unavailable", error.message)
+        metrics.RUNS.labels("in_force").set(self._in_force is not None)
+        metrics.RUNS.labels("starting").set(self._candidate is not None)
 
     # --- what happens to runs ---------------------------------------------------------------------
 
@@ -230,6 +233,7 @@ class Matcher:
         self._active_at = now = self._clock()
         metrics.RUNS_STARTED.labels("active").inc()
         metrics.GENERATION.set(run.generation)
+        metrics.TARGETS.set(self._targets[run.number])
         took_s = round(now - self._started_at[run.number], 3)
         _log.info("generation in force", run=run.number, generation=run.generation, took_s=took_s)
         try:
@@ -284,6 +288,7 @@ class Matcher:
             return
         self._candidate = run
         self._started_at[number] = began
+        self._targets[number] = len(table.targets)
         link.started(number, run.generation)
 
     def _forget(self, number: int) -> Run | None:
@@ -299,6 +304,7 @@ class Matcher:
 
     def _stop(self, run: Run) -> None:
         self._started_at.pop(run.number, None)
+        self._targets.pop(run.number, None)
         try:
             run.stop()
         except (RunFailedError, SparkGoneError) as error:

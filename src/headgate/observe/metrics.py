@@ -1,30 +1,293 @@
 """Which numbers does Headgate publish? The declared table of metrics; every label set is bounded.
 
-Several processes write (prometheus_client's multiprocess mode, files under the data directory); `/metrics` of the
-ingress adds them up.
-Event types, sources and other producer-chosen strings are never labels.
+A metric is a plain number in the memory of the process that counts it: adding to one costs 0.1 us, where
+prometheus_client's files shared between processes cost 2 to 4, on a path that has 70 us for a request. Once a second
+each process writes its numbers down (`exposition.py`), and `/metrics` of the front adds up what all have written.
+
+Event types, sources, ids and other strings that producers choose are never labels. A label is either a closed set
+(`values`; anything else counts as "other") or cut off at a named limit (`labels_max`).
 """
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from bisect import bisect_left
+from collections.abc import Mapping
+from typing import Final, Generic, Literal, TypeVar
 
-_STAGE_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+from headgate import limits
+
+OTHER: Final = "other"
+"""What a label's value counts as when it is not in the declared set."""
+
+_SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+_COUNTS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0)
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Counter:
+    """A number that only grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def inc(self, count: float = 1) -> None:
+        """Add."""
+        self.value += count
+
+
+class Gauge:
+    """A number as it is now; None in a process that does not say it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+
+    def set(self, value: float) -> None:
+        """Say what it is now."""
+        self.value = float(value)
+
+
+class Histogram:
+    """How often which size was seen.
+
+    Attributes:
+        buckets: Upper bounds, ascending; one more bucket is for everything above.
+        counts: Of each bucket, not added up.
+        total: Sum of all that was observed.
+    """
+
+    __slots__ = ("buckets", "counts", "total")
+
+    def __init__(self, buckets: tuple[float, ...] = _SECONDS) -> None:
+        self.buckets = buckets
+        self.counts = [0] * (len(buckets) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float, count: int = 1) -> None:
+        """Count `count` things of this size."""
+        self.counts[bisect_left(self.buckets, value)] += count
+        self.total += value * count
+
+
+Number = TypeVar("Number", Counter, Gauge, Histogram)
+
+
+class Family(Generic[Number]):
+    """One declared metric with all its label values.
+
+    Attributes:
+        name: As Prometheus sees it.
+        help: What it counts, with its unit.
+        kind: Prometheus' type.
+        label: The one label; empty for none.
+        values: What the label may be; empty when it is bounded by `labels_max` alone.
+        labels_max: How many values of the label are published at most.
+        buckets: Of a histogram.
+    """
+
+    def __init__(
+        self,
+        make: type[Number],
+        name: str,
+        help: str,
+        label: str = "",
+        values: tuple[str, ...] = (),
+        labels_max: int = 0,
+        buckets: tuple[float, ...] = (),
+    ) -> None:
+        if name in DECLARED:
+            raise ValueError(f"{name} is declared twice")
+        self._make: type[Number] = make
+        self.name = name
+        self.help = help
+        self.kind: Kind = "counter" if make is Counter else "gauge" if make is Gauge else "histogram"
+        self.label = label
+        self.values = values
+        self.labels_max = labels_max if labels_max else len(values) + 1
+        self.buckets = buckets
+        self.children: dict[str, Number] = {}
+        for value in values if label else ("",):
+            self.children[value] = self._new()
+        DECLARED[name] = self
+
+    def _new(self) -> Number:
+        return Histogram(self.buckets) if self._make is Histogram else self._make()  # type: ignore[return-value]
+
+    @property
+    def only(self) -> Number:
+        """The number of a metric without label."""
+        return self.children[""]
+
+    def labels(self, value: str) -> Number:
+        """The number of one label value; look it up once where it is counted often."""
+        child = self.children.get(value)
+        if child is None:
+            if self.values or len(self.children) >= self.labels_max:
+                value = OTHER
+            child = self.children.setdefault(value, self._new())
+        return child
+
+    def replace(self, values: Mapping[str, float]) -> None:
+        """A gauge whose labels come and go: these and no others, at most `labels_max`."""
+        children: dict[str, Number] = {}
+        for value, number in list(values.items())[: self.labels_max]:
+            child = children[value] = self._new()
+            if isinstance(child, Gauge):
+                child.set(number)
+        self.children = children
+
+
+DECLARED: Final[dict[str, Family[Counter] | Family[Gauge] | Family[Histogram]]] = {}
+"""Every metric by its name, in the order of this page."""
+
+
+def _counter(name: str, text: str) -> Counter:
+    return Family(Counter, name, text).only
+
+
+def _counters(name: str, text: str, label: str, *values: str) -> Family[Counter]:
+    return Family(Counter, name, text, label, values)
+
+
+def _gauge(name: str, text: str) -> Gauge:
+    return Family(Gauge, name, text).only
+
+
+def _seconds(name: str, text: str) -> Histogram:
+    return Family(Histogram, name, text, buckets=_SECONDS).only
+
 
 # --- ingress -------------------------------------------------------------------------------------
-EVENTS_ACCEPTED = Counter("headgate_events_accepted_total", "Events answered with 2xx, on disk")
-REQUESTS_REFUSED = Counter("headgate_requests_refused_total", "Publish requests refused", ["status"])
-COMMIT_SECONDS = Histogram("headgate_commit_seconds", "Request accepted to chunk on disk", buckets=_STAGE_SECONDS)
+EVENTS_ACCEPTED = _counter("headgate_events_accepted_total", "Events answered with 2xx: on disk")
+REQUESTS_REFUSED = _counters(
+    "headgate_requests_refused_total",
+    "Publish requests refused, by the problem's code",
+    "code",
+    *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
+    *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
+    "partly-stored",
+)
+EVENTS_MALFORMED = _counters(
+    "headgate_events_malformed_total",
+    "Publish requests that held no valid CloudEvent, by what broke the rule: an attribute, the data, the message",
+    "reason",
+    *("message", "specversion", "id", "source", "type", "subject", "time", "dataschema", "datacontenttype"),
+    *("datacontentencoding", "data", "extension"),
+)
+STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
+CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")
 
 # --- log -----------------------------------------------------------------------------------------
+_LOGS: Final = ("events", "outbox")
+CHUNK_RECORDS = Family(
+    Histogram, "headgate_chunk_records", "Chunks written, by their records", "log", _LOGS, buckets=_COUNTS
+)
+LOG_BYTES = Family(Gauge, "headgate_log_bytes", "Bytes on disk", "log", _LOGS)
+LOG_RECORDS = Family(Gauge, "headgate_log_records", "Records kept", "log", _LOGS)
+
+# --- control -------------------------------------------------------------------------------------
+GENERATION_DESIRED = _gauge("headgate_generation_desired", "Newest generation of filters")
+BROKERS = _gauge("headgate_brokers", "Brokers that accept events")
 
 # --- match ---------------------------------------------------------------------------------------
-GENERATION = Gauge("headgate_generation", "Generation of filters in force", multiprocess_mode="livemostrecent")
-RUNS_STARTED = Counter("headgate_match_runs_total", "Spark queries started", ["outcome"])
+GENERATION = _gauge("headgate_generation", "Generation of filters in force")
+RUNS_STARTED = _counters(
+    "headgate_match_runs_total",
+    "Spark queries by how their start or life ended",
+    "outcome",
+    *("active", "rejected", "died", "refused", "link", "unavailable", "stuck"),
+)
+RUNS = Family(Gauge, "headgate_match_runs", "Spark queries now", "state", ("in_force", "starting"))
+TARGETS = _gauge("headgate_match_targets", "Triggers in the table of the query in force")
 
 # --- dispatch ------------------------------------------------------------------------------------
-MATCHES = Counter("headgate_matches_total", "Outbox rows by the matcher's verdict", ["verdict"])
-DELIVERIES = Counter("headgate_deliveries_total", "Ended deliveries", ["result"])
-ATTEMPTS_FAILED = Counter("headgate_attempts_failed_total", "Failed delivery attempts", ["reason"])
-DELIVERY_SECONDS = Histogram("headgate_delivery_seconds", "Event stored to subscriber's answer", buckets=_STAGE_SECONDS)
-BACKLOG = Gauge("headgate_backlog_rows", "Outbox rows not yet ended", multiprocess_mode="livemostrecent")
+EVENTS_EVALUATED = _counters(
+    "headgate_events_evaluated_total",
+    "Events that have passed the matcher: some trigger may want them, or none does",
+    "result",
+    *("wanted", "unwanted"),
+)
+MATCHES = _counters(
+    "headgate_matches_total",
+    "Pairs of event and trigger by the matcher's verdict",
+    "verdict",
+    *("match", "candidate", "error"),
+)
+FILTERED = _counters(
+    "headgate_filtered_total",
+    "Pairs of event and trigger by the filter's value, where the matcher named the pair",
+    "result",
+    *("matched", "not", "error"),
+)
+DELIVERIES = _counters(
+    "headgate_deliveries_total",
+    "Ended deliveries",
+    "result",
+    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered"),
+)
+ATTEMPTS_FAILED = _counters(
+    "headgate_attempts_failed_total",
+    "Failed delivery attempts by the status, its class, or why there was no answer",
+    "reason",
+    *("timeout", "connection", "protocol", "url", "policy", "reply"),
+    *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
+    *("1xx", "2xx", "3xx", "4xx", "5xx"),
+)
+RETRIES = _counter("headgate_retries_total", "Attempts that were not a delivery's first")
+DEAD_LETTERS = _counters(
+    "headgate_dead_letters_total",
+    "Dead letters by what became of them",
+    "result",
+    *("sent", "stored", "failed", "redriven", "discarded"),
+)
+REPLIES = _counters(
+    "headgate_replies_total",
+    "Events that subscribers answered with",
+    "result",
+    *("stored", "malformed", "refused", "looped"),
+)
+MATCH_SECONDS = _seconds(
+    "headgate_match_seconds", "Stage matched: event on disk to its match on disk; one event of each read is measured"
+)
+SEND_SECONDS = _seconds("headgate_send_seconds", "Stage sent: one attempt, from its request to the end of its answer")
+DELIVERY_SECONDS = _seconds("headgate_delivery_seconds", "End to end: event on disk to the subscriber's good answer")
+BACKLOG = _gauge("headgate_backlog_deliveries", "Deliveries in memory that have not ended")
+TARGETS_LAGGING = _gauge("headgate_targets_lagging", "Triggers whose backlog is longer than their queue in memory")
+ATTEMPTS = Family(
+    Gauge, "headgate_attempts", "Attempts under way, to subscribers that answer and to those that do not",
+    "side", ("healthy", "slow"),
+)  # fmt: skip
+CIRCUITS_OPEN = _gauge("headgate_circuits_open", "Triggers whose circuit breaker is open")
+TRIGGER_BACKLOG = Family(
+    Gauge,
+    "headgate_trigger_backlog_deliveries",
+    "Deliveries in memory that have not ended, of the triggers that have most",
+    "trigger",
+    labels_max=limits.METRICS_TRIGGERS_MAX,
+)
+TRIGGER_OLDEST = Family(
+    Gauge,
+    "headgate_trigger_oldest_seconds",
+    "Age of the oldest event not ended, of the same triggers",
+    "trigger",
+    labels_max=limits.METRICS_TRIGGERS_MAX,
+)
+FILTER_CACHE = Family(
+    Gauge, "headgate_filter_cache", "The dispatcher's cache of compiled filters since its start", "what",
+    ("hits", "misses", "size"),
+)  # fmt: skip
+
+# --- server --------------------------------------------------------------------------------------
+RESTARTS = _counters(
+    "headgate_process_restarts_total",
+    "Processes that ended and were started again",
+    "part",
+    *("front", "dispatcher", "matcher"),
+)
+READY = Family(
+    Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", ("front", "dispatcher", "matcher")
+)  # fmt: skip

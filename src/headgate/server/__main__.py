@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 
 from headgate.observe import logs
+from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
 
 
@@ -15,7 +17,13 @@ def main() -> None:
     if part not in ready.PARTS:
         raise SystemExit(f"unknown part {part!r}; parts are {', '.join(ready.PARTS)}")
     logs.configure(part)
-    importlib.import_module(f"headgate.server.{part}").run(child.context())
+    context = child.context()
+    with contextlib.ExitStack() as stack:
+        if context.settings.metrics:
+            publisher = Publisher(context.settings.metrics_directory, part)
+            publisher.start()
+            stack.callback(publisher.close)
+        importlib.import_module(f"headgate.server.{part}").run(context)
 
 
 if __name__ == "__main__":

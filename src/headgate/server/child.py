@@ -29,12 +29,11 @@ class Context:
 
 
 def environment(settings: Settings, token: bytes) -> dict[str, str]:
-    """The environment of a child: ours, the settings, the token and where metrics are kept."""
+    """The environment of a child: ours, the settings and the token."""
     return {
         **os.environ,
         SETTINGS_VARIABLE: settings.model_dump_json(),
         TOKEN_VARIABLE: token.hex(),
-        "PROMETHEUS_MULTIPROC_DIR": str((settings.run_directory / "metrics").absolute()),
     }
 
 

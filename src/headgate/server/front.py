@@ -26,6 +26,7 @@ from headgate.ingress.protocol import http_config
 from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, health, ready
+from headgate.server.sampling import sample
 from headgate.settings import Settings
 
 _log = structlog.get_logger()
@@ -57,7 +58,7 @@ async def _serve(settings: Settings) -> None:
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store)
-        fallback = Starlette(routes=[*health.routes(settings.run_directory), Mount("/", api.app)])
+        fallback = Starlette(routes=[*health.routes(settings), Mount("/", api.app)])
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         ingress = Ingress(Partitions(commits), reconciler.serves, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))
@@ -65,6 +66,15 @@ async def _serve(settings: Settings) -> None:
         gc.set_threshold(GC_YOUNG_OBJECTS)
         server = _Server(http_config(ingress, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
+        sampling = asyncio.create_task(
+            sample(
+                settings,
+                store,
+                writers,
+                brokers=lambda: reconciler.brokers_served,
+                connections=lambda: len(server.server_state.connections),
+            )
+        )
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         ready.mark(settings.run_directory, "front", ready=server.started)
@@ -75,6 +85,7 @@ async def _serve(settings: Settings) -> None:
         await serving
         stop.set()
         await reconciling
+        sampling.cancel()
         for commit in commits:
             await commit.close()
 

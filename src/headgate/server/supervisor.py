@@ -18,6 +18,8 @@ import structlog
 
 from headgate import limits
 from headgate.errors import UnavailableError
+from headgate.observe import metrics
+from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
 from headgate.settings import Settings
 
@@ -49,17 +51,22 @@ class Supervisor:
             loop.add_signal_handler(number, self._stopping.set)
         with _own(self._settings.data):
             self._clean_run_directory()
+            publisher = Publisher(self._settings.metrics_directory, "supervisor")
+            if self._settings.metrics:
+                publisher.start()
             keepers = [asyncio.create_task(self._keep(part)) for part in ready.PARTS]
             announcer = asyncio.create_task(self._announce())
             await self._stopping.wait()
             announcer.cancel()
             clean = await self._drain()
             await asyncio.gather(*keepers)
+            if self._settings.metrics:
+                publisher.close()
         return 0 if clean else 1
 
     def _clean_run_directory(self) -> None:
         shutil.rmtree(self._settings.run_directory, ignore_errors=True)
-        (self._settings.run_directory / "metrics").mkdir(parents=True)
+        self._settings.metrics_directory.mkdir(parents=True)
         self._settings.run_directory.chmod(0o700)
 
     async def _keep(self, part: str) -> None:
@@ -83,6 +90,7 @@ class Supervisor:
             lived_s = time.monotonic() - started
             pause_s = limits.RESTART_PAUSE_S_MIN if lived_s > limits.RESTART_PAUSE_S_MAX else pause_s * 2
             pause_s = min(pause_s, limits.RESTART_PAUSE_S_MAX)
+            metrics.RESTARTS.labels(part).inc()
             _log.error(
                 "process ended, restarting", part=part, status=status, lived_s=round(lived_s, 1), pause_s=pause_s
             )

@@ -1,0 +1,197 @@
+"""How do the numbers of several processes become one page? Each writes its own down, the front reads all.
+
+One JSON file a part under `run/metrics/`, replaced at once (rename) every second. A process that starts takes up the
+counters of its predecessor, so they survive a restart of any part (kill -9 loses the last second); gauges of a file
+that nobody has written for METRICS_STALE_S are not shown.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headgate.limits import METRICS_STALE_S, METRICS_WRITE_S
+from headgate.observe.metrics import DECLARED, Counter, Gauge, Histogram
+
+_log = structlog.get_logger(__name__)
+
+
+class _Distribution(msgspec.Struct, array_like=True):
+    counts: list[int]
+    total: float
+
+
+class Written(msgspec.Struct):
+    """One process's numbers: metric name -> label value ("" for none) -> number."""
+
+    written_at: float
+    counters: dict[str, dict[str, float]] = {}
+    gauges: dict[str, dict[str, float]] = {}
+    histograms: dict[str, dict[str, _Distribution]] = {}
+
+
+_decode: Final = msgspec.json.Decoder(Written).decode
+
+
+def written(now: float) -> Written:
+    """This process's numbers; what was never touched is left out, as another process counts it."""
+    page = Written(now)
+    for name, family in DECLARED.items():
+        children: list[tuple[str, Counter | Gauge | Histogram]] = list(family.children.items())
+        for label, child in children:
+            if isinstance(child, Counter):
+                if child.value:
+                    page.counters.setdefault(name, {})[label] = child.value
+            elif isinstance(child, Histogram):
+                if any(child.counts):
+                    distribution = _Distribution(list(child.counts), child.total)
+                    page.histograms.setdefault(name, {})[label] = distribution
+            elif child.value is not None:
+                page.gauges.setdefault(name, {})[label] = child.value
+    return page
+
+
+class Publisher:
+    """Writes this process's numbers down, in a thread of its own.
+
+    Args:
+        directory: `run/metrics`.
+        part: Whose file it is.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, directory: Path, part: str, *, clock: Callable[[], float] = time.time) -> None:
+        self._path = directory / f"{part}.json"
+        self._clock = clock
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        """Take up the predecessor's counters and write every METRICS_WRITE_S."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        before = read(self._path)
+        if before is not None:
+            _take_up(before)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write a last time."""
+        self._stop.set()
+        self._thread.join()
+        self.write()
+
+    def write(self) -> None:
+        """Replace the file; a disk that refuses costs a line in the log, nothing else."""
+        page = written(self._clock())
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with self._lock:
+                temporary.write_bytes(msgspec.json.encode(page))
+                temporary.replace(self._path)
+        except OSError as error:
+            _log.warning("metrics were not written", error=str(error))
+
+    def _run(self) -> None:
+        while not self._stop.wait(METRICS_WRITE_S):
+            self.write()
+
+
+def read(path: Path) -> Written | None:
+    """A process's file; None when there is none that can be read."""
+    try:
+        return _decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _take_up(before: Written) -> None:
+    for name, numbers in before.counters.items():
+        family = DECLARED.get(name)
+        for label, value in numbers.items() if family else ():
+            child = family.labels(label) if family and family.label else family and family.only
+            if isinstance(child, Counter):
+                child.inc(value)
+    for name, distributions in before.histograms.items():
+        family = DECLARED.get(name)
+        for label, distribution in distributions.items() if family else ():
+            known = family.labels(label) if family and family.label else family and family.only
+            if isinstance(known, Histogram) and len(known.counts) == len(distribution.counts):
+                known.counts = [old + new for old, new in zip(known.counts, distribution.counts, strict=True)]
+                known.total += distribution.total
+
+
+class _Pages(Collector):
+    """All processes' numbers, added up, in the order in which they are declared."""
+
+    def __init__(self, pages: list[Written], now: float) -> None:
+        self._pages = pages
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        for name, family in DECLARED.items():
+            labels = [family.label] if family.label else []
+            if family.kind == "gauge":
+                gauge = GaugeMetricFamily(name, family.help, labels=labels)
+                for label, value in self._gauges(name).items():
+                    gauge.add_metric([label][: len(labels)], value)
+                yield gauge
+            elif family.kind == "counter":
+                counter = CounterMetricFamily(name.removesuffix("_total"), family.help, labels=labels)
+                for label in dict.fromkeys([*family.children, *self._labels("counters", name)]):
+                    total = sum(page.counters.get(name, {}).get(label, 0.0) for page in self._pages)
+                    counter.add_metric([label][: len(labels)], total)
+                yield counter
+            else:
+                histogram = HistogramMetricFamily(name, family.help, labels=labels)
+                for label in family.children:
+                    buckets, total = self._distribution(name, label, family.buckets)
+                    histogram.add_metric([label][: len(labels)], buckets, total)
+                yield histogram
+
+    def _labels(self, kind: str, name: str) -> Iterator[str]:
+        for page in self._pages:
+            yield from getattr(page, kind).get(name, {})
+
+    def _gauges(self, name: str) -> dict[str, float]:
+        found: dict[str, float] = {}
+        for page in self._pages:
+            if self._now - page.written_at <= METRICS_STALE_S:
+                found |= page.gauges.get(name, {})
+        return found
+
+    def _distribution(self, name: str, label: str, bounds: tuple[float, ...]) -> tuple[list[tuple[str, float]], float]:
+        counts, total = [0] * (len(bounds) + 1), 0.0
+        for page in self._pages:
+            distribution = page.histograms.get(name, {}).get(label)
+            if distribution is not None and len(distribution.counts) == len(counts):
+                counts = [old + new for old, new in zip(counts, distribution.counts, strict=True)]
+                total += distribution.total
+        buckets, below = [], 0
+        for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
+            below += count
+            buckets.append((bound, float(below)))
+        return buckets, total
+
+
+def page(directory: Path, *, clock: Callable[[], float] = time.time) -> bytes:
+    """`/metrics` in Prometheus' text format.
+
+    Args:
+        directory: `run/metrics`.
+        clock: Seconds since 1970.
+    """
+    pages = [found for path in sorted(directory.glob("*.json")) if (found := read(path)) is not None]
+    registry = CollectorRegistry()
+    registry.register(_Pages(pages, clock()))
+    return generate_latest(registry)

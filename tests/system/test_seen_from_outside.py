@@ -1,0 +1,120 @@
+"""What does an operator see of a real server: its numbers, its health, its end?"""
+
+from __future__ import annotations
+
+import http.client
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headgate.observe.metrics import DECLARED
+from headgate.testing import Server
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = pytest.mark.system
+
+SECONDS_MAX = 60.0
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server for this module."""
+    folder: Path = tmp_path_factory.mktemp("outside")
+    with Server(folder / "data", log=folder / "server.log") as running:
+        yield running
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def trigger(server: Server, name: str, uri: str, expression: str, **delivery: object) -> None:
+    spec = {"broker": "default", "subscriber": {"uri": uri}, "filter": {"expression": expression}}
+    server.create("triggers", "default", name, spec | ({"delivery": delivery} if delivery else {}))
+    server.wait_trigger_ready("default", name)
+
+
+def numbers(server: Server) -> dict[tuple[str, str], float]:
+    """(sample, label's value) -> number, bounds of buckets aside."""
+    with urllib.request.urlopen(f"{server.url}/metrics") as answer:
+        assert answer.headers["content-type"].startswith("text/plain")
+        text = answer.read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if "le" not in sample.labels:
+                found[sample.name, "".join(sample.labels.values())] = sample.value
+    return found
+
+
+def post(server: Server, path: str, headers: dict[str, str], body: bytes = b"") -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("POST", path, body, headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_every_stage_of_an_event_is_counted(outside: Server, subscriber: Subscriber) -> None:
+    trigger(outside, "numbered", subscriber.url("numbered"), 'ce.type == "numbered" && data.n > 1')
+    trigger(outside, "refused", "http://127.0.0.1:9/", 'ce.type == "refused"', retry=1, backoffDelay="PT0.05S")
+    before = numbers(outside)
+    assert {name.removesuffix("_total") for name in DECLARED} <= {
+        name.removesuffix("_total").removesuffix("_count").removesuffix("_sum") for name, _ in before
+    } | {"headgate_trigger_backlog_deliveries", "headgate_trigger_oldest_seconds"}
+    publisher = Publisher(outside)
+    for number in range(4):
+        assert publisher.publish(f"n{number}", "numbered", {"n": number}) == 202
+    assert publisher.publish("n-error", "numbered", {"other": 1}) == 202
+    assert publisher.publish("n-refused", "refused") == 202
+    assert post(outside, "/default/default", {"ce-specversion": "1.0", "ce-id": "x", "ce-source": "/s"}) == 400
+    assert post(outside, "/default/nowhere", {"ce-specversion": "1.0"}) == 404
+    eventually(lambda: len(subscriber.ids("numbered")) == 2)
+
+    def grew(name: str, label: str = "") -> float:
+        return numbers(outside)[name, label] - before[name, label]
+
+    due = {
+        ("headgate_events_accepted_total", ""): 6,
+        ("headgate_store_seconds_count", ""): 6,
+        ("headgate_requests_refused_total", "invalid-event"): 1,
+        ("headgate_requests_refused_total", "unknown-broker"): 1,
+        ("headgate_events_malformed_total", "type"): 1,
+        ("headgate_filtered_total", "matched"): 3,
+        ("headgate_deliveries_total", "delivered"): 2,
+        ("headgate_deliveries_total", "failed"): 1,
+        ("headgate_attempts_failed_total", "connection"): 2,
+        ("headgate_retries_total", ""): 1,
+        ("headgate_send_seconds_count", ""): 4,
+        ("headgate_delivery_seconds_count", ""): 2,
+        ("headgate_events_evaluated_total", "wanted"): 4,  # the matcher names the error, too
+    }
+    for (name, label), count in due.items():
+        eventually(lambda name=name, label=label, count=count: grew(name, label) >= count)  # type: ignore[misc]
+        assert grew(name, label) == count, (name, label)
+    now = numbers(outside)
+    assert now["headgate_generation", ""] == now["headgate_generation_desired", ""] > 0
+    assert now["headgate_match_runs", "in_force"] == 1
+    assert [now["headgate_ready", part] for part in ("front", "dispatcher", "matcher")] == [1, 1, 1]
+    assert now["headgate_log_bytes", "events"] > 0
+    assert now["headgate_log_records", "events"] >= 6
+    assert now["headgate_match_seconds_count", ""] >= 1
+    assert now["headgate_chunk_records_count", "events"] >= 1
+
+
+def test_backlog_and_age_are_told_by_trigger(outside: Server) -> None:
+    trigger(outside, "stuck", "http://127.0.0.1:9/", 'ce.type == "stuck"', retry=20, backoffDelay="PT60S")
+    publisher = Publisher(outside)
+    for number in range(3):
+        assert publisher.publish(f"s{number}", "stuck") == 202
+    eventually(lambda: numbers(outside).get(("headgate_trigger_backlog_deliveries", "default/stuck")) == 3)
+    eventually(lambda: numbers(outside).get(("headgate_trigger_oldest_seconds", "default/stuck"), 0.0) > 1)
+    outside.delete("triggers", "default", "stuck")
