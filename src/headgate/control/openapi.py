@@ -116,6 +116,7 @@ def _filter() -> JsonObject:
             ),
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
+            "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
         },
     )
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from headgate.filter.dialects.attributes import attributes
 from headgate.filter.dialects.expression import expression
+from headgate.filter.dialects.jms import jms
 from headgate.filter.dialects.sourceandtype import source_and_type
 from headgate.filter.dialects.subscriptions import filters_tree
 from headgate.filter.errors import FilterError
@@ -24,6 +25,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "sourceAndType": source_and_type,
     "expression": expression,
     "cel": expression,
+    "jms": jms,
 }
 """Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
 

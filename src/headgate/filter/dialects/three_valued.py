@@ -1,0 +1,138 @@
+"""When is a condition true, and when is it false? SQL's three-valued logic as two CEL expressions that never meet.
+
+Selectors and property expressions are *unknown* where a property is missing, and a missing property is nothing out of
+the ordinary: it must not count as a filter error. So each condition is translated twice, to what makes it true and to
+what makes it false; NOT exchanges the two, and what is unknown is neither. The filter is the first of the two.
+
+The attributes that must be present are collected, so that `color = 'red' AND color <> size` asks `has` once for each.
+Inside the two, a CEL error may stand for "no", as both are only ever joined by `&&` and `||`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.filter.ast import FALSE, TRUE, And, Has, In, Literal, LiteralKind, Name, Node, Not, Or, Select
+
+ALWAYS_PRESENT: Final = frozenset({"id", "source", "specversion", "type"})
+"""Attributes of every event."""
+
+_CE: Final = Name("ce")
+_BACKTICKED: Final = re.compile(r"[A-Za-z0-9_.\-/ ]+")
+
+
+def attribute(name: str) -> Node:
+    """The value of an attribute: `ce.name`."""
+    return Select(_CE, name)
+
+
+def present(name: str) -> Node:
+    """Whether an event has an attribute: `has(ce.name)`."""
+    if name in ALWAYS_PRESENT:
+        return TRUE
+    if _BACKTICKED.fullmatch(name):
+        return Has(_CE, name)
+    return In(Literal(LiteralKind.STRING, name), _CE)
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A CEL condition that holds where all of some attributes are present and `body` is true.
+
+    Attributes:
+        needs: Names of attributes.
+        body: Read only where they are present.
+    """
+
+    needs: tuple[str, ...]
+    body: Node
+
+    def cel(self) -> Node:
+        """The whole condition as one node."""
+        if self.body == FALSE:
+            return FALSE
+        guards = tuple(guard for guard in map(present, self.needs) if guard != TRUE)
+        return _join(And, (*guards, *_operands(And, self.body)), TRUE)
+
+
+NEVER: Final = When((), FALSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A condition: true when `holds`, false when `fails`, unknown when neither."""
+
+    holds: When
+    fails: When
+
+    def negated(self) -> Truth:
+        """NOT: unknown stays unknown."""
+        return Truth(self.fails, self.holds)
+
+
+def constant(value: bool) -> Truth:
+    """TRUE or FALSE."""
+    always = When((), TRUE)
+    return Truth(always, NEVER) if value else Truth(NEVER, always)
+
+
+def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Truth:
+    """A comparison that is unknown where one of the attributes `needs` is missing.
+
+    Args:
+        needs: Names of the attributes that it reads.
+        holds: True exactly where the comparison is true; false or an error elsewhere.
+        fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
+    """
+    names = tuple(dict.fromkeys(needs))
+    return Truth(When(names, holds), When(names, Not(holds) if fails is None else fails))
+
+
+def both(parts: Iterable[Truth]) -> Truth:
+    """AND of all parts."""
+    listed = list(parts)
+    return Truth(_all([part.holds for part in listed]), _any([part.fails for part in listed]))
+
+
+def either(parts: Iterable[Truth]) -> Truth:
+    """OR of all parts."""
+    listed = list(parts)
+    return Truth(_any([part.holds for part in listed]), _all([part.fails for part in listed]))
+
+
+def _all(parts: list[When]) -> When:
+    bodies = tuple(operand for part in parts for operand in _operands(And, part.body))
+    if FALSE in bodies:
+        return NEVER
+    return When(_names(parts), _join(And, bodies, TRUE))
+
+
+def _any(parts: list[When]) -> When:
+    possible = [part for part in parts if part.body != FALSE]
+    if not possible:
+        return NEVER
+    if all(frozenset(part.needs) == frozenset(possible[0].needs) for part in possible):
+        bodies = tuple(operand for part in possible for operand in _operands(Or, part.body))
+        return When(possible[0].needs, TRUE if TRUE in bodies else _join(Or, bodies, FALSE))
+    bodies = tuple(operand for part in possible for operand in _operands(Or, part.cel()))
+    return When((), TRUE if TRUE in bodies else _join(Or, bodies, FALSE))
+
+
+def _names(parts: list[When]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for part in parts for name in part.needs))
+
+
+def _operands(join: type[And] | type[Or], node: Node) -> tuple[Node, ...]:
+    if isinstance(node, join):
+        return node.operands
+    return () if node == (TRUE if join is And else FALSE) else (node,)
+
+
+def _join(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
+    unique = tuple(dict.fromkeys(operands))
+    if not unique:
+        return empty
+    return unique[0] if len(unique) == 1 else join(unique)
