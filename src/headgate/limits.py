@@ -55,6 +55,10 @@ FILTER_ROWS_MAX: Final = 1_024
 """Rows of one filter in the matcher's table, after a list of constants has become one row an element."""
 FILTERS_CACHED_MAX: Final = 16_384
 """Compiled filters and programs kept in memory: some kilobytes each as people write them, at most some 300."""
+TRACE_PARTS_MAX: Final = 200
+"""Subexpressions that a trace shows; each costs a compilation of some 100 us."""
+TRACE_ELEMENTS_MAX: Final = 100
+"""Elements of a macro's range in which a trace looks for the one that decided."""
 PRUNE_VALUES_MAX: Final = 1_024
 """Filter values by which a reader skips chunks; every header costs a probe each, so a filter with more skips none."""
 

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.filter import app
+from headgate.filter.evaluate import program
 
 EVENTS = [
     {"specversion": "1.0", "id": "1", "source": "/a", "type": "order.created", "data": {"amount": 150}},
@@ -145,3 +146,67 @@ def test_explains_as_json() -> None:
 
 def test_explains_what_never_matches() -> None:
     assert "false for every event" in run(app, ["explain", "--cel", "false"]).stdout
+
+
+def test_traces() -> None:
+    result = run(app, ["test", "--cel", CEL, "--trace"], input=LINES.splitlines()[1])
+    assert result.exit_code == 0
+    lines = [line.rstrip() for line in result.stdout.splitlines()]
+    assert lines[1] == f"  {CEL}"
+    assert lines[2] == "  " + " " * CEL.index("data.amount") + "^" * len("data.amount > 100")
+    values = dict(line[2:].strip().rsplit("  ", 1) for line in lines[3:])
+    assert {part.strip(): value for part, value in values.items()} == {
+        CEL: "error: No matching overloads found : _>_(string, int64)",
+        'ce.type.startsWith("order.")': "true",
+        "ce.type": '"order.created"',
+        "data.amount > 100": "error: No matching overloads found : _>_(string, int64)",
+        "data.amount": '"x"',
+    }
+
+
+def test_traces_as_json() -> None:
+    found = json.loads(run(app, ["test", "--cel", CEL, "--trace", "--json"], input=LINES.splitlines()[2]).stdout)
+    (decided,) = [part for part in found["trace"]["parts"] if part["decided"]]
+    assert CEL[decided["start"] : decided["end"]] == 'ce.type.startsWith("order.")'
+    assert decided["value"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--from", "attributes", '{"type": "a", "tenant": ""}'], 'ce.type == "a" && has(ce.tenant)'),
+        (["--from", "prefix", '{"type": "a."}'], 'ce.type.startsWith("a.")'),
+        (["--from", "cel", "1 < data.n"], "1 < data.n"),
+        (["--from", "cel", "1 < data.n", "--canonical"], "data.n > 1"),
+        (["--from", "filters", '[{"exact": {"type": "a"}}, {"suffix": {"source": "b"}}]'], None),
+        (['{"attributes": {"type": "a"}}'], 'ce.type == "a"'),
+    ],
+)
+def test_converts(arguments: list[str], expected: str | None) -> None:
+    result = run(app, ["convert", "--to", "cel", *arguments])
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.strip() == expected or expected is None
+    assert program(result.stdout.strip())
+
+
+def test_converts_a_file_and_stdin(tmp_path: Path) -> None:
+    (tmp_path / "filter.cel").write_text("ce.type == 'a'\n")
+    assert run(app, ["convert", "--from", "cel", str(tmp_path / "filter.cel")]).stdout == "ce.type == 'a'\n"
+    assert run(app, ["convert", "--from", "cel", "-"], input="true\n").stdout == "true\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--from", "cel", "ce.type = 'a'"], "token recognition error"),
+        (["--from", "nosuch", "true"], "unknown dialect"),
+        (["--from", "cel", "--to", "sql", "true"], "sql"),
+        (["--from", "attributes", "{"], "no JSON"),
+        (["--from", "attributes", '{"Type": "a"}'], "attributes.Type"),
+        (["--from", "filter", "true"], "object"),
+    ],
+)
+def test_refuses_to_convert(arguments: list[str], message: str) -> None:
+    result = run(app, ["convert", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr

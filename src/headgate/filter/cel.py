@@ -13,6 +13,7 @@ What is worked around here (version 0.1.3 on Python 3.11):
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
+from headgate.filter.unparse import string_literal
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
 
 _TYPES: Final = {
@@ -108,6 +110,31 @@ _TRUE: Final = Outcome(OutcomeKind.TRUE)
 _FALSE: Final = Outcome(OutcomeKind.FALSE)
 
 
+_EVALUATION_ERRORS: Final = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    UnicodeError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value of any type, for people.
+
+    Attributes:
+        kind: "bool", "int", "string", "list", "map", "null", ..., or "error".
+        text: The value as CEL writes it, shortened; the message of an error.
+        size: Items of a list or map, else 0.
+    """
+
+    kind: str
+    text: str
+    size: int = 0
+
+
 class Activation:
     """The variables of one event, converted once and shared by every program that looks at it."""
 
@@ -144,8 +171,19 @@ class Expression:
             if kind == _ERROR:
                 return Outcome(OutcomeKind.ERROR, _plain_message(str(result.value())))
             return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
-        except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError) as error:
+        except _EVALUATION_ERRORS as error:
             return Outcome(OutcomeKind.ERROR, _plain_message(str(error)))
+
+    def show(self, activation: Activation) -> Shown:
+        """Evaluates on one event, for people. Never raises."""
+        try:
+            result = self._handle.eval(activation._handle)
+            kind = str(result.type().name()).partition("<")[0].lower()
+            if kind == "error":
+                return Shown(kind, _plain_message(str(result.value())))
+            return Shown(kind, _shown(result, 0), len(result.value()) if kind in {"list", "map"} else 0)
+        except _EVALUATION_ERRORS as error:
+            return Shown("error", _plain_message(str(error)))
 
 
 def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Expression:
@@ -203,6 +241,44 @@ def timestamp(seconds: int, nanoseconds: int) -> Timestamp:
         nanoseconds: 0 to 999,999,999.
     """
     return Timestamp(seconds=seconds, nanos=nanoseconds)
+
+
+_SHOWN_CHARACTERS: Final = 100
+_SHOWN_ITEMS: Final = 10
+_SHOWN_DEPTH: Final = 3
+
+
+def _shown(result: _cel.Value, depth: int) -> str:
+    """CEL text of a result, or of an item of one; each one's type is asked first: a null has no value to ask for."""
+    kind = str(result.type().name()).partition("<")[0].lower()
+    if kind == "null":
+        return "null"
+    value = result.value()
+    if kind in {"list", "map"} and depth == _SHOWN_DEPTH:
+        return "[...]" if kind == "list" else "{...}"
+    more = ["..."] if kind in {"list", "map"} and len(value) > _SHOWN_ITEMS else []
+    match kind:
+        case "list":
+            return f"[{', '.join([*(_shown(item, depth + 1) for item in value[:_SHOWN_ITEMS]), *more])}]"
+        case "map":
+            members = itertools.islice(value.items(), _SHOWN_ITEMS)
+            return "{" + ", ".join([*(f"{_key(key)}: {_shown(item, depth + 1)}" for key, item in members), *more]) + "}"
+        case "string":
+            return string_literal(value[:_SHOWN_CHARACTERS]) + ("..." if len(value) > _SHOWN_CHARACTERS else "")
+        case "bool":
+            return "true" if value else "false"
+        case "bytes":
+            return f"{len(value)} bytes"
+        case "timestamp":
+            return f'timestamp("{value.isoformat()}")'
+        case "duration":
+            return f'duration("{value.total_seconds():g}s")'
+        case _:
+            return f"{value}u" if kind == "uint" else str(value)
+
+
+def _key(key: object) -> str:
+    return string_literal(key[:_SHOWN_CHARACTERS]) if isinstance(key, str) else str(key)
 
 
 def _explain(text: str, message: str) -> FilterError:
