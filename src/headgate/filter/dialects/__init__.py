@@ -14,6 +14,7 @@ from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.jms import jms
 from headgate.filter.dialects.sourceandtype import source_and_type
 from headgate.filter.dialects.subscriptions import filters_tree
+from headgate.filter.dialects.tags import tags
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
 
@@ -26,6 +27,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "expression": expression,
     "cel": expression,
     "jms": jms,
+    "tags": tags,
 }
 """Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
 

@@ -1,0 +1,82 @@
+"""`tags`: events that carry one of some tags and all of others, as in Pulsar's pull request 8544.
+
+    {"anytag1": "red", "anytag2": "blue", "alltag1": "urgent"}
+
+An event's tags are the values of its extensions whose name begins with `tag` (`tag1`, `tagcolour`). At least one of the
+values of the keys `anytag...` must be among them, and every value of the keys `alltag...`. Names only enumerate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.filter.ast import (
+    And,
+    Call,
+    Compare,
+    Comparison,
+    In,
+    Index,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Macro,
+    MacroKind,
+    Name,
+    Node,
+)
+from headgate.filter.dialects.texts import constants
+from headgate.filter.errors import FilterError
+from headgate.filter.unparse import unparse
+from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+ANY: Final = "anytag"
+ALL: Final = "alltag"
+_PREFIX: Final = "tag"
+_VARIABLE: Final = Name("name")
+_HINT: Final = '{"anytag1": "red", "anytag2": "blue", "alltag1": "urgent"}'
+
+
+def tags(value: object, field: str) -> str:
+    """CEL text of a `tags` object.
+
+    Raises:
+        FilterError: No object of strings, another name than `anytag...` and `alltag...`, none at all, or too many.
+    """
+    if not isinstance(value, Mapping):
+        raise FilterError("must be an object of tags", field=field, hint=_HINT)
+    if not value:
+        raise FilterError("names no tag, and would want every event", field=field, hint=_HINT)
+    if len(value) > FILTER_LIST_ITEMS_MAX:
+        reason = f"has {len(value)} tags: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+        raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+    for name, tag in value.items():
+        if not isinstance(name, str) or not name.startswith((ANY, ALL)):
+            raise FilterError("must begin with anytag or alltag", field=f"{field}.{name}", hint=_HINT)
+        if not isinstance(tag, str):
+            raise FilterError("must be a string", field=f"{field}.{name}")
+    return unparse(_condition(value))
+
+
+def tags_of(metadata: Mapping[str, str]) -> dict[str, str]:
+    """What of a consumer's metadata are tags, for `tags`; empty when it asks for no tag, and so for every event."""
+    return {name: value for name, value in metadata.items() if name.startswith((ANY, ALL))}
+
+
+def _condition(wanted: Mapping[str, str]) -> Node:
+    conditions = []
+    any_of = [tag for name, tag in wanted.items() if name.startswith(ANY)]
+    if any_of:
+        conditions.append(_carried(any_of))
+    every = dict.fromkeys(tag for name, tag in wanted.items() if name.startswith(ALL))
+    conditions.extend(_carried([tag]) for tag in every)
+    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+
+
+def _carried(wanted: list[str]) -> Node:
+    """`ce.exists(name, name.startsWith("tag") && ce[name] in [...])`."""
+    is_tag = Call("startsWith", _VARIABLE, (Literal(LiteralKind.STRING, _PREFIX),))
+    tag, values = Index(Name("ce"), _VARIABLE), constants(wanted)
+    equal = Compare(Comparison.EQ, tag, values[0]) if len(values) == 1 else In(tag, ListOf(values))
+    return Macro(MacroKind.EXISTS, Name("ce"), _VARIABLE.name, And((is_tag, equal)), None)

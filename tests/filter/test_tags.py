@@ -1,0 +1,103 @@
+"""Tags: one of any, all of all, values compared and names only enumerating."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.event.model import Event
+from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.filter.compiler import compile_filter
+from headgate.filter.dialects.tags import tags, tags_of
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import program
+from tests.support import conformance
+
+
+def outcome(wanted: dict[str, str], attributes: dict[str, object]) -> OutcomeKind:
+    return compile_expression(compile_filter({"tags": wanted}).cel).evaluate(Activation({"ce": attributes})).kind
+
+
+def test_public_cases() -> None:
+    cases = [json.loads(line) for line in conformance("pulsar.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert len(cases) >= 7
+    for case in cases:
+        expected = OutcomeKind.TRUE if case["expect"] == "match" else OutcomeKind.FALSE
+        assert outcome(case["predicate"], case["properties"]) is expected, case["name"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        ({"anytag1": "red"}, 'ce.exists(name, name.startsWith("tag") && ce[name] == "red")'),
+        (
+            {"anytag1": "red", "anytagb": "blue", "anytag3": "red"},
+            'ce.exists(name, name.startsWith("tag") && ce[name] in ["red", "blue"])',
+        ),
+        (
+            {"alltag1": "red", "alltag2": "5"},
+            'ce.exists(name, name.startsWith("tag") && ce[name] == "red") && '
+            'ce.exists(name, name.startsWith("tag") && ce[name] in ["5", 5])',
+        ),
+        ({"alltag": "true"}, 'ce.exists(name, name.startsWith("tag") && ce[name] in ["true", true])'),
+    ],
+)
+def test_becomes_cel(wanted: dict[str, str], text: str) -> None:
+    assert tags(wanted, "filter.tags") == text
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    wanted=st.dictionaries(
+        st.sampled_from(["anytag", "anytag1", "anytagx", "alltag", "alltag1", "alltag2"]),
+        st.sampled_from(["a", "b", "5", "true", ""]),
+        min_size=1,
+    ),
+    carried=st.dictionaries(
+        st.sampled_from(["tag", "tag1", "tagx", "xtag", "colour"]),
+        st.sampled_from(["a", "b", "c", "5", "true", 5, 1, True, False]),
+    ),
+)
+def test_one_of_any_and_all_of_all(wanted: dict[str, str], carried: dict[str, str | int | bool]) -> None:
+    event = Event(specversion="1.0", id="1", source="a", type="b", subject="a", extensions=carried)
+    written = {True: "true", False: "false"}
+    found = {
+        written[value] if isinstance(value, bool) else str(value)
+        for name, value in carried.items()
+        if name.startswith("tag")
+    }
+    any_of = {value for name, value in wanted.items() if name.startswith("anytag")}
+    all_of = {value for name, value in wanted.items() if name.startswith("alltag")}
+    expected = (not any_of or bool(any_of & found)) and all_of <= found
+    kind = program(compile_filter({"tags": wanted}).cel).evaluate(event).kind
+    assert kind is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "field"),
+    [
+        ({}, "filter.tags"),
+        ({"tag1": "a"}, "filter.tags.tag1"),
+        ({"AnyTag1": "a"}, "filter.tags.AnyTag1"),
+        ({"anytag1": "a", "other": "b"}, "filter.tags.other"),
+        ({"anytag1": 1}, "filter.tags.anytag1"),
+        ({"anytag1": ["a"]}, "filter.tags.anytag1"),
+        ({1: "a"}, "filter.tags.1"),
+        ({f"alltag{i}": "a" for i in range(1001)}, "filter.tags"),
+        ({f"alltag{i}": str(i) for i in range(1000)}, "filter.tags"),
+        ({"anytag1": "a\ud800"}, "filter.tags"),
+        ("anytag1", "filter.tags"),
+    ],
+)
+def test_refusals(wanted: object, field: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_filter({"tags": wanted})
+    assert refused.value.field == field
+
+
+def test_the_tags_of_a_consumer() -> None:
+    assert tags_of({"anytag1": "a", "owner": "x", "alltag": "b"}) == {"anytag1": "a", "alltag": "b"}
+    assert tags_of({"owner": "x"}) == {}
