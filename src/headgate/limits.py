@@ -49,6 +49,10 @@ FILTER_COST_MAX: Final = 1_000_000
 """Static cost of one evaluation in steps; a macro over data counts as 100 rounds, so two may nest, three may not."""
 FILTER_GROWTH_MAX: Final = 64
 """How many times its event an expression may grow by joining strings and lists: 64 MiB in the worst case."""
+PATTERN_FIELDS_MAX: Final = 256
+"""Fields of one event pattern, after what every `$or` shares with its neighbours was written into its branches."""
+PATTERN_WILDCARDS_MAX: Final = 5
+"""`*` in one wildcard of an event pattern; AWS refuses "too complex" ones, by a measure that it does not publish."""
 FILTER_CONJUNCTIONS_MAX: Final = 32
 """Conjunctions of one filter: above it the widest disjunctions are left to cel-cpp."""
 FILTER_ROWS_MAX: Final = 1_024
@@ -61,6 +65,9 @@ TRACE_ELEMENTS_MAX: Final = 100
 """Elements of a macro's range in which a trace looks for the one that decided."""
 PRUNE_VALUES_MAX: Final = 1_024
 """Filter values by which a reader skips chunks; every header costs a probe each, so a filter with more skips none."""
+
+CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20
+"""One case of a conformance file: a body of a batch in Base64, and room."""
 
 # --- log -----------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16

@@ -121,6 +121,10 @@ def _filter() -> JsonObject:
                 "Tags of the event, which are the values of its extensions tag...: at least one of those named "
                 "anytag..., and all of those named alltag...."
             ),
+            "eventPattern": {
+                "description": "Event pattern of Amazon EventBridge: an object or its JSON text; detail is the data.",
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
         },
     )
 

@@ -37,6 +37,8 @@ from headgate.limits import (
 
 _ROUNDS: Final = 100
 """How often a macro over data of unknown length is counted."""
+_ROUNDS_OBJECTS: Final = 10
+"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def _combined(node: Node, sizes: list[float]) -> float:
 def _estimate_macro(macro: Macro, sizes: dict[str, float]) -> _Estimate:
     source = _estimate(macro.range, sizes)
     literal = isinstance(macro.range, ListOf | MapOf)
-    rounds = max(1, len(children(macro.range))) if literal else _ROUNDS
+    objects = isinstance(macro.range, Call) and macro.range.function == "json.objects"
+    rounds = max(1, len(children(macro.range))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
     inner = {**sizes, macro.variable: source.size}
     bodies = [_estimate(body, inner) for body in (macro.predicate, macro.transform) if body is not None]
     steps = source.steps + rounds * sum(body.steps for body in bodies)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.filter.dialects.attributes import attributes
+from headgate.filter.dialects.eventpattern import event_pattern
 from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.jms import jms
 from headgate.filter.dialects.sourceandtype import source_and_type
@@ -28,6 +29,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "cel": expression,
     "jms": jms,
     "tags": tags,
+    "eventPattern": event_pattern,
 }
 """Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
 

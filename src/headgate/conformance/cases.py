@@ -1,0 +1,79 @@
+"""What is a case, and what came of it? Shared by all suites: a file's lines in, results out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.errors import InvalidInputError
+from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
+
+_Case = TypeVar("_Case", bound=msgspec.Struct)
+
+
+class Verdict(enum.StrEnum):
+    """What came of a case."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    KNOWN = "known"  # fails, and is listed with its reason
+    SKIPPED = "skipped"  # says of itself that it binds nobody but its source
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One case.
+
+    Attributes:
+        id: As the file names it.
+        verdict: What came of it.
+        detail: What was found instead, or why the case is listed or skipped; empty for one that passed.
+    """
+
+    id: str
+    verdict: Verdict
+    detail: str = ""
+
+
+Run = Callable[[Iterable[bytes]], Iterator[Result]]
+"""A suite: lines of its file to results, in order."""
+
+
+class CaseError(InvalidInputError):
+    """A line that is no case of the suite."""
+
+    code = "invalid-case"
+
+
+def read(lines: Iterable[bytes], form: type[_Case]) -> Iterator[_Case]:
+    """The cases of a file, one a line; fields that `form` does not have are ignored.
+
+    Raises:
+        CaseError: A line has another form.
+    """
+    for number, line in enumerate(lines, start=1):
+        if len(line) > CONFORMANCE_LINE_BYTES_MAX:
+            raise CaseError(f"line {number} is longer than {CONFORMANCE_LINE_BYTES_MAX} bytes")
+        if not line.strip():
+            continue
+        try:
+            yield msgspec.json.decode(line, type=form)
+        except msgspec.DecodeError as error:
+            raise CaseError(f"line {number}: {error}") from None
+
+
+def judged(id: str, fault: str, known: Mapping[str, str]) -> Result:
+    """The result of a case with this fault (empty: none); a listed case that does not fail is a failure of the list."""
+    if id not in known:
+        return Result(id, Verdict.FAILED, fault) if fault else Result(id, Verdict.PASSED)
+    if fault:
+        return Result(id, Verdict.KNOWN, known[id])
+    return Result(id, Verdict.FAILED, f"is listed as failing ({known[id]}) but passes")
+
+
+EXIT_FAILED: Final = 1
+EXIT_UNUSABLE: Final = 2

@@ -1,0 +1,55 @@
+"""Do event patterns match what Amazon EventBridge and event-ruler match? A case's event is the whole tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from headgate.conformance.cases import Result, judged, read
+from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.filter.compiler import compile_cel
+from headgate.filter.dialects.eventpattern import pattern_to_cel, whole_tree
+from headgate.filter.errors import FilterError
+from headgate.filter.view import decode_json
+
+KNOWN: Final = {
+    "dot_joining_event": "a member whose own name has a dot is found when the pattern writes the dot as well, not"
+    " through nested members: every level of nesting would double what has to be looked up",
+}
+
+
+class Case(msgspec.Struct):
+    """A line of the file; pattern and event stay text, because a decoder changes number literals."""
+
+    name: str
+    event: msgspec.Raw
+    pattern: msgspec.Raw
+    expect: Literal["match", "no_match", "invalid"]
+
+
+def run(lines: Iterable[bytes]) -> Iterator[Result]:
+    """Results of the cases."""
+    for case in read(lines, Case):
+        found = _outcome(case)
+        yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
+
+
+def _outcome(case: Case) -> str:
+    event = decode_json(bytes(case.event))
+    if event is None:
+        return "event that CEL cannot hold"
+    try:
+        text = pattern_to_cel(bytes(case.pattern).decode(), "pattern", whole_tree)
+        compiled = compile_cel(text)
+    except FilterError as error:
+        return "invalid" if not error.limit or error.limit.startswith("PATTERN_") else f"over a limit: {error.message}"
+    outcome = compile_expression(compiled.cel).evaluate(Activation({"ce": {}, "data": event[0]}))
+    match outcome.kind:
+        case OutcomeKind.TRUE:
+            return "match"
+        case OutcomeKind.FALSE:
+            return "no_match"
+        case OutcomeKind.ERROR:
+            return f"error: {outcome.message}"

@@ -1,0 +1,344 @@
+"""Event patterns: what they mean on CloudEvents, what they mean on any tree, and what is refused and where."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from headgate.conformance import eventbridge
+from headgate.conformance.cases import Verdict
+from headgate.event.model import DataKind, Event
+from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.filter.compiler import compile_filter
+from headgate.filter.dialects import to_cel
+from headgate.filter.dialects.eventpattern import pattern_to_cel, whole_tree
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import program
+from tests.support import conformance
+
+EXTENSIONS: dict[str, str | int | bool] = {"region": "eu-west-1", "count": 5, "a.b": "x"}
+
+
+def event(data: Any = None, **attributes: Any) -> Event:
+    made = {"specversion": "1.0", "id": "1", "source": "/a/b", "type": "order.created", "extensions": EXTENSIONS}
+    body = {} if data is None else {"data": json.dumps(data).encode(), "data_kind": DataKind.JSON}
+    return Event(**(made | body | attributes))
+
+
+def outcome(pattern: Any, of: Event) -> OutcomeKind:
+    return program(compile_filter({"eventPattern": pattern}).cel).evaluate(of).kind
+
+
+def test_public_cases() -> None:
+    with conformance("eventbridge.jsonl").open("rb") as file:
+        results = list(eventbridge.run(file))
+    assert len(results) >= 410
+    assert [result for result in results if result.verdict is Verdict.FAILED] == []
+    assert len([result for result in results if result.verdict is Verdict.KNOWN]) == 1
+
+
+@pytest.mark.parametrize(
+    ("pattern", "cel"),
+    [
+        ({"source": ["/a"]}, 'ce.source == "/a"'),
+        ({"detail-type": ["a", "b"]}, 'ce.type in ["a", "b"]'),
+        ({"type": ["a", {"prefix": "b."}]}, 'ce.type == "a" || ce.type.startsWith("b.")'),
+        ({"subject": ["x"]}, 'has(ce.subject) && ce.subject == "x"'),
+        ({"region": [{"anything-but": "x"}]}, 'has(ce.region) && !(ce.region == "x")'),
+        ({"region": [{"exists": False}]}, "!has(ce.region)"),
+        ({"region": [{"exists": False}, "x"]}, '!has(ce.region) || ce.region == "x"'),
+        ({"in": [{"exists": True}]}, "has(ce.`in`)"),
+        ({"source": [{"exists": True}]}, "true"),
+        ({"source": [{"exists": False}]}, "false"),
+        ({"subject": [None]}, "false"),
+        (
+            {"time": [{"prefix": "2017-12"}]},
+            'has(ce.time) && ce.time >= timestamp("2017-12-01T00:00:00Z")'
+            ' && ce.time < timestamp("2018-01-01T00:00:00Z")',
+        ),
+        ({"detail": {"state": ["on"]}}, 'json.values(data, ["state"]).exists(v, v == "on")'),
+        ({"detail.state": ["on"]}, 'json.values(data, ["state"]).exists(v, v == "on")'),
+        (
+            {"data": {"n": [1, 2.5, "1", None, True]}},
+            'json.values(data, ["n"]).exists(v, v in [1, 2.5, "1", null, true])',
+        ),
+        (
+            {"detail": {"n": [{"numeric": [">", 0, "<=", 5]}]}},
+            'json.values(data, ["n"]).exists(v, type(v) in [int, uint, double] && v > 0 && v <= 5)',
+        ),
+        (
+            {"detail": {"s": [{"prefix": "a"}]}},
+            'json.values(data, ["s"]).exists(v, type(v) == string && v.startsWith("a"))',
+        ),
+        (
+            {"detail": {"s": [{"wildcard": "*/x/*"}]}},
+            'json.values(data, ["s"]).exists(v, type(v) == string && v.contains("/x/"))',
+        ),
+        (
+            {"detail": {"s": [{"anything-but": {"prefix": "a"}}]}},
+            'json.values(data, ["s"]).exists(v, !(type(v) == string && v.startsWith("a")))',
+        ),
+        ({"detail": {"s": [{"exists": False}]}}, 'size(json.values(data, ["s"])) == 0'),
+        (
+            {"detail": {"user": {"id": [1], "name": ["a"]}}},
+            'json.objects(data, ["user"]).exists(o, json.values(o, ["id"]).exists(v, v == 1)'
+            ' && json.values(o, ["name"]).exists(v, v == "a"))',
+        ),
+        (
+            {"source": ["/a"], "$or": [{"type": ["b"]}, {"detail": {"n": [1]}}]},
+            'ce.source == "/a" && (ce.type == "b" || json.values(data, ["n"]).exists(v, v == 1))',
+        ),
+        (
+            {"detail": {"ip": [{"cidr": "10.1.0.0/16"}]}},
+            'json.values(data, ["ip"]).exists(v, type(v) == string && v.startsWith("10.1.")'
+            ' && ip.within(v, "10.1.0.0/16"))',
+        ),
+        (
+            {"detail": {"service.name": ["x"]}},
+            'json.values(data, ["service.name"]).exists(v, v == "x")'
+            ' || json.values(data, ["service", "name"]).exists(v, v == "x")',
+        ),
+    ],
+)
+def test_becomes_cel(pattern: Any, cel: str) -> None:
+    assert to_cel({"eventPattern": pattern}) == cel
+    assert to_cel({"eventPattern": json.dumps(pattern)}) == cel
+    assert compile_filter({"eventPattern": pattern}).rows or cel == "false"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ({"source": ["/a/b"], "detail-type": ["order.created"]}, True),
+        ({"specversion": ["1.0"]}, True),
+        ({"region": [{"wildcard": "eu-*-1"}]}, True),
+        ({"region": [{"wildcard": "eu-*e*-1"}]}, True),
+        ({"region": [{"equals-ignore-case": "EU-WEST-1"}]}, True),
+        ({"region": [{"anything-but": {"suffix": "-1"}}]}, False),
+        ({"account": [{"anything-but": "1"}]}, False),
+        ({"account": [{"exists": False}]}, True),
+        ({"count": [5]}, True),
+        ({"count": [{"numeric": [">=", 5]}]}, True),
+        ({"count": [{"anything-but": {"prefix": "5"}}]}, True),
+        ({"a.b": ["x"]}, True),
+        ({"time": ["2022-07-13T15:48:01+02:00"]}, True),
+        ({"time": [{"prefix": "2022-07-13T13:4"}]}, True),
+        ({"time": [{"prefix": "2022-07-13T13:"}]}, True),
+        ({"time": [{"prefix": "2022-08"}]}, False),
+        ({"time": [{"anything-but": "2022-07-13T13:48:01Z"}]}, False),
+        ({"time": [{"anything-but": {"prefix": "2021"}}]}, True),
+        ({"time": [{"suffix": "01Z"}]}, True),
+        ({"time": [1, "soon"]}, False),
+        ({"detail": {"tags": ["b"]}}, True),
+        ({"detail": {"tags": [{"anything-but": ["a", "b"]}]}}, False),
+        ({"detail": {"items": {"sku": ["A"], "n": [2]}}}, False),
+        ({"detail": {"items": {"sku": ["B"], "n": [2]}}}, True),
+        ({"detail": {"items": [{"exists": True}]}}, False),
+        ({"detail": {"city": [{"equals-ignore-case": "ZÜRICH"}]}}, True),
+        ({"detail": {"city": [{"prefix": {"equals-ignore-case": "ZÜ"}}]}}, True),
+        ({"detail": {"city": [{"wildcard": "Z*ich"}]}}, True),
+        ({"detail": {"aba": [{"wildcard": "ab*ba"}]}}, False),
+        ({"detail": {"star": [{"wildcard": "\\*"}]}}, True),
+        ({"detail": {"dot": [{"wildcard": "a.*.c*"}]}}, False),
+        ({"$or": [{"source": ["/x"]}, {"detail": {"tags": ["a"]}}]}, True),
+        ({"detail": {"big": [18446744073709551615]}}, True),
+        ({"detail": {"big": [{"numeric": [">", 1e18]}]}}, True),
+    ],
+)
+def test_on_a_cloud_event(pattern: Any, expected: bool) -> None:
+    data = {
+        "tags": ["a", "b"],
+        "items": [{"sku": "A", "n": 1}, {"sku": "B", "n": 2}],
+        "city": "Zürich",
+        "aba": "aba",
+        "star": "*",
+        "dot": "a?b.c",
+        "big": 2**64 - 1,
+    }
+    found = outcome(pattern, event(data, time="2022-07-13T13:48:01Z"))
+    assert found is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE)
+
+
+def test_data_that_is_no_json_is_an_error_as_everywhere() -> None:
+    assert outcome({"detail": {"x": [{"exists": False}]}}, event()) is OutcomeKind.ERROR
+    assert outcome({"source": [{"prefix": "/x"}], "detail": {"x": [1]}}, event()) is OutcomeKind.FALSE
+
+
+@pytest.mark.parametrize(
+    ("pattern", "field", "at"),
+    [
+        ("[1]", "", "[1]"),
+        ("{}", "", "{}"),
+        ('{"a": 1}', ".a", "1}"),
+        ('{"a": [ ]}', ".a", "[ ]"),
+        ('{"a": [[1]]}', ".a[0]", "[1]"),
+        ('{"detail": {"a": {}}}', ".detail.a", "{}}"),
+        ('{"a": ["x", {"prefix": 5}]}', ".a[1].prefix", "5}"),
+        ('{"a": [{"prefix": "x", "suffix": "y"}]}', ".a[0]", '{"prefix"'),
+        ('{"a": [{"Prefix": "x"}]}', ".a[0].Prefix", '"x"'),
+        ('{"a": [{"numeric": [">", 1, "<", 1]}]}', ".a[0].numeric", "[>"),
+        ('{"a": [{"numeric": ["=", true]}]}', ".a[0].numeric[1]", "true"),
+        ('{"a": [{"wildcard": "a**"}]}', ".a[0].wildcard", '"a**"'),
+        ('{"a": [{"wildcard": "a\\\\b"}]}', ".a[0].wildcard", '"a'),
+        ('{"a": [{"cidr": "10.0.0.0/33"}]}', ".a[0].cidr", '"10.'),
+        ('{"a": [{"anything-but": [1, "x"]}]}', ".a[0].anything-but", "[1"),
+        ('{"a": [{"anything-but": {"prefix": ""}}]}', ".a[0].anything-but.prefix", '""'),
+        ('{"$or": [{"source": ["x"]}]}', ".$or", "[{"),
+        ('{"$or": [{"source": ["x"]}, {"prefix": ["x"]}]}', ".$or[1].prefix", '["x"]}]'),
+        ('{"Detail": ["x"]}', ".Detail", '["x"]'),
+        ('{"source": {"x": ["y"]}}', ".source.x", '["y"]'),
+        ('{"data_base64": ["y"]}', ".data_base64", '["y"]'),
+        ('{"detail": {"a.b": {"c.d": {"e.f": {"g.h": [1]}}}}}', ".detail.a.b.c.d.e.f.g.h", "[1]"),
+        ('{"a": [1}', "", "}"),
+        ('{"a": [{"wildcard": "a*b*c*d*e*f*g"}]}', ".a[0].wildcard", '"a*'),
+    ],
+)
+def test_refusals_have_path_and_place(pattern: str, field: str, at: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_filter({"eventPattern": pattern})
+    assert refused.value.field == f"filter.eventPattern{field}"
+    assert refused.value.position is not None
+    assert pattern[refused.value.position :].replace('"', "").startswith(at.replace('"', ""))
+    assert refused.value.caret.endswith("^")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ['{"a": [1e999]}', '{"a": [1e-999]}', '{"a": [NaN]}', '{"a": [1], "a": [2]}', '{"a":' * 2000 + "[1]" + "}" * 2000],
+)
+def test_text_that_no_event_can_match_is_refused(pattern: str) -> None:
+    with pytest.raises(FilterError) as refused:
+        compile_filter({"eventPattern": pattern})
+    assert refused.value.field.startswith("filter.eventPattern")
+
+
+def test_written_out_alternatives_are_bounded() -> None:
+    branches = [{"a": {"b": [index], "c": [index]}} for index in range(20)]
+    nested: dict[str, Any] = {"$or": branches}
+    for _ in range(3):
+        nested = {"$or": [{"a": {"d": [1]}}, {"a": {"e": [2]}}], "x": {"$or": branches}, "a": nested}
+    with pytest.raises(FilterError) as refused:
+        compile_filter({"eventPattern": {"detail": {"$or": [nested, nested], "a": {"$or": branches, "f": [1]}}}})
+    assert refused.value.limit == "PATTERN_FIELDS_MAX"
+
+
+# --- event-ruler's own rule, written down plainly: rules without $or, values with the array elements they lie in ------
+
+LEAVES = st.sampled_from(["x", "y"])
+MATCHERS = st.lists(
+    st.sampled_from([1, 2, {"anything-but": 1}, {"numeric": [">", 1]}, {"exists": False}, {"exists": True}]),
+    min_size=1,
+    max_size=2,
+)
+
+
+def objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return (
+        st.dictionaries(LEAVES, MATCHERS, max_size=2)
+        .flatmap(
+            lambda leaves: st.dictionaries(st.sampled_from(["a", "b"]), inner, max_size=2).map(
+                lambda more: leaves | more
+            )
+        )
+        .filter(bool)
+    )
+
+
+def pattern_objects(depth: int) -> st.SearchStrategy[dict[str, Any]]:
+    below = pattern_objects(depth - 1) if depth else st.nothing()
+    plain = objects(below) if depth else st.dictionaries(LEAVES, MATCHERS, min_size=1, max_size=2)
+    alternatives = st.lists(plain, min_size=2, max_size=2).map(lambda branches: {"$or": branches})
+    return (
+        plain
+        | st.tuples(alternatives, plain).map(lambda both: both[0] | both[1])
+        | st.tuples(plain, alternatives).map(lambda both: both[0] | both[1])
+    )
+
+
+SCALARS = st.sampled_from([1, 2, 3, "1", None])
+EVENTS = st.dictionaries(
+    st.sampled_from(["a", "b", "x", "y"]),
+    st.recursive(
+        SCALARS,
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "x", "y"]), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+def rules(pattern: dict[str, Any], path: tuple[str, ...], before: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+    for name, value in pattern.items():
+        if name == "$or":
+            before = [rule for branch in value for rule in rules(branch, path, [dict(r) for r in before])]
+        elif isinstance(value, dict):
+            before = rules(value, (*path, name), before)
+        else:
+            before = [rule | {(*path, name): value} for rule in before]
+    return before
+
+
+def flattened(value: Any, path: tuple[str, ...], inside: dict[Any, int], where: tuple[Any, ...]) -> list[Any]:
+    if isinstance(value, dict):
+        return [
+            field for name, inner in value.items() for field in flattened(inner, (*path, name), inside, (*where, name))
+        ]
+    if isinstance(value, list):
+        return [
+            field
+            for index, inner in enumerate(value)
+            for field in flattened(inner, path, inside | {where: index}, (*where, index))
+        ]
+    return [(path, value, inside)]
+
+
+def agree(one: dict[Any, int], other: dict[Any, int]) -> bool:
+    return all(other[array] == index for array, index in one.items() if array in other)
+
+
+def takes(matcher: Any, value: Any) -> bool:
+    match matcher:
+        case {"anything-but": unwanted}:
+            return value != unwanted
+        case {"numeric": [_, bound]}:
+            return isinstance(value, int) and value > bound
+        case {"exists": wanted}:
+            return bool(wanted)
+        case _:
+            return bool(value == matcher)
+
+
+def matches(rule: dict[Any, Any], fields: list[Any]) -> bool:
+    """Some choice of values, one a path that is not chosen to be absent, all from arrays' elements that agree."""
+
+    def chosen(left: list[Any], inside: dict[Any, int], absent: list[Any]) -> bool:
+        if not left:
+            return not any(path in absent and agree(inside, other) for path, _, other in fields)
+        (path, matchers), *rest = left
+        if {"exists": False} in matchers and chosen(rest, inside, [*absent, path]):
+            return True
+        return any(
+            chosen(rest, inside | other, absent)
+            for found, value, other in fields
+            if found == path and agree(inside, other) and any(takes(matcher, value) for matcher in matchers)
+        )
+
+    return chosen(list(rule.items()), {}, [])
+
+
+@settings(max_examples=100, deadline=None)
+@given(pattern_objects(2), EVENTS)
+def test_arrays_and_alternatives_as_event_ruler_has_them(pattern: dict[str, Any], data: dict[str, Any]) -> None:
+    written_out = rules(pattern, (), [{}])
+    assume(len(written_out) <= 16)
+    text = pattern_to_cel(pattern, "pattern", whole_tree)
+    found = compile_expression(text).evaluate(Activation({"ce": {}, "data": data}))
+    fields = flattened(data, (), {}, ())
+    expected = any(matches(rule, fields) for rule in written_out)
+    assert found.kind is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE), (text, found.message)
