@@ -26,6 +26,9 @@ VALUE_CACHED_CHARS_MAX: Final = 256
 VALUES_CACHED_MAX: Final = 4_096
 """Remembered values of one kind: with their longest length this is about 1 MiB."""
 
+USUAL_EXTENSIONS_MAX: Final = 16
+"""Extensions, by name, of the batches that are read at once: each costs every event of a batch a look."""
+
 # --- filter --------------------------------------------------------------------------------------
 SIGNATURES_COMPILED_MAX: Final = 64
 """Signatures in one Spark plan: 64 cost a fifth of the speed, 256 make code generation give up."""

@@ -72,3 +72,29 @@ def events(draw):
         kind,
         data,
     )
+
+
+ascii_texts = st.text(st.sampled_from("ab1 %:{}[],'~json"), min_size=1)
+ascii_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.sampled_from([0.5, 1e300]) | ascii_texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ascii_texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@st.composite
+def usual_events(draw):
+    """What `UsualEvents` reads at once: version 1.0, JSON data, ASCII without escapes."""
+    return Event(
+        "1.0",
+        draw(ascii_texts),
+        draw(references),
+        draw(ascii_texts),
+        draw(st.none() | ascii_texts),
+        draw(st.none() | st.sampled_from(["2018-04-05T17:31:00Z", "2026-11-21T00:00:59.123456789Z"])),
+        draw(st.none() | json_types),
+        None,
+        draw(st.dictionaries(st.sampled_from(["0", "class", "tenant", "partitionkey"]), ascii_texts, max_size=3)),
+        DataKind.JSON,
+        json.dumps(draw(ascii_values), indent=draw(st.sampled_from([None, 1]))).encode(),
+    )

@@ -1,9 +1,18 @@
+import msgspec
 import pyarrow as pa
 import pytest
 
 from headgate.event import rfc3339
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch, from_batch_all, time_range_us, to_batch
-from headgate.event.model import DataKind, Event
+from headgate.event.arrow import (
+    EVENT_SCHEMA,
+    StoredBatch,
+    StoredEvent,
+    from_batch,
+    from_batch_all,
+    time_range_us,
+    to_batch,
+)
+from headgate.event.model import DataKind, Event, EventColumns
 
 PLAIN = Event("1.0", "1", "/s", "t")
 FULL = Event(
@@ -77,3 +86,15 @@ def test_time_range():
 
     assert time_range_us(batch(None, None)) is None
     assert time_range_us(batch("1970-01-01T00:00:01Z", None, "1970-01-01T00:00:00Z")) == (0, 1_000_000)
+
+
+def test_columns_of_events_become_the_same_batch():
+    events = [FULL, PLAIN, FULL]
+    columns = EventColumns(list(zip(*map(msgspec.structs.astuple, events), strict=True)), frozenset(FULL.extensions))
+    stored = StoredBatch("ns/b", columns)
+    assert list(columns) == columns == events
+    assert [columns[row] for row in range(3)] == events
+    assert columns[1:] == events[1:]
+    assert stored.batch == to_batch([StoredEvent("ns/b", event) for event in events])
+    assert list(stored) == [StoredEvent("ns/b", event) for event in events]
+    assert list(stored.types) == [event.type for event in events]

@@ -11,7 +11,8 @@ from headgate.event.errors import EventError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_request, encode_binary
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
 from headgate.event.model import DataKind, Event
-from tests.event.strategies import PATIENT, events
+from headgate.event.usual import UsualEvents
+from tests.event.strategies import PATIENT, events, usual_events
 
 
 @PATIENT
@@ -28,6 +29,47 @@ def test_batched_mode_keeps_everything(batch):
     body = encode_batch(batch)
     assert decode_batch(body) == batch
     assert decode_request([(b"Content-Type", BATCH_JSON.encode())], body) == batch
+
+
+@PATIENT
+@given(st.lists(usual_events(), min_size=1, max_size=5), st.data())
+def test_a_batch_read_at_once_is_what_its_events_are_alone(batch, data):
+    """Usual events, some of them then spoilt: the same events or the same refusal as one by one."""
+    reader = UsualEvents()
+    reader.learn(batch)
+    body = encode_batch(batch)
+    assert reader.read(body) == batch
+    spoilt = spoil(body, data.draw)
+    at_once = reader.read(spoilt)
+    if at_once is not None:
+        elements = msgspec.json.decode(spoilt, type=list[msgspec.Raw])
+        assert at_once == [decode_event(bytes(element)) for element in elements]
+
+
+def spoil(body: bytes, draw) -> bytes:
+    """Doubles, renames, empties or replaces something in a JSON text."""
+    old, new = draw(
+        st.sampled_from(
+            [
+                (b'"id":', b'"id":"twice","id":'),
+                (b'"type":', b'"type":"a:b","type":'),
+                (b'"data":', b'"data":1,"data":'),
+                (b'"data":', b'"data":{"a":1,"a":2},"datas":'),
+                (b'"data":', b'"data_base64":"AAAA","x":'),
+                (b'"specversion":"1.0"', b'"specversion":"0.3"'),
+                (b'"source":"', b'"source":"% '),
+                (b'"subject":', b'"subject":null,"s":'),
+                (b'"time":"2', b'"time":"x2'),
+                (b"json", b"text"),
+                (b'"a"', b'""'),
+                (b"[{", b"[{},{"),
+                (b"{", b'{"new":1e999,'),
+                (b"{", b'{"new":7,'),
+                (b"1", b"0"),
+            ]
+        )
+    )
+    return body.replace(old, new, draw(st.integers(1, 3)))
 
 
 @PATIENT

@@ -4,7 +4,7 @@ import xxhash
 
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.event.arrow import StoredEvent
-from headgate.event.model import Event
+from headgate.event.model import Event, EventColumns
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.partitions import Partitions
 from tests.ingress.support import FakeLog, run
@@ -14,6 +14,11 @@ COUNT = 4
 
 def event(id_, key=None):
     return Event("1.0", id_, "/s", "t", extensions={} if key is None else {"partitionkey": key})
+
+
+def columns(events):
+    names = frozenset[str]().union(*[event.extensions for event in events])
+    return EventColumns(list(zip(*map(msgspec.structs.astuple, events), strict=True)), names)
 
 
 def ids(log):
@@ -50,21 +55,23 @@ def test_without_a_key_partitions_take_turns(key):
     assert [len(log.events) for log in logs] == [2] * COUNT
 
 
-def test_a_batch_without_keys_stays_together_and_takes_its_turn():
+@pytest.mark.parametrize("held", [list, columns])
+def test_a_batch_without_keys_stays_together_and_takes_its_turn(held):
     logs = [FakeLog() for _ in range(2)]
     partitions = Partitions(logs)
     for _ in range(2):
-        store(partitions, event("1"), event("2"), event("3"))
+        run(partitions.store("ns/b", held([event("1"), event("2"), event("3")]), 100))
     assert [ids(log) for log in logs] == [[["1", "2", "3"]]] * 2
 
 
-def test_a_batch_is_split_by_partition_in_order():
+@pytest.mark.parametrize("held", [list, columns])
+def test_a_batch_is_split_by_partition_in_order(held):
     logs = [FakeLog() for _ in range(COUNT)]
     partitions = Partitions(logs)
     keys = ["a", "b", "c", "d", "e", "f"]
     assert len({partitions.of_key(key) for key in keys}) > 1
     events = [event(f"{key}{number}", key) for number in range(3) for key in keys]
-    run(partitions.store("ns/b", events, 1800))
+    run(partitions.store("ns/b", held(events), 1800))
     for index, log in enumerate(logs):
         mine = [each for each in events if partitions.of_key(each.extensions["partitionkey"]) == index]
         assert log.submits == ([[StoredEvent("ns/b", each) for each in mine]] if mine else [])

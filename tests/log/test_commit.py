@@ -34,7 +34,8 @@ class Gate:
         return self.next - batch.num_rows
 
 
-def encode(items) -> Encoded:
+def encode(groups) -> Encoded:
+    items = [item for group in groups for item in group]
     if -1 in items:
         raise InvalidInputError("minus one is not allowed")
     return Encoded(batch(items), ["v"] * len(items), None)

@@ -6,7 +6,7 @@ The columns are read by the Spark side as well: their order and types are part o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, overload
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec.structs import astuple
 
 from headgate.event import rfc3339
-from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.event.model import DataKind, Event, EventColumns, ExtensionValue
 
 EVENT_SCHEMA: Final = pa.schema(
     [
@@ -53,6 +53,30 @@ _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
 _encode = msgspec.json.Encoder().encode
 _extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
 _KINDS: Final = tuple(DataKind)
+_TYPE: Final = Event.__struct_fields__.index("type")
+
+
+class StoredBatch(Sequence[StoredEvent]):
+    """Events of one broker, as a record batch of `EVENT_SCHEMA` already.
+
+    It is made where the events are decoded, while what they consist of is in the processor's cache, and then dropped.
+    """
+
+    __slots__ = ("batch", "types")
+
+    def __init__(self, broker: str, events: EventColumns) -> None:
+        self.batch = _record_batch(pa.repeat(pa.scalar(broker, _UTF8), len(events)), events.columns)
+        self.types: Sequence[str] = events.columns[_TYPE]
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredEvent: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[StoredEvent]: ...
+    def __getitem__(self, index: int | slice) -> StoredEvent | list[StoredEvent]:
+        return from_batch_all(self.batch)[index] if isinstance(index, slice) else from_batch(self.batch, index)
 
 
 def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:
@@ -61,13 +85,17 @@ def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:
     Args:
         entries: At least one; a chunk is never empty.
     """
-    count = len(entries)
-    columns = zip(*[astuple(entry.event) for entry in entries], strict=True)  # in the order of Event's fields
+    columns = list(zip(*[astuple(entry.event) for entry in entries], strict=True))  # in the order of Event's fields
+    return _record_batch(pa.array([entry.broker for entry in entries], _UTF8), columns)
+
+
+def _record_batch(brokers: pa.Array, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
     specversions, ids, sources, types, subjects, times, content_types, schemas, extensions, kinds, data = columns
+    count = len(ids)
     time = _optional(times, count)
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([entry.broker for entry in entries], _UTF8),
+            brokers,
             pa.array(specversions, _UTF8),
             pa.array(ids, _UTF8),
             pa.array(sources, _UTF8),

@@ -31,9 +31,10 @@ _MEDIA_TYPE: Final = re.compile(
 )
 _PARAMETER: Final = re.compile(rf"({_TOKEN})=({_TOKEN}|{_QUOTED})")
 # Most timestamps: a day that every month has, so that nothing needs to be computed.
-_is_usual_time = re.compile(
+USUAL_TIME: Final = (
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
-).fullmatch
+)
+_is_usual_time: Final = re.compile(USUAL_TIME).fullmatch
 
 
 class MediaType:
@@ -82,6 +83,11 @@ def _is_uri_reference(text: str) -> bool:
 
 
 _is_known_reference = lru_cache(VALUES_CACHED_MAX)(_is_uri_reference)
+
+
+def is_source(text: str) -> bool:
+    """Whether a text is a URI-reference (RFC 3986), as `source` must be."""
+    return _is_known_reference(text) if len(text) <= VALUE_CACHED_CHARS_MAX else _is_uri_reference(text)
 
 
 @lru_cache(VALUES_CACHED_MAX)
@@ -148,7 +154,7 @@ def make_event(
         if not text.isprintable() or (extensions and not "".join(map(str, extensions.values())).isprintable()):
             named = {"id": id_, "source": source, "type": type_, "subject": subject, "time": time}
             _check_characters({**named, "datacontenttype": content_type, schema_name: schema, **extensions})
-    if not (_is_known_reference(source) if len(source) <= VALUE_CACHED_CHARS_MAX else _is_uri_reference(source)):
+    if not is_source(source):
         raise EventError("must be a URI-reference (RFC 3986)", attribute="source")
     if time is not None and _is_usual_time(time) is None and rfc3339.micros(time) is None:
         raise EventError("must be a timestamp as in RFC 3339 (2018-04-05T17:31:00Z)", attribute="time")

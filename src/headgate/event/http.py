@@ -32,7 +32,7 @@ _NEEDS_ENCODING: Final = re.compile(r'[^\x21-\x7e]|["%]')
 _NEVER_ENCODED: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
-def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> list[Event]:
+def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Sequence[Event]:
     """Reads the events of an HTTP request: one in binary or structured mode, any number in batched mode.
 
     Args:
@@ -67,7 +67,7 @@ def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> list[
     return [_decode_binary(attributes, text, body)]
 
 
-def _decode_structured(media: MediaType, body: bytes) -> list[Event]:
+def _decode_structured(media: MediaType, body: bytes) -> Sequence[Event]:
     if media.charset not in _UTF8_CHARSETS:
         raise EventFormatError("the charset must be utf-8")
     if media.essence == STRUCTURED_JSON:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -12,6 +12,7 @@ from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.model import DataKind, Event
+from headgate.event.usual import UsualEvents
 from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX
 
 
@@ -25,6 +26,7 @@ _decode_data = msgspec.json.Decoder(_DataOnly).decode
 _decode_batch_data = msgspec.json.Decoder(list[_DataOnly]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
+_usual: Final = UsualEvents()
 _MISSING: Final = object()
 _JSON: Final = DataKind.JSON  # a member of an enumeration is slow to look up
 
@@ -44,7 +46,7 @@ def decode_event(body: bytes) -> Event:
     return _event(members, raw, _is_plain(body))
 
 
-def decode_batch(body: bytes) -> list[Event]:
+def decode_batch(body: bytes) -> Sequence[Event]:
     """Reads events in the JSON batch format: all of them or none. An empty batch is a batch.
 
     Raises:
@@ -52,6 +54,11 @@ def decode_batch(body: bytes) -> list[Event]:
     """
     if len(body) > BATCH_BYTES_MAX:
         raise EventTooLargeError(f"a batch must not be larger than {BATCH_BYTES_MAX} bytes")
+    plain = _is_plain(body)
+    if plain and len(body) <= EVENT_BYTES_MAX:
+        usual = _usual.read(body)
+        if usual is not None and len(usual) <= BATCH_EVENTS_MAX:
+            return usual
     elements = _parse(body)
     if not isinstance(elements, list):
         raise EventError("the outermost JSON value of a batch must be an array")
@@ -65,13 +72,13 @@ def decode_batch(body: bytes) -> list[Event]:
         for index, element in enumerate(_decode_elements(body)):
             if memoryview(element).nbytes > EVENT_BYTES_MAX:
                 raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes", index=index)
-    plain = _is_plain(body)
     events: list[Event] = []
     try:
         for members, holder in zip(elements, _decode_batch_data(body), strict=True):
             events.append(_event(members, bytes(holder.data), plain))
     except EventError as error:
         raise error.at(len(events)) from None
+    _usual.learn(events)
     return events
 
 

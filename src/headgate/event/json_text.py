@@ -68,8 +68,7 @@ def parse(text: bytes) -> object:
     again = _encode(tree)
     if again != text and (colons_escaped or again.count(b":") != text.count(b":")):
         _refuse_duplicate(text)
-    if len(text) > JSON_NUMBER_CHARS_MAX:
-        _check_lengths(text)
+    check_lengths(text)
     return tree
 
 
@@ -87,7 +86,14 @@ def check_depth(text: bytes) -> None:
         _refuse_depth()
 
 
-def _check_lengths(text: bytes) -> None:
+def check_lengths(text: bytes) -> None:
+    """Refuses a well-formed JSON text with a number or a name that Spark's parser does not take.
+
+    Raises:
+        AmbiguousJsonError: It has one.
+    """
+    if len(text) <= JSON_NUMBER_CHARS_MAX:
+        return
     if _LONG_NUMBER in text.translate(_DIGITS) and _LONG_NUMBER in _STRING.sub(b"", text).translate(_DIGITS):
         raise AmbiguousJsonError(f"a number must not be written with more than {JSON_NUMBER_CHARS_MAX} characters")
     # An escaped quote ends no string.

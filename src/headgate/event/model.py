@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
+from typing import Any, overload
 
 import msgspec
 
@@ -47,3 +49,38 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     extensions: dict[str, ExtensionValue] = msgspec.field(default_factory=dict)
     data_kind: DataKind = DataKind.NONE
     data: bytes | None = None
+
+
+class EventColumns(Sequence[Event]):
+    """Events held column by column: a batch so read is stored without making an object an event.
+
+    Args:
+        columns: One sequence for each field of `Event`, in that order and of equal lengths; at least one event.
+        extension_names: Names of which every event's extensions are a subset.
+    """
+
+    __slots__ = ("columns", "extension_names")
+
+    def __init__(self, columns: Sequence[Sequence[Any]], extension_names: frozenset[str]) -> None:
+        self.columns = columns
+        self.extension_names = extension_names
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[Event]:
+        return map(Event, *self.columns)
+
+    @overload
+    def __getitem__(self, index: int) -> Event: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Event]: ...
+    def __getitem__(self, index: int | slice) -> Event | list[Event]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        return Event(*[column[index] for column in self.columns])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]

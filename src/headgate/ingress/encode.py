@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from headgate.event.arrow import StoredEvent, time_range_us, to_batch
+import pyarrow as pa
+
+from headgate.event.arrow import StoredBatch, StoredEvent, time_range_us, to_batch
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, Encoded, GroupCommit
 
 
-def encode(entries: Sequence[StoredEvent]) -> Encoded:
+def encode(groups: Sequence[Sequence[StoredEvent]]) -> Encoded:
     """Makes a chunk of events, a row an event, in order; an event's filter value is its type."""
-    batch = to_batch(entries)
-    return Encoded(batch, [entry.event.type for entry in entries], time_range_us(batch))
+    pieces: list[pa.RecordBatch] = []
+    types: list[str] = []
+    for is_batch, run in groupby(groups, lambda group: isinstance(group, StoredBatch)):
+        if is_batch:
+            for group in run:
+                assert isinstance(group, StoredBatch)
+                pieces.append(group.batch)
+                types += group.types
+        else:
+            entries = [entry for group in run for entry in group]
+            pieces.append(to_batch(entries))
+            types += [entry.event.type for entry in entries]
+    batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+    return Encoded(batch, types, time_range_us(batch))
 
 
 def event_commit(writer: Appender) -> GroupCommit[StoredEvent]:

@@ -7,15 +7,15 @@ partition in turn. A batch stays together unless its events have keys of several
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import xxhash
 
 from headgate.errors import HeadgateError
-from headgate.event.arrow import StoredEvent
+from headgate.event.arrow import StoredBatch, StoredEvent
 from headgate.event.http import canonical
-from headgate.event.model import Event
+from headgate.event.model import Event, EventColumns
 from headgate.ingress.errors import PartlyStoredError
 
 
@@ -83,9 +83,11 @@ class Partitions:
                 hint="send the whole batch again; consumers recognise duplicates by source and id",
             ) from errors[0]
 
-    def _split(self, broker: str, events: Sequence[Event]) -> dict[int, list[StoredEvent]]:
+    def _split(self, broker: str, events: Sequence[Event]) -> Mapping[int, Sequence[StoredEvent]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
         turn = self._next()
+        if isinstance(events, EventColumns) and (self._count == 1 or "partitionkey" not in events.extension_names):
+            return {turn: StoredBatch(broker, events)}
         if self._count == 1 or not any("partitionkey" in event.extensions for event in events):
             return {turn: [StoredEvent(broker, event) for event in events]}
         parts: dict[int, list[StoredEvent]] = {}

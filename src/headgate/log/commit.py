@@ -57,8 +57,8 @@ class GroupCommit(Generic[T]):
 
     Args:
         writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
-        encode: Pure; called in that thread. When it fails for a group, each submit of the group is tried alone, so
-            that nobody fails for another's items.
+        encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread. When it fails for
+            a group, each submit of the group is tried alone, so that nobody fails for another's items.
         queue_items_max: Items that may wait or be in the making; beyond it submits are refused.
         queue_bytes_max: The same in bytes.
         batch_items_max: Items of one chunk, unless one submit alone has more.
@@ -68,7 +68,7 @@ class GroupCommit(Generic[T]):
     def __init__(
         self,
         writer: Appender,
-        encode: Callable[[Sequence[T]], Encoded],
+        encode: Callable[[Sequence[Sequence[T]]], Encoded],
         *,
         queue_items_max: int,
         queue_bytes_max: int,
@@ -188,10 +188,9 @@ class GroupCommit(Generic[T]):
             first += len(submit.items)
 
     def _append(self, group: list[_Submit[T]]) -> int:
-        items = group[0].items if len(group) == 1 else [item for submit in group for item in submit.items]
-        batch, filter_values, time_range_us = self._encode(items)
+        batch, filter_values, time_range_us = self._encode([submit.items for submit in group])
         first = self._writer.append(batch, filter_values, time_range_us=time_range_us)
-        self._chunks.observe(len(items))
+        self._chunks.observe(batch.num_rows)
         return first
 
 
