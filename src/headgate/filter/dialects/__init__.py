@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.filter.dialects.attributes import attributes
+from headgate.filter.dialects.cesql import cesql
 from headgate.filter.dialects.eventpattern import event_pattern
 from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.jms import jms
@@ -27,6 +28,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "sourceAndType": source_and_type,
     "expression": expression,
     "cel": expression,
+    "cesql": cesql,
     "jms": jms,
     "tags": tags,
     "eventPattern": event_pattern,

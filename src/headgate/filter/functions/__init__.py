@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.filter.functions.cesql import CESQL_FUNCTIONS
 from headgate.filter.functions.declare import Function
 from headgate.filter.functions.ip import IP_FUNCTIONS
 from headgate.filter.functions.jms import JMS_FUNCTIONS
 from headgate.filter.functions.json import JSON_FUNCTIONS
 
-FUNCTIONS: Final[tuple[Function, ...]] = (*IP_FUNCTIONS, *JMS_FUNCTIONS, *JSON_FUNCTIONS)
+FUNCTIONS: Final[tuple[Function, ...]] = (*CESQL_FUNCTIONS, *IP_FUNCTIONS, *JMS_FUNCTIONS, *JSON_FUNCTIONS)
 """Every function there is; names are `<subject>.<function>` and never change meaning, canonical texts hold them."""
