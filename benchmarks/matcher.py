@@ -60,7 +60,7 @@ class Result:
     """
 
     filters: int
-    shapes: int
+    patterns: int
     rows: int
     compile_s: float
     build_s: float
@@ -180,7 +180,7 @@ def measure(spark: SparkSession, folder: Path, log: Path, count: int, events: in
         best_s, best_cpu_s = min(best_s, time.perf_counter() - start), min(best_cpu_s, cpu_s(spark) - start_cpu)
     return Result(
         filters=count,
-        shapes=len(table.shapes),
+        patterns=len(table.patterns),
         rows=table.row_count,
         compile_s=round(compile_s, 2),
         build_s=round(build_s, 2),
@@ -224,7 +224,7 @@ def show(found: Sequence[Result]) -> None:
     table = Table(title=f"match, {THREADS} threads, JSON parsed per event; event-ruler on one thread")
     headings = (
         "filters",
-        "shapes",
+        "patterns",
         "compile s",
         "build s",
         "events/s",
@@ -238,7 +238,7 @@ def show(found: Sequence[Result]) -> None:
     for one in found:
         ruled = "-" if one.ruler_events_per_s is None else f"{one.ruler_events_per_s:,.0f}"
         table.add_row(
-            *(f"{one.filters:,}", str(one.shapes), f"{one.compile_s:.1f}", f"{one.build_s:.2f}"),
+            *(f"{one.filters:,}", str(one.patterns), f"{one.compile_s:.1f}", f"{one.build_s:.2f}"),
             *(f"{one.events_per_s:,.0f}", f"{one.events_per_s_cpu:,.0f}", f"{one.matches_per_s:,.0f}", ruled),
             str(one.candidates),
         )

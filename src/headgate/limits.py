@@ -30,8 +30,10 @@ USUAL_EXTENSIONS_MAX: Final = 16
 """Extensions, by name, of the batches that are read at once: each costs every event of a batch a look."""
 
 # --- filter --------------------------------------------------------------------------------------
-SIGNATURES_COMPILED_MAX: Final = 64
-"""Signatures in one Spark plan: 64 cost a fifth of the speed, 256 make code generation give up."""
+BROKER_KEYS_MAX: Final = 256
+"""Kinds of keys of one broker, each of which an event makes and looks up (0.1 us); more share coarser ones."""
+PATTERNS_COMPILED_MAX: Final = 64
+"""Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
 FILTER_CHARACTERS_MAX: Final = 16_384
 """One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
 FILTER_CANONICAL_CHARACTERS_MAX: Final = 65_536

@@ -29,8 +29,9 @@ from headgate.filter.plan import (
     Verdict,
 )
 from headgate.limits import JSON_DEPTH_MAX
-from headgate.match.dataframe import build_table, match_events
-from headgate.match.keys import broker_column, broker_state, check_column, check_of, key_column, key_of, parts_state
+from headgate.match.dataframe import answer, build_table, match_events
+from headgate.match.keys import Secrets, digest
+from headgate.match.questions import ask
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts
 
@@ -278,17 +279,27 @@ def test_attributes(spark: SparkSession) -> None:
 def test_python_computes_the_keys_that_spark_computes(spark: SparkSession) -> None:
     rng = random.Random(1)
     texts = ["", "é", "😀", *("".join(rng.choices("aZ09.é😀\x7f", k=length)) for length in range(80))]
-    numbers = [0.0, -0.0, 1.0, -1.5, 5e-324, 1e300, float(2**53), -float(2**63)]
+    numbers = [0.0, -0.0, 1.0, -1.5, 5e-324, 1e300, float(2**53), -float(2**63), 123456789012345.0, 0.1]
     rows = [(text, rng.choice(numbers), rng.random() < 0.5) for text in texts] + [("x", n, True) for n in numbers]
-    seed, secret, number = rng.getrandbits(63), rng.getrandbits(31), 7
-    frame = spark.createDataFrame(rows, "text string, number double, flag boolean").withColumn("broker", F.lit("ns/é"))
-    columns = ["text", "number", "flag"]
-    frame = frame.withColumn("state", broker_column(seed))
-    got = frame.select(key_column("state", number, columns), check_column(secret, columns)).collect()
-    state = parts_state(broker_state(seed, "ns/é"), number)
-    assert [tuple(row) for row in got] == [(key_of(state, row), check_of(secret, row)) for row in rows]
-    assert key_of(state, ("a", 1)) == key_of(state, ("a", 1.0))
-    assert check_of(secret, (0,)) == check_of(secret, (-0.0,))
+    kinds = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL)
+    parts = tuple(KeyPart(Place(Root.DATA, (name,)), kind) for name, kind in zip("tnf", kinds, strict=True))
+    filters = [
+        CompiledFilter("", (PlanRow(Signature(parts, ()), (text, number, flag), ()),)) for text, number, flag in rows
+    ]
+    table = build_table(spark, ((number, "ns/é", one) for number, one in enumerate(filters)))
+    events = [event(json.dumps({"t": text, "n": number, "f": flag})) for text, number, flag in rows]
+    frame = frame_of(spark, events, "ns/é").join(table.brokers, F.col("broker") == F.col("asker"))
+    answers = frame.orderBy("offset").select(answer(table).alias("a")).select("a.keys", "a.checks").collect()
+    made = ask("ns/é", list(enumerate(filters)), table.secrets).rows[()]
+    expected = [(row[0], row[1]) for row in made]
+    assert [(keys[0], checks[0] & 0xFFFF_FFFF) for keys, checks in answers] == expected
+    assert [bool(checks[0] >> 32) for _, checks in answers] == [abs(number) >= 2**53 for _, number, _ in rows]
+
+
+def test_equal_constants_have_one_digest() -> None:
+    secrets = Secrets(5, 7)
+    assert digest(1, secrets) == digest(1.0, secrets) != digest(True, secrets)
+    assert digest(0, secrets) == digest(-0.0, secrets) != digest(False, secrets)
 
 
 def test_a_key_that_is_not_there_finds_nothing(spark: SparkSession) -> None:
@@ -350,7 +361,7 @@ def test_what_no_column_can_hold_becomes_a_candidate(spark: SparkSession) -> Non
     assert match(spark, [event("{}")], odd) == {(0, target): Verdict.CANDIDATE for target in range(len(odd))}
 
 
-def test_the_plan_is_one_join_in_generated_code(spark: SparkSession) -> None:
+def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:
     filters = [
         "ce.type == 't' && data.a.b > 5",
         "data.s != 'x'",
@@ -360,9 +371,8 @@ def test_the_plan_is_one_join_in_generated_code(spark: SparkSession) -> None:
     ]
     table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(filters)))
     plan = match_events(frame_of(spark, [event()]), table)._jdf.queryExecution().executedPlan().toString()
-    operators = [line.lstrip(" :+-").split(" ", 1)[0] for line in plan.splitlines()]
-    assert plan.count("BroadcastHashJoin") == 1
+    assert plan.count("BroadcastHashJoin") == 2
+    assert plan.count("static_invoke(dev.headgate.connector.ask.Ask.invoke(") == 1
     assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
-    above_the_parser = plan[: plan.index("from_json(")]
-    for operator in ("Project", "Filter", "BroadcastHashJoin", "Generate"):
-        assert f"*(2) {operator}" in above_the_parser, operators
+    for line in plan.splitlines():
+        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line

@@ -1,46 +1,73 @@
-"""How is a read of a place named and described? What the readers of attributes, extensions and data share."""
+"""What does `headgate.ask` say of a place of an event, and of which places can it?
+
+SQL NULL stands for "no value of this type"; whether there is a value at all is a field of its own (`mismatch`, `has`).
+"""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from enum import Flag, auto
+from typing import Final
 
-from headgate.filter.plan import Place
+from headgate.filter.plan import Form, Place, Root
 
-
-class Want(Flag):
-    """What is to be known of a place."""
-
-    TEXT = auto()  # the string, NULL when it is none
-    NUMBER = auto()  # the number as double, NULL when it is none
-    FLAG = auto()  # the boolean, NULL when it is none
-    IS_NULL = auto()  # whether it is JSON's null, NULL when there is no value
-    MISMATCH = auto()  # FALSE when there is a value, else NULL: what `==` says to a value of another type
-    HAS = auto()  # has(): NULL when the parent is not an object
+ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
+"""Context attributes with a column of their own in the log, in the order of the function's arguments."""
+_UNTYPED: Final = frozenset({"time"})
+"""Attributes whose column holds text that is not their value: `ce.time` is a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlaceColumns:
-    """Names of the columns that hold what was wanted of a place; empty where it was not wanted.
+    """Where the answers about one place are.
 
     Attributes:
-        only_text: The value is always a string, so that `==` with a string needs no look at `mismatch`.
+        text: The string, NULL when it is none.
+        number: The number as double, NULL when it is none.
+        flag: The boolean, NULL when it is none.
+        is_null: Whether it is JSON's null, NULL when there is no value.
+        mismatch: FALSE when there is a value, else NULL: what `==` says to a value of another type.
+        has: CEL's has(): NULL when the parent is not an object.
     """
 
-    text: str = ""
-    number: str = ""
-    flag: str = ""
-    is_null: str = ""
-    mismatch: str = ""
-    has: str = ""
-    only_text: bool = False
+    text: str
+    number: str
+    flag: str
+    is_null: str
+    mismatch: str
+    has: str
+
+    @classmethod
+    def of(cls, column: str) -> PlaceColumns:
+        """The fields of a struct column, as `ask/Value.java` has them."""
+        return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A place, what is wanted of it, and where that is to be put."""
+def readable(place: Place, *, presence_only: bool = False) -> bool:
+    """Whether the function can say this exactly; if not, the comparison is cel-cpp's.
 
-    place: Place
-    want: Want
-    columns: PlaceColumns
-    number: int
+    A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
+    """
+    if place.form is not Form.VALUE:
+        return False
+    if not all(map(_writable, place.path)):
+        return False
+    if place.root is Root.DATA:
+        return bool(place.path)
+    if len(place.path) != 1:
+        return False
+    (name,) = place.path
+    if name in ATTRIBUTES:
+        return name not in _UNTYPED or presence_only
+    return json.dumps(name, ensure_ascii=False) == f'"{name}"'
+
+
+def column_of(place: Place) -> str:
+    """The column of the log that holds a place."""
+    if place.root is Root.DATA:
+        return "data"
+    return place.path[0] if place.path[0] in ATTRIBUTES else "extensions"
+
+
+def _writable(name: str) -> bool:
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)

@@ -12,13 +12,13 @@ from typing import Final, assert_never
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.filter.plan import ConstantKind, KeyKind, KeyPart, Op, Residual
-from headgate.match.reads import PlaceColumns, Want
+from headgate.filter.plan import ConstantKind, Op, Residual
+from headgate.match.reads import PlaceColumns
 
 EXACT_INTEGER_MAX: Final = 2.0**53
 """From here on neighbouring integers share a double."""
 
-_TYPED: Final = {ConstantKind.STRING: Want.TEXT, ConstantKind.NUMBER: Want.NUMBER, ConstantKind.BOOL: Want.FLAG}
+_TYPED: Final = frozenset({ConstantKind.STRING, ConstantKind.NUMBER, ConstantKind.BOOL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +29,9 @@ class Judgement:
     doubt: Column | None = None
 
 
-def wanted(residual: Residual) -> Want:
-    """What `judge` needs to know of the residual's place."""
-    match residual.op:
-        case Op.HAS:
-            return Want.HAS
-        case Op.TRUE:
-            return Want.FLAG
-        case Op.EQ if residual.kind is ConstantKind.NULL:
-            return Want.IS_NULL
-        case Op.EQ | Op.IN:
-            return _TYPED[residual.kind] | Want.MISMATCH
-        case _:
-            return _TYPED.get(residual.kind, Want(0))
-
-
 def expressible(residual: Residual) -> bool:
     """Whether `judge` can say this exactly. `in` a list of nulls is not worth a column."""
-    return not (residual.op is Op.IN and residual.kind not in _TYPED)
+    return residual.op is not Op.EXISTS and not (residual.op is Op.IN and residual.kind not in _TYPED)
 
 
 def judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> Judgement:
@@ -71,7 +56,7 @@ def _judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> 
         case _:
             value = F.col(place.flag)
     holds = _compare(residual, value, constant)
-    if residual.op in {Op.EQ, Op.IN} and not (place.only_text and residual.kind is ConstantKind.STRING):
+    if residual.op in {Op.EQ, Op.IN}:
         holds = F.coalesce(holds, F.col(place.mismatch))
     doubt = _doubt(residual.op, value, constant) if residual.kind is ConstantKind.NUMBER else None
     return Judgement(holds, doubt)
@@ -112,10 +97,3 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
 def _doubt(op: Op, number: Column, constant: Column) -> Column:
     equal = F.array_contains(constant, number) if op is Op.IN else number == constant
     return F.coalesce(equal & (F.abs(number) >= EXACT_INTEGER_MAX), F.lit(False))
-
-
-def key_doubt(part: KeyPart, place: PlaceColumns) -> Column | None:
-    """Where equality with a key part is not to be trusted, although the row was found by it."""
-    if part.kind is not KeyKind.NUMBER:
-        return None
-    return F.coalesce(F.abs(F.col(place.number)) >= EXACT_INTEGER_MAX, F.lit(False))

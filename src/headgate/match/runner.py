@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from headgate.control.routing import RoutingTable
 from headgate.limits import JVM_HEAP_MIB
 from headgate.log.files import Committed
-from headgate.match.dataframe import build_table, match_events
+from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import DriverLink, LinkAddress, read_address
 from headgate.match.matcher import Matcher, Routing
 from headgate.match.query import Run, spark_errors, start_run
@@ -36,6 +36,7 @@ class SparkRunner:
 
     def __init__(self, spark: SparkSession, log: Path, partitions: int, scratch: Path) -> None:
         self._spark = spark
+        self._tables = TableBuilder(spark)
         self._log = log
         self._partitions = range(partitions)
         self._scratch = scratch
@@ -57,7 +58,7 @@ class SparkRunner:
             SparkGoneError: There is no JVM any more.
         """
         with spark_errors(f"run {number} did not start"):
-            filters = build_table(self._spark, [(target.id, target.broker, target.filter) for target in table.targets])
+            filters = self._tables.build((target.id, target.broker, target.filter) for target in table.targets)
         return start_run(
             self._spark,
             lambda events: match_events(events, filters),

@@ -106,6 +106,8 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
     )
     return {
         "spark.jars": str(jar),
+        # Where `headgate.ask` is found.
+        "spark.sql.catalog.headgate": "dev.headgate.connector.ask.Functions",
         "spark.driver.memory": f"{heap_mib}m",
         "spark.driver.extraJavaOptions": " ".join(
             f'"{option}"' if " " in option else option for option in java_options

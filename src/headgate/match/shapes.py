@@ -1,24 +1,27 @@
-"""Which shapes go into the Spark plan, and where do the rows of the others go?
+"""What of a conjunction can the matcher say, and what when a broker asks for too many kinds of keys?
 
-A `Shape` is a signature without its `exact`: whether a row decides alone is data of the row. The plan holds a limited
-number of shapes. However many clients send, every row finds a place: what is over the limit falls to a shape that asks
-for less (one key part, or only the broker) and says CANDIDATE. Fewer conditions let more events through, never fewer.
+A `Shape` is a signature without its `exact`: whether a row decides alone is data of the row. A broker has a limited
+number of kinds of keys. However many clients send, every row finds a place: what is over the limit falls to a shape
+that asks for less (one key part, or only the broker) and says CANDIDATE. Fewer conditions let more events through,
+never fewer.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.plan import KeyKind, KeyPart, Residual, Root, Signature
-from headgate.match.keys import WANTED
-from headgate.match.places import readable
-from headgate.match.residuals import expressible, wanted
+from headgate.filter.plan import Constant, KeyKind, KeyPart, Op, PlanRow, Residual, Root, Signature
+from headgate.match.reads import readable
+from headgate.match.residuals import expressible
 
 _COARSE_SHARE: Final = 4
-"""One in so many compiled shapes is a coarse one, once there are more shapes than fit."""
+"""One in so many shapes is a coarse one, once there are more than fit."""
+_NUMBER_MAX: Final = 2.0**64
+"""Integer constants of CEL lie below."""
 _USEFULNESS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.PREFIX, KeyKind.SUFFIX, KeyKind.BOOL)
 """Kinds of key parts, the one that lets the fewest events through first."""
 
@@ -54,9 +57,11 @@ class Fit:
 
 def readable_part(signature: Signature) -> Fit:
     """What of a signature Spark can say; the rest of its conditions is dropped and the rows become candidates."""
-    key = tuple(i for i, part in enumerate(signature.key) if readable(part.place, WANTED[part.kind]))
+    key = tuple(i for i, part in enumerate(signature.key) if readable(part.place))
     residual = tuple(
-        i for i, test in enumerate(signature.residual) if expressible(test) and readable(test.place, wanted(test))
+        i
+        for i, test in enumerate(signature.residual)
+        if expressible(test) and readable(test.place, presence_only=test.op is Op.HAS)
     )
     shape = Shape(tuple(signature.key[i] for i in key), tuple(signature.residual[i] for i in residual))
     whole = len(key) == len(signature.key) and len(residual) == len(signature.residual)
@@ -104,3 +109,23 @@ def fit(signature_part: Fit, compiled: Shape) -> Fit:
     key = tuple(signature_part.key[own.key.index(part)] for part in compiled.key)
     residual = tuple(signature_part.residual[own.residual.index(test)] for test in compiled.residual)
     return Fit(compiled, key, residual, exact=False)
+
+
+def usable(row: PlanRow) -> bool:
+    """Whether every constant of a row can be stored: text that UTF-8 can hold, numbers that a double can."""
+    return all(map(_storable, row.key)) and all(
+        all(map(_storable, constant)) if isinstance(constant, tuple) else _storable(constant)
+        for constant in row.constants
+    )
+
+
+def _storable(constant: Constant) -> bool:
+    match constant:
+        case str():
+            return constant.isascii() or not any("\ud800" <= character <= "\udfff" for character in constant)
+        case float():
+            return not math.isnan(constant)
+        case int():
+            return abs(constant) <= _NUMBER_MAX
+        case _:
+            return True

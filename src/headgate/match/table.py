@@ -1,41 +1,38 @@
-"""What is broadcast to the join? One row per conjunction: its key, its shape's number, its target and its constants.
+"""What is broadcast to the joins? A question per broker, and a row per conjunction: its key, target and constants.
 
 Constants stand in columns by type: the first string of a row in `string_0`, its second in `string_1`, and so on, so
-that sixty shapes share a dozen columns.
+that all patterns share a dozen columns.
 """
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain, count
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.filter.plan import CompiledFilter, Constant, ConstantKind, PlanRow, Signature
-from headgate.limits import SIGNATURES_COMPILED_MAX
-from headgate.match.keys import broker_state, check_of, key_of, parts_state
-from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part
+from headgate.filter.plan import CompiledFilter, ConstantKind, Op
+from headgate.limits import PATTERNS_COMPILED_MAX
+from headgate.match.keys import Secrets
+from headgate.match.questions import Asked, Pattern, Row, ask, takes_constant
 
 _SETTINGS: Final = {
-    # Names that differ in case only are different members of an object.
-    "spark.sql.caseSensitive": "true",
-    # Ingress refuses two members of one name; should one slip through, the last wins, as in Python.
-    "spark.sql.variant.allowDuplicateKeys": "true",
-    # Many places make many columns; above this number Spark would give up whole-stage code generation.
+    # Many patterns make many columns; above this number Spark would give up whole-stage code generation.
     "spark.sql.codegen.maxFields": "4000",
 }
-_NUMBER_MAX: Final = 2.0**64
-"""Integer constants of CEL lie below."""
 _NOBODY: Final = -1
-"""Target and shape of the row that keeps the table from ever being empty, which would change the plan."""
+"""Target and pattern of the row that keeps the table from ever being empty, which would change the plan."""
+_ROW_FIXED: Final = 4
+"""Values of a `questions.Row` before its places."""
 
 _CONSTANT_TYPES: Final = {ConstantKind.STRING: "string", ConstantKind.NUMBER: "number", ConstantKind.BOOL: "flag"}
 _ARROW: Final[dict[str, pa.DataType]] = {
+    "place": pa.int32(),
     "string": pa.string(),
     "number": pa.float64(),
     "flag": pa.bool_(),
@@ -44,25 +41,24 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "flags": pa.list_(pa.bool_()),
 }
 
-
-@dataclass(frozen=True, slots=True)
-class CompiledShape:
-    """A shape in the plan.
-
-    Attributes:
-        shape: What is compared.
-        key_number: Shapes with the same key parts have the same number, see `keys.py`.
-        columns: The table's column that holds the constant of each residual; "" where it needs none.
-    """
-
-    shape: Shape
-    key_number: int
-    columns: tuple[str, ...]
-
-
-_SEED, _SECRET = secrets.randbits(63), secrets.randbits(31)
+_SECRETS: Final = Secrets(secrets.randbits(63), secrets.randbits(31))
 """Drawn once a process. They stand in the code that Spark generates: drawn anew for each table, they made every
 generation compile and warm up the same code again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPattern:
+    """A pattern in the plan.
+
+    Attributes:
+        pattern: What is compared.
+        places: The table's columns that hold the number of each residual's place.
+        constants: Those that hold the constant of each residual; "" where it needs none.
+    """
+
+    pattern: Pattern
+    places: tuple[str, ...]
+    constants: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,178 +66,172 @@ class MatchTable:
     """The filters of one generation, ready to be joined.
 
     Attributes:
-        rows: `row_key` BIGINT, `row_check` INT, `shape` INT, `target` INT, `exact` BOOLEAN and columns of constants.
-        shapes: By number, the one with the most rows first.
-        seed: Random, int64: where the chain of every key starts.
-        secret: Random, int32: the same for checks.
+        brokers: `asker` STRING (a broker's name), `question` BIGINT (its number), `written` STRING, `state` BIGINT.
+        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `target` INT, `exact` BOOLEAN, places and constants.
+        patterns: By number, the one with the most rows first.
+        columns: Columns of events that somebody asks for.
+        secrets: Of the keys and checks.
         row_count: Rows of `rows`.
     """
 
+    brokers: DataFrame
     rows: DataFrame
-    shapes: tuple[CompiledShape, ...]
-    seed: int
-    secret: int
+    patterns: tuple[CompiledPattern, ...]
+    columns: frozenset[str]
+    secrets: Secrets
     row_count: int
-
-
-@dataclass(slots=True)
-class _Rows:
-    """The conjunctions of one signature, column by column."""
-
-    part: Fit
-    targets: list[int] = field(default_factory=list)
-    brokers: list[str] = field(default_factory=list)
-    rows: list[PlanRow] = field(default_factory=list)
 
 
 def build_table(
     spark: SparkSession,
     targets: Iterable[tuple[int, str, CompiledFilter]],
     *,
-    shapes_max: int = SIGNATURES_COMPILED_MAX,
+    patterns_max: int = PATTERNS_COMPILED_MAX,
 ) -> MatchTable:
-    """The broadcast table of all filters.
+    """The broadcast tables of all filters.
 
     Args:
         spark: Settings that the match depends on are set on this session.
         targets: Target (int32, not negative), its broker's name, its filter.
-        shapes_max: Shapes that the Spark plan may hold.
+        patterns_max: Patterns that the Spark plan may hold.
     """
-    for name, value in _SETTINGS.items():
-        spark.conf.set(name, value)
-    seed, secret = _SEED, _SECRET
-    groups = _grouped(targets)
-    rows_by_shape: Counter[Shape] = Counter()
-    for group in groups:
-        rows_by_shape[group.part.shape] += len(group.rows)
-    chosen = choose(rows_by_shape, shapes_max=shapes_max) or {SCAN: SCAN}
-    sizes: Counter[Shape] = Counter()
-    for shape, compiled in chosen.items():
-        sizes[compiled] += rows_by_shape[shape]
-    ordered = [shape for shape, _ in sizes.most_common()]
-    key_numbers = {key: number for number, key in enumerate(dict.fromkeys(shape.key for shape in ordered))}
-    shapes = tuple(_compiled(shape, key_numbers[shape.key]) for shape in ordered)
-    numbers = {compiled.shape: number for number, compiled in enumerate(shapes)}
-    columns = _Columns(shapes)
-    for group in groups:
-        part = fit(group.part, chosen[group.part.shape])
-        columns.add(group, part, numbers[part.shape], seed, secret)
-    table = columns.table()
-    return MatchTable(spark.createDataFrame(table), shapes, seed, secret, table.num_rows)
+    return TableBuilder(spark, patterns_max=patterns_max).build(targets)
 
 
-def _grouped(targets: Iterable[tuple[int, str, CompiledFilter]]) -> list[_Rows]:
-    groups: dict[tuple[Signature, bool], _Rows] = {}
-    # Equal filters share their signatures, and to hash one costs more than all else here. The groups keep them alive.
-    by_identity: dict[tuple[int, bool], _Rows] = {}
-    for target, broker, compiled in targets:
-        for row in compiled.rows:
-            usable = _usable(row)
-            group = by_identity.get((id(row.signature), usable)) or groups.get((row.signature, usable))
-            if group is None:
-                part = readable_part(row.signature) if usable else Fit(SCAN, (), (), exact=False)
-                group = groups[row.signature, usable] = _Rows(part)
-            by_identity[id(row.signature), usable] = group
-            group.targets.append(target)
-            group.brokers.append(broker)
-            group.rows.append(row)
-    return list(groups.values())
+class TableBuilder:
+    """Builds the table of one generation after the other; only brokers whose filters changed cost anything.
+
+    Args:
+        spark: Settings that the match depends on are set on this session.
+        patterns_max: Patterns that the Spark plan may hold.
+    """
+
+    _numbers = count()  # of questions: one process, one JVM, in which a number always means the same question
+
+    def __init__(self, spark: SparkSession, *, patterns_max: int = PATTERNS_COMPILED_MAX) -> None:
+        for name, value in _SETTINGS.items():
+            spark.conf.set(name, value)
+        self._spark = spark
+        self._patterns_max = patterns_max
+        self._known: dict[str, tuple[_Filters, Asked]] = {}
+        self._questions: dict[str, int] = {}
+
+    def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
+        """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
+        asked = self._asked(targets)
+        rows: defaultdict[Pattern, list[list[Row]]] = defaultdict(list)
+        for one in asked.values():
+            for pattern, some in one.rows.items():
+                rows[pattern].append(some)
+        sizes = {pattern: sum(map(len, some)) for pattern, some in rows.items()}
+        ranked = sorted(sizes, key=lambda pattern: (-sizes[pattern], pattern))
+        whole = ranked if len(ranked) <= self._patterns_max else ranked[: self._patterns_max - 1]
+        patterns = [_compiled(pattern) for pattern in (whole if len(whole) == len(ranked) else [*whole, ()])]
+        patterns = list({one.pattern: one for one in patterns}.values()) or [_compiled(())]
+        table = _arrow(patterns, rows)
+        return MatchTable(
+            self._spark.createDataFrame(self._brokers(asked)),
+            self._spark.createDataFrame(table),
+            tuple(patterns),
+            frozenset(chain.from_iterable(one.columns for one in asked.values())),
+            _SECRETS,
+            table.num_rows,
+        )
+
+    def _asked(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, Asked]:
+        brokers: defaultdict[str, _Filters] = defaultdict(list)
+        for target, broker, compiled in targets:
+            brokers[broker].append((target, compiled))
+        known = self._known
+        self._known = {}
+        for broker, filters in brokers.items():
+            before = known.get(broker)
+            asked = before[1] if before is not None and _same(before[0], filters) else ask(broker, filters, _SECRETS)
+            self._known[broker] = filters, asked
+        return {broker: asked for broker, (_, asked) in self._known.items()}
+
+    def _brokers(self, asked: Mapping[str, Asked]) -> pa.Table:
+        before, self._questions = self._questions, {}
+        for one in asked.values():
+            if one.question not in self._questions:
+                number = before.get(one.question)
+                self._questions[one.question] = next(self._numbers) if number is None else number
+        columns = {
+            "asker": pa.array([*asked, ""], pa.string()),
+            "question": pa.array([*(self._questions[one.question] for one in asked.values()), _NOBODY], pa.int64()),
+            "written": pa.array([*(one.question for one in asked.values()), ""], pa.string()),
+            "state": pa.array([*(one.state for one in asked.values()), 0], pa.int64()),
+        }
+        return pa.table(columns)
 
 
-def _usable(row: PlanRow) -> bool:
-    """Whether every constant can be stored: text that UTF-8 can hold, numbers that a double can."""
-    return all(map(_storable, row.key)) and all(
-        all(map(_storable, constant)) if isinstance(constant, tuple) else _storable(constant)
-        for constant in row.constants
+_Filters = list[tuple[int, CompiledFilter]]
+
+
+def _same(before: _Filters, now: _Filters) -> bool:
+    return len(before) == len(now) and all(
+        old == new and one is other for (old, one), (new, other) in zip(before, now, strict=True)
     )
 
 
-def _storable(constant: Constant) -> bool:
-    match constant:
-        case str():
-            return constant.isascii() or not any("\ud800" <= character <= "\udfff" for character in constant)
-        case float():
-            return not math.isnan(constant)
-        case int():
-            return abs(constant) <= _NUMBER_MAX
-        case _:
-            return True
-
-
-def _compiled(shape: Shape, key_number: int) -> CompiledShape:
-    """Gives each constant of a shape the next free column of its type."""
+def _compiled(pattern: Pattern) -> CompiledPattern:
+    """Gives each constant of a pattern the next free column of its type."""
     used: Counter[str] = Counter()
 
     def column(kind: str) -> str:
         used[kind] += 1
         return f"{kind}_{used[kind] - 1}"
 
-    columns = tuple(
-        column(_CONSTANT_TYPES[test.kind] + ("s" if test.op == "in" else "")) if test.kind in _CONSTANT_TYPES else ""
-        for test in shape.residual
+    constants = tuple(
+        column(_CONSTANT_TYPES[test.kind] + ("s" if test.op is Op.IN else "")) if takes_constant(test) else ""
+        for test in pattern
     )
-    return CompiledShape(shape, key_number, columns)
+    return CompiledPattern(pattern, tuple(column("place") for _ in pattern), constants)
 
 
-class _Columns:
-    """Collects rows of all shapes as Arrow columns."""
+def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, list[list[Row]]]) -> pa.Table:
+    """All rows, in one chunk, rows of one key and pattern together: they are read together, and memory is slow.
 
-    def __init__(self, shapes: Sequence[CompiledShape]) -> None:
-        self._shapes = shapes
-        names = dict.fromkeys(name for shape in shapes for name in shape.columns if name)
-        fields = [
+    The rows of a pattern that is not compiled lose their residuals and become candidates.
+    """
+    names = dict.fromkeys(name for one in patterns for name in (*one.places, *one.constants) if name)
+    schema = pa.schema(
+        [
             pa.field("row_key", pa.int64(), nullable=False),
-            pa.field("row_check", pa.int32(), nullable=False),
-            pa.field("shape", pa.int32(), nullable=False),
+            pa.field("row_check", pa.int64(), nullable=False),
+            pa.field("pattern", pa.int32(), nullable=False),
             pa.field("target", pa.int32(), nullable=False),
             pa.field("exact", pa.bool_(), nullable=False),
             *(pa.field(name, _ARROW[name.rpartition("_")[0]]) for name in sorted(names)),
         ]
-        self._schema = pa.schema(fields)
-        nobody: dict[str, Sequence[object]] = {
-            "row_key": [secrets.randbits(63)],
-            "row_check": [0],
-            "shape": [_NOBODY],
-            "target": [_NOBODY],
-            "exact": [True],
-        }
-        self._batches = [self._batch(nobody, 1)]
-
-    def _batch(self, values: Mapping[str, Sequence[object]], count: int) -> pa.RecordBatch:
-        arrays = [
-            pa.array(values[name], kind) if name in values else pa.nulls(count, kind)
-            for name, kind in zip(self._schema.names, self._schema.types, strict=True)
-        ]
-        return pa.record_batch(arrays, schema=self._schema)
-
-    def add(self, group: _Rows, part: Fit, number: int, seed: int, secret: int) -> None:
-        """The rows of `group` as rows of the compiled shape `number`."""
-        compiled = self._shapes[number]
-        count = len(group.rows)
-        states = {broker: parts_state(broker_state(seed, broker), compiled.key_number) for broker in set(group.brokers)}
-        keys = [tuple(row.key[i] for i in part.key) for row in group.rows]
-        values: dict[str, Sequence[object]] = {
-            "row_key": [key_of(states[broker], key) for broker, key in zip(group.brokers, keys, strict=True)],
-            "row_check": [check_of(secret, key) for key in keys],
-            "shape": [number] * count,
-            "target": group.targets,
-            "exact": [part.exact] * count,
-        }
-        for column, i in zip(compiled.columns, part.residual, strict=True):
-            if column:
-                values[column] = _stored(column, [row.constants[i] for row in group.rows])
-        self._batches.append(self._batch(values, count))
-
-    def table(self) -> pa.Table:
-        """All rows, in one chunk, rows of one key and shape together: they are read together, and memory is slow."""
-        table = pa.Table.from_batches(self._batches, self._schema)
-        return table.sort_by([("row_key", "ascending"), ("shape", "ascending")]).combine_chunks()
+    )
+    numbers = {one.pattern: number for number, one in enumerate(patterns)}
+    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, _NOBODY, True)], ())]
+    for pattern, groups in rows.items():
+        some = list(chain.from_iterable(groups))
+        number = numbers.get(pattern)
+        if number is None:
+            coarse = [(key, check, target, False) for key, check, target, *_ in some]
+            batches.append(_batch(schema, numbers[()], coarse, ()))
+        else:
+            columns = (*patterns[number].places, *filter(None, patterns[number].constants))
+            batches.append(_batch(schema, number, some, columns))
+    table = pa.Table.from_batches(batches, schema)
+    return table.sort_by([("row_key", "ascending"), ("pattern", "ascending")]).combine_chunks()
 
 
-def _stored(column: str, constants: Sequence[Constant | tuple[Constant, ...]]) -> Sequence[object]:
-    """Constants as their column holds them: numbers as doubles."""
-    if column.startswith("number_"):
-        return [float(constant) for constant in constants]  # type: ignore[arg-type]
-    if column.startswith("numbers_"):
-        return [[float(item) for item in constant] for constant in constants]  # type: ignore[arg-type, union-attr]
-    return constants
+def _batch(schema: pa.Schema, pattern: int, rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
+    keys, checks, targets, exact, *rest = zip(*rows, strict=True)
+    values: dict[str, Sequence[object]] = {
+        "row_key": keys,
+        "row_check": checks,
+        "pattern": [pattern] * len(rows),
+        "target": targets,
+        "exact": exact,
+        **dict(zip(columns, rest, strict=True)),
+    }
+    arrays = [
+        pa.array(values[name], kind) if name in values else pa.nulls(len(rows), kind)
+        for name, kind in zip(schema.names, schema.types, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=schema)

@@ -1,0 +1,58 @@
+package dev.headgate.connector.ask;
+
+import java.util.Arrays;
+import java.util.Map;
+
+/** The members of an object that somebody asks for, found by the bytes of their names. */
+final class Names {
+  /** What is asked of a member: its value (an index, or -1) and what is below it (or null). */
+  static final class Node {
+    int place = -1;
+    Names below;
+  }
+
+  private final byte[][] names;
+  private final Node[] nodes;
+  private final int mask;
+  final Node[] all;
+
+  Names(Map<byte[], Node> members) {
+    int size = Integer.highestOneBit(Math.max(1, members.size()) * 2 - 1) * 2;
+    names = new byte[size][];
+    nodes = new Node[size];
+    mask = size - 1;
+    members.forEach(this::put);
+    all = members.values().toArray(new Node[0]);
+  }
+
+  private void put(byte[] name, Node node) {
+    int at = mix(hash(name, 0, name.length)) & mask;
+    while (names[at] != null) {
+      at = at + 1 & mask;
+    }
+    names[at] = name;
+    nodes[at] = node;
+  }
+
+  static int hash(byte[] bytes, int from, int to) {
+    int hash = 0;
+    for (int at = from; at < to; at++) {
+      hash = 31 * hash + bytes[at];
+    }
+    return hash;
+  }
+
+  private static int mix(int hash) {
+    return hash ^ hash >>> 15;
+  }
+
+  /** The member of this name, or null. `hash` is that of the bytes. */
+  Node get(byte[] bytes, int from, int to, int hash) {
+    for (int at = mix(hash) & mask; names[at] != null; at = at + 1 & mask) {
+      if (Arrays.equals(names[at], 0, names[at].length, bytes, from, to)) {
+        return nodes[at];
+      }
+    }
+    return null;
+  }
+}
