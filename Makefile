@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 
-.PHONY: setup demo test test-fast check lock clean
+.PHONY: setup demo test test-fast check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -32,6 +32,10 @@ test-fast: setup
 lock:
 	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
 	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
+
+# Python of the .proto files, which is committed: only who changes one needs the compiler.
+proto: setup
+	@$(BIN)/python -m grpc_tools.protoc -Isrc --python_out=src --pyi_out=src $$(cd src && find . -name '*.proto' | sed 's|^\./||')
 
 clean:
 	rm -rf .venv build connector/build src/headgate/match/jars .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -117,6 +117,11 @@ def _filter() -> JsonObject:
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
+            "pulsar": {
+                "type": "object",
+                "description": "A filter expression: and, or, not, or a predicate over a property or eventTime.",
+                "x-kubernetes-preserve-unknown-fields": True,
+            },
             "tags": _map(
                 "Tags of the event, which are the values of its extensions tag...: at least one of those named "
                 "anytag..., and all of those named alltag...."

@@ -14,6 +14,7 @@ from headgate.filter.dialects.cesql import cesql
 from headgate.filter.dialects.eventpattern import event_pattern
 from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.jms import jms
+from headgate.filter.dialects.pulsar import pulsar
 from headgate.filter.dialects.sourceandtype import source_and_type
 from headgate.filter.dialects.subscriptions import filters_tree
 from headgate.filter.dialects.tags import tags
@@ -30,6 +31,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "cel": expression,
     "cesql": cesql,
     "jms": jms,
+    "pulsar": pulsar,
     "tags": tags,
     "eventPattern": event_pattern,
 }

@@ -242,11 +242,7 @@ class _Translator:
 def _equal(left: _Value, right: _Value) -> Truth:
     if not _comparable(left, right):
         return _unlike(left, right)
-    return compared(
-        (*left.needs, *right.needs),
-        Compare(Op.EQ, left.node, right.node),
-        Compare(Op.NE, left.node, right.node),
-    )
+    return compared((*left.needs, *right.needs), Compare(Op.EQ, left.node, right.node))
 
 
 def _unequal(left: _Value, right: _Value) -> Truth:
@@ -256,10 +252,10 @@ def _unequal(left: _Value, right: _Value) -> Truth:
     differ = Compare(Op.NE, left.node, right.node)
     if right.type is Type.FLAG:
         other = FALSE if right.literal else TRUE
-        return compared(needs, Compare(Op.EQ, left.node, other), Compare(Op.NE, left.node, other))
+        return compared(needs, Compare(Op.EQ, left.node, other))
     known = {left.type, right.type} - {Type.ANY}
     if Type.ANY not in {left.type, right.type}:
-        return compared(needs, differ, Compare(Op.EQ, left.node, right.node))
+        return compared(needs, differ)
     unsure = left if left.type is Type.ANY else right
     if Type.TEXT in known:
         alike = _is_text(unsure)

@@ -15,7 +15,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.ast import FALSE, TRUE, And, Has, In, Literal, LiteralKind, Name, Node, Not, Or, Select
+from headgate.filter.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Compare,
+    Comparison,
+    Has,
+    In,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+    Select,
+)
 
 ALWAYS_PRESENT: Final = frozenset({"id", "source", "specversion", "type"})
 """Attributes of every event."""
@@ -88,7 +103,17 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
         fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
     """
     names = tuple(dict.fromkeys(needs))
-    return Truth(When(names, holds), When(names, Not(holds) if fails is None else fails))
+    return Truth(When(names, holds), When(names, _negated(holds) if fails is None else fails))
+
+
+def _negated(node: Node) -> Node:
+    match node:
+        case Compare(Comparison.EQ, left, right):
+            return Compare(Comparison.NE, left, right)
+        case Compare(Comparison.NE, left, right):
+            return Compare(Comparison.EQ, left, right)
+        case _:
+            return Not(node)
 
 
 def both(parts: Iterable[Truth]) -> Truth:

@@ -1,0 +1,190 @@
+"""How is a filter written in Python? A fluent builder of filter expressions, which prints CEL, JSON and protobuf.
+
+    from headgate.expr import event_time, property
+
+    wanted = property("region").in_("eu", "us") & (event_time() >= datetime(2026, 1, 31, tzinfo=UTC))
+    wanted.cel()       # has(ce.region) && has(ce.time) && ce.region in ["eu", "us"] && ce.time >= timestamp("...")
+    wanted.json()      # the value of `pulsar` in `spec.filter`
+    wanted.protobuf()  # an `Expr` message of `pulsar.proto`
+
+Conditions are joined by `&`, `|` and `~` (Python's `and`, `or`, `not` cannot be), comparisons stand in parentheses. A
+property is a string, a long or a double, as what it is compared with; `.string()`, `.long()` and `.double()` say it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NoReturn
+
+from headgate.filter.dialects import pulsar_proto
+from headgate.filter.dialects.pulsar import JsonObject, from_json, to_json
+from headgate.filter.dialects.pulsar_cel import translate
+from headgate.filter.dialects.pulsar_tree import AllOf, AnyOf, EventTime, Expr, Negation, Operator, Type, Value
+from headgate.filter.dialects.pulsar_tree import predicate as checked
+from headgate.filter.errors import FilterError
+from headgate.filter.unparse import unparse
+
+__all__ = ["Condition", "Term", "event_time", "property"]
+
+_FIELD = "filter.pulsar"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What is true, false or unknown of an event; make one from a `Term`."""
+
+    tree: Expr
+
+    def __and__(self, other: Condition) -> Condition:
+        return Condition(AllOf((*_operands(AllOf, self.tree), *_operands(AllOf, other.tree))))
+
+    def __or__(self, other: Condition) -> Condition:
+        return Condition(AnyOf((*_operands(AnyOf, self.tree), *_operands(AnyOf, other.tree))))
+
+    def __invert__(self) -> Condition:
+        return Condition(Negation(self.tree))
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError("conditions are joined by &, | and ~, with comparisons in parentheses")
+
+    def __str__(self) -> str:
+        return self.cel()
+
+    def cel(self) -> str:
+        """CEL text, which is what the condition means."""
+        return unparse(translate(self.tree))
+
+    def json(self) -> JsonObject:
+        """The value of the field `pulsar` of `spec.filter`."""
+        return to_json(self.tree)
+
+    def protobuf(self) -> bytes:
+        """An `Expr` message of `pulsar.proto`."""
+        return pulsar_proto.encode(self.tree)
+
+    @classmethod
+    def from_json(cls, value: object) -> Condition:
+        """The condition of a decoded JSON object.
+
+        Raises:
+            FilterError: It is none.
+        """
+        return cls(from_json(value, _FIELD))
+
+    @classmethod
+    def from_protobuf(cls, message: bytes) -> Condition:
+        """The condition of an `Expr` message.
+
+        Raises:
+            FilterError: It is none.
+        """
+        return cls(pulsar_proto.decode(message, _FIELD))
+
+
+class Term:
+    """A property or the event's time; every method makes a condition, and raises FilterError for a wrong value."""
+
+    __slots__ = ("_subject", "_type")
+
+    def __init__(self, subject: str | EventTime, type_: Type | None = None) -> None:
+        self._subject = subject
+        self._type = type_
+
+    def string(self) -> Term:
+        """The property as text."""
+        return Term(self._subject, Type.STRING)
+
+    def long(self) -> Term:
+        """The property as an integer of 64 bits; unknown where its text is none."""
+        return Term(self._subject, Type.LONG)
+
+    def double(self) -> Term:
+        """The property as a number; unknown where its text is none."""
+        return Term(self._subject, Type.DOUBLE)
+
+    def __eq__(self, value: Value | datetime) -> Condition:  # type: ignore[override]
+        return self._ask(Operator.EQUALS, value)
+
+    def __ne__(self, value: Value | datetime) -> Condition:  # type: ignore[override]
+        return self._ask(Operator.NOT_EQUALS, value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __gt__(self, value: Value | datetime) -> Condition:
+        return self._ask(Operator.GREATER_THAN, value)
+
+    def __ge__(self, value: Value | datetime) -> Condition:
+        return self._ask(Operator.GREATER_THAN_OR_EQUAL, value)
+
+    def __lt__(self, value: Value | datetime) -> Condition:
+        return self._ask(Operator.LESS_THAN, value)
+
+    def __le__(self, value: Value | datetime) -> Condition:
+        return self._ask(Operator.LESS_THAN_OR_EQUAL, value)
+
+    def in_(self, *values: Value | datetime) -> Condition:
+        """Equal to one of the values."""
+        return self._ask(Operator.IN, *values)
+
+    def not_in(self, *values: Value | datetime) -> Condition:
+        """Equal to none of the values."""
+        return self._ask(Operator.NOT_IN, *values)
+
+    def between(self, low: Value | datetime, high: Value | datetime) -> Condition:
+        """From `low` to `high`, both included."""
+        return self._ask(Operator.BETWEEN, low, high)
+
+    def like(self, pattern: str) -> Condition:
+        r"""SQL's LIKE: `%` any text, `_` one code point, `\` before one of the three for the character itself."""
+        return self._ask(Operator.LIKE, pattern)
+
+    def starts_with(self, prefix: str) -> Condition:
+        """Begins with `prefix`."""
+        return self._ask(Operator.STARTS_WITH, prefix)
+
+    def starts_with_ignore_case(self, prefix: str) -> Condition:
+        """Begins with `prefix`, where the case of the letters A to Z does not count."""
+        return self._ask(Operator.STARTS_WITH_IGNORE_CASE, prefix)
+
+    def contains(self, text: str) -> Condition:
+        """Contains `text`."""
+        return self._ask(Operator.CONTAINS, text)
+
+    def contains_all(self, *texts: str) -> Condition:
+        """Contains each of the texts."""
+        return self._ask(Operator.CONTAINS_ALL, *texts)
+
+    def contains_any(self, *texts: str) -> Condition:
+        """Contains one of the texts."""
+        return self._ask(Operator.CONTAINS_ANY, *texts)
+
+    def contains_none(self, *texts: str) -> Condition:
+        """Contains none of the texts."""
+        return self._ask(Operator.CONTAINS_NONE, *texts)
+
+    def _ask(self, operator: Operator, *values: Value | datetime) -> Condition:
+        constants = tuple(map(_constant, values))
+        return Condition(checked(self._subject, operator, constants, self._type, _FIELD))
+
+
+def property(name: str) -> Term:
+    """A context attribute or extension, by its name."""
+    return Term(name)
+
+
+def event_time() -> Term:
+    """The attribute `time`; compare it with a datetime, an RFC 3339 text or milliseconds since 1970 UTC."""
+    return Term(EventTime())
+
+
+def _operands(join: type[AllOf] | type[AnyOf], tree: Expr) -> tuple[Expr, ...]:
+    return tree.operands if isinstance(tree, join) else (tree,)
+
+
+def _constant(value: Value | datetime) -> Value:
+    if not isinstance(value, datetime):
+        return value
+    if value.tzinfo is None:
+        raise FilterError("a datetime needs a time zone", field=_FIELD, hint="datetime(2026, 1, 31, tzinfo=UTC)")
+    return value.isoformat()
