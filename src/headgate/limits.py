@@ -232,6 +232,14 @@ ATTEMPT_BYTES_MAX: Final = 256 << 20
 """Event bytes in attempts at the same time."""
 SLOW_AFTER_S: Final = 1.0
 """A target whose oldest running attempt is older counts as one that does not answer."""
+CIRCUIT_FAILURES_MAX: Final = 32
+"""Attempts in a row that met nobody and open a target's circuit: three events' worth of default retries."""
+CIRCUIT_PAUSE_S_MIN: Final = 1.0
+CIRCUIT_PAUSE_S_MAX: Final = 30.0
+"""Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
+RATE_PER_S_MAX: Final = 1_000_000.0
+RATE_PER_S_MIN: Final = 0.01
+"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for the targets still to come."""
 WARM_S: Final = 30.0

@@ -54,6 +54,8 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"parallelism": 257}}, "spec.delivery.parallelism"),
         ({"delivery": {"format": "batch", "batchSize": 0}}, "spec.delivery.batchSize"),
         ({"delivery": {"batchSize": 5}}, "spec.delivery.batchSize"),
+        ({"delivery": {"rateLimit": 0}}, "spec.delivery.rateLimit"),
+        ({"delivery": {"rateLimit": 2_000_000.5}}, "spec.delivery.rateLimit"),
         ({"delivery": {"batchWait": "PT1S"}}, "spec.delivery.batchWait"),
         ({"delivery": {"format": "batch", "batchWait": "PT2M"}}, "spec.delivery.batchWait"),
         ({"delivery": {"retryAfterMax": "P2D"}}, "spec.delivery.retryAfterMax"),

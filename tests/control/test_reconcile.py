@@ -87,6 +87,7 @@ def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> N
         "FilterHealthy": "1",
         "Ready": "2",
         "Subscribed": "2",
+        "SubscriberHealthy": "1",
         "SubscriberResolved": "1",
     }
 
@@ -310,6 +311,26 @@ def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admissio
     clock.now_s += 1
     assert reconciler.step() == 1
     assert "6 events" in conditions(store)["FilterHealthy"].message
+
+
+def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admission) -> None:
+    store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
+    admission.create(Kind.TRIGGER, trigger(delivery={"rateLimit": 2}))
+    store.set_active_generation(1)
+    store.report([TargetReport(1, 0, "", "", "CircuitOpen: 32 attempts in a row met nobody: dead")])
+    reconciler.step()
+    store.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of the subscriber: as before
+    reconciler.step()
+    status = store.get(T1).status
+    found = {condition.type: condition for condition in status.conditions}
+    assert (found["SubscriberHealthy"].status, found["SubscriberHealthy"].reason) == ("False", "CircuitOpen")
+    assert found["SubscriberHealthy"].severity == "Warning"
+    assert found["SubscriberHealthy"].message == "32 attempts in a row met nobody: dead"
+    assert found["Ready"].status == "True"
+    store.forget_trouble()  # a new dispatcher
+    reconciler.step()
+    found = {condition.type: condition for condition in store.get(T1).status.conditions}
+    assert (found["SubscriberHealthy"].status, found["FilterHealthy"].status) == ("True", "False")
 
 
 def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,9 @@ class Routes:
     def report(self, reports: list[TargetReport]) -> None:
         self.reports += reports
 
+    def forget_trouble(self) -> None:
+        pass
+
 
 class EventLog:
     """The event log of a data directory, partition 0 (and others on demand)."""
@@ -126,7 +129,8 @@ Behaviour = Callable[[Request], Awaitable[tuple[Any, ...]]]
 class Subscriber:
     """A subscriber on a real socket: records requests, answers as told."""
 
-    def __init__(self, behave: Behaviour | None = None) -> None:
+    def __init__(self, behave: Behaviour | None = None, *, port: int = 0) -> None:
+        self.port = port
         self.requests: list[Request] = []
         self.behave = behave or _accept
         self.connections = 0
@@ -138,7 +142,7 @@ class Subscriber:
 
     async def __aenter__(self) -> Subscriber:
         loop = asyncio.get_running_loop()
-        self.server = await loop.create_server(lambda: _Peer(self), "127.0.0.1", 0)
+        self.server = await loop.create_server(lambda: _Peer(self), "127.0.0.1", self.port)
         self.port = self.server.sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
         return self

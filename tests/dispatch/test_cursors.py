@@ -145,7 +145,7 @@ def test_places_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
         assert places.free(False)
         places.take(False)
     assert not places.free(False)
-    places.move(4, True)
+    places.move(4, 0, True)
     assert places.free(False), "the healthy ones go on"
     assert not places.free(True), "and no slow one starts"
     places.take(False)
@@ -153,8 +153,10 @@ def test_places_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
     assert not places.free(False), "all together are bounded"
     places.release(True, 0)
     assert places.free(False)
-    places.load(limits.ATTEMPT_BYTES_MAX)
+    places.load(False, limits.ATTEMPT_BYTES_MAX)
     assert not places.free(False), "and so are their bytes"
+    places.move(0, limits.ATTEMPT_BYTES_MAX, True)
+    assert places.free(False), "large events that hang do not take the memory of those that do not"
 
 
 def test_many_targets_that_hang_do_not_take_all_places(tmp_path: Path, monkeypatch):

@@ -15,6 +15,8 @@ from headgate.limits import (
     BATCH_SIZE_MAX,
     BATCH_WAIT_SECONDS_MAX,
     PARALLELISM_MAX,
+    RATE_PER_S_MAX,
+    RATE_PER_S_MIN,
     RETRY_MAX,
     TARGET_PARALLEL_DEFAULT,
     TIMEOUT_SECONDS_MAX,
@@ -56,6 +58,9 @@ def delivery_causes(delivery: Delivery | None) -> Iterator[Cause]:
     ):
         if count is not None and not 1 <= count <= most:
             yield invalid(f"{at}.{field}", count, f"must be between 1 and {most}")
+    rate = delivery.rate_limit
+    if rate is not None and not RATE_PER_S_MIN <= rate <= RATE_PER_S_MAX:
+        yield invalid(f"{at}.rateLimit", rate, f"must be between {RATE_PER_S_MIN} and {RATE_PER_S_MAX:.0f} a second")
     for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
         if text and delivery.format != "batch":
             yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
@@ -115,5 +120,6 @@ def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | No
         parallelism=TARGET_PARALLEL_DEFAULT if chosen.parallelism is None else chosen.parallelism,
         batch_size=(chosen.batch_size or DEFAULT_BATCH_SIZE) if is_batch else 1,
         batch_wait_s=duration_s(chosen.batch_wait or DEFAULT_BATCH_WAIT) if is_batch else 0.0,
+        rate_per_s=chosen.rate_limit,
         filter_errors_kept=_ON_FILTER_ERROR.get(chosen.on_filter_error, False),
     )

@@ -14,7 +14,7 @@ from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact, si
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-              r.filter_errors, r.last_error, r.last_error_event"""
+              r.filter_errors, r.last_error, r.last_error_event, r.trouble"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -88,7 +88,20 @@ def trigger_rows(
     known = _Brokers(connection, url)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
-        version, body, target, broker, subscriber_broker, subscriber, needs, plan_error, errors, last, event = row
+        (
+            version,
+            body,
+            target,
+            broker,
+            subscriber_broker,
+            subscriber,
+            needs,
+            plan_error,
+            errors,
+            last,
+            event,
+            trouble,
+        ) = row
         trigger = cast(Trigger, decode_stored(Kind.TRIGGER, body))
         sink = sink_of(trigger.metadata, trigger.spec.delivery, url)
         fact = known.get(broker)
@@ -104,6 +117,7 @@ def trigger_rows(
             filter_errors=errors or 0,
             last_error=last or "",
             last_error_event=event or "",
+            trouble=trouble or "",
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )

@@ -108,6 +108,7 @@ class Delivery(_Struct, frozen=True):
     batch_size: int | None = None
     batch_wait: str = ""
     on_filter_error: str = ""
+    rate_limit: int | float | None = None
 
 
 class Condition(_Struct, frozen=True):

@@ -22,6 +22,10 @@ def _integer(description: str, **more: object) -> JsonObject:
     return {"type": "integer", "format": "int64", "description": description, **more}
 
 
+def _number(description: str) -> JsonObject:
+    return {"type": "number", "description": description}
+
+
 def _map(description: str) -> JsonObject:
     return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
 
@@ -63,6 +67,7 @@ def _delivery(description: str) -> JsonObject:
             "format": _text("How events are sent; binary by default.", enum=["binary", "json", "batch"]),
             "order": _text("Unordered by default.", enum=["ordered", "unordered"]),
             "parallelism": _integer("Attempts at the same time; 32 when it is left out."),
+            "rateLimit": _number("Attempts a second at most; no bound when it is left out."),
             "batchSize": _integer("Events of one batch at most, with format batch; 100 when it is left out."),
             "batchWait": _text("ISO 8601 duration: how long a batch waits for events; PT0.1S by default."),
             "onFilterError": _text(

@@ -83,6 +83,7 @@ class TriggerFacts:
         last_error_event: That event.
         sink: Where its dead letters go.
         sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
+        trouble: What the dispatcher finds wrong with the subscriber now, as "Reason: message"; empty for nothing.
     """
 
     broker: BrokerFact | None
@@ -96,6 +97,7 @@ class TriggerFacts:
     last_error_event: str = ""
     sink: Sink = Sink()
     sink_broker: BrokerFact | None = None
+    trouble: str = ""
 
 
 def is_served(broker: Broker) -> bool:
@@ -212,7 +214,8 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
         _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served),
         _subscribed(facts),
     ]
-    conditions = (*needed, _filter_healthy(facts), *_filter_advisable(trigger), _summary(needed))
+    warnings = (_filter_healthy(facts), _subscriber_healthy(facts), *_filter_advisable(trigger))
+    conditions = (*needed, *warnings, _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
         observed_generation=trigger.metadata.generation,
@@ -288,6 +291,15 @@ def _filter_healthy(facts: TriggerFacts) -> Condition:
         severity="Warning",
         reason="FilterErrors",
         message=f"the filter was an error for {count}, which were not delivered; {last}",
+    )
+
+
+def _subscriber_healthy(facts: TriggerFacts) -> Condition:
+    if not facts.trouble:
+        return Condition(type="SubscriberHealthy", status=TRUE)
+    reason, _, message = facts.trouble.partition(": ")
+    return Condition(
+        type="SubscriberHealthy", status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX]
     )
 
 

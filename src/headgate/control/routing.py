@@ -30,6 +30,7 @@ class DeliverySpec:
         batch_size: Events of one batch at most.
         batch_wait_s: How long an event waits for others of its batch.
         filter_errors_kept: Events for which the filter is an error are dead letters.
+        rate_per_s: Attempts a second at most; None for no bound.
     """
 
     retry: int
@@ -44,6 +45,7 @@ class DeliverySpec:
     batch_size: int = 1
     batch_wait_s: float = 0.0
     filter_errors_kept: bool = False
+    rate_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,11 @@ class TargetReport:
             adds up.
         last_error: Message of the last of them.
         last_error_event: `source` and `id` of that event, as one text.
+        trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
     """
 
     target: int
     filter_errors: int
     last_error: str
     last_error_event: str
+    trouble: str | None = None

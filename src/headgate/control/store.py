@@ -244,13 +244,20 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
+                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, '')"
+                " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report",
-                [(r.target, r.filter_errors, r.last_error, r.last_error_event, mark) for r in reports],
+                " report = excluded.report, trouble = ifnull(?6, trouble)",
+                [(r.target, r.filter_errors, r.last_error, r.last_error_event, mark, r.trouble) for r in reports],
             )
+
+    def forget_trouble(self) -> None:
+        """A new dispatcher knows of no trouble with any subscriber."""
+        with self._database.write() as connection:
+            mark = bump(connection, "report")
+            connection.execute("UPDATE reports SET trouble = '', report = ? WHERE trouble != ''", (mark,))
 
     def reported_since(self, report: int) -> tuple[int, ...]:
         """Targets with reports after a value of the `report` counter."""

@@ -19,7 +19,7 @@ from headgate import limits
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
-from headgate.dispatch.retry import JITTER, Fate, Outcome, backoff_s, judge, pause_s
+from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, Places, TargetState
 from headgate.dispatch.verdicts import FilterErrors, Judge
 from headgate.filter.evaluate import OutcomeKind
@@ -46,7 +46,7 @@ class Attempts:
         events: The log.
         transport: The HTTP client.
         judge_filter: Decides CANDIDATE rows.
-        errors: Where filter errors are counted.
+        errors: Where filter errors are counted, and what is wrong with subscribers.
         on_end: Called with (state, delivery, result) when a delivery has ended; it holds no place then.
         on_room: Called with the state after an attempt of it.
         on_rest: Called with the state when a delivery of it will be tried again.
@@ -85,6 +85,7 @@ class Attempts:
         self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Delivery, asyncio.TimerHandle] = {}
+        self._held: dict[TargetState, asyncio.TimerHandle] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self.stopping = False
         self.warm_from = 0
@@ -101,6 +102,8 @@ class Attempts:
         while state.startable and not self.stopping:
             if cautious and state.flying:
                 break
+            if (state.circuit.opened or state.target.delivery.rate_per_s is not None) and self._held_back(state):
+                break
             if not self._places.free(state.slow):
                 if not state.parked:
                     state.parked = True
@@ -111,6 +114,8 @@ class Attempts:
                 continue
             self._places.take(state.slow)
             delivery.started_at = self._clock()
+            if state.rate is not None:
+                state.rate.take(delivery.started_at)
             delivery.size_bytes = 0
             state.flying[delivery.position] = delivery
             self._busy.add(state)
@@ -140,7 +145,7 @@ class Attempts:
     async def stop(self, deadline_s: float) -> None:
         """Start nothing more; let what is under way end for so long, then break it off (a restart repeats it)."""
         self.stopping = True
-        for timer in self._timers.values():
+        for timer in [*self._timers.values(), *self._held.values()]:
             timer.cancel()
         if self._sweeper is not None:
             self._sweeper.cancel()
@@ -172,7 +177,7 @@ class Attempts:
             _FILTERED[result or "matched"].inc()
         if not result:
             delivery.size_bytes = event.size_bytes
-            self._places.load(event.size_bytes)
+            self._places.load(state.slow, event.size_bytes)
             return True
         self._land(state, delivery)
         self._on_end(state, delivery, result)
@@ -201,9 +206,10 @@ class Attempts:
             metrics.RETRIES.inc()
         self._land(state, delivery)
         slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
-        self._set_slow(state, slow and outcome.reason != "url")
+        self._set_slow(state, slow and outcome.reason not in UNSENT)
         if not slow:
             state.answered_at = now
+        self._note(state, outcome, now)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
@@ -301,10 +307,40 @@ class Attempts:
             first.parked = False
             self.pump(first)
 
+    def _held_back(self, state: TargetState) -> bool:
+        """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
+        wait_s = state.wait_s(self._clock())
+        if wait_s <= 0:
+            return False
+        if wait_s != float("inf") and state not in self._held:
+            self._held[state] = self._loop.call_later(wait_s, self._let_go, state)
+        return True
+
+    def _let_go(self, state: TargetState) -> None:
+        del self._held[state]
+        self.pump(state)
+
+    def _note(self, state: TargetState, outcome: Outcome, now: float) -> None:
+        """What the attempt says of its subscriber: the circuit's state, and what people are told."""
+        if outcome.reason in UNSENT:
+            trouble = f"UrlRefused: {outcome.detail}"
+        elif state.circuit.heard(outcome, now) or (state.trouble and outcome.answered):
+            trouble = state.circuit.describe(outcome)
+        else:
+            return
+        if trouble == state.trouble:
+            return
+        if not trouble or not state.trouble:
+            level = _log.warning if trouble else _log.info
+            level("subscriber in trouble" if trouble else "subscriber is well", trigger=state.target.name, why=trouble)
+        state.trouble = trouble
+        self._errors.trouble(state.target.id, trouble)
+
     def _set_slow(self, state: TargetState, slow: bool) -> None:
         if slow != state.slow:
             state.slow = slow
-            self._places.move(len(state.flying), slow)
+            size_bytes = sum(delivery.size_bytes for delivery in state.flying.values())
+            self._places.move(len(state.flying), size_bytes, slow)
 
     def _sweep(self) -> None:
         """Find targets whose attempts hang; nothing else would tell before their timeout."""

@@ -47,7 +47,10 @@ class Routing(Protocol):
         """Everything routed; may block."""
 
     def report(self, reports: list[TargetReport]) -> None:
-        """Add what was seen of filters; may block."""
+        """Add what was seen of filters and subscribers; may block."""
+
+    def forget_trouble(self) -> None:
+        """What an earlier dispatcher reported of subscribers no longer counts; may block."""
 
 
 class Dispatcher:
@@ -92,7 +95,7 @@ class Dispatcher:
             HeadgateError: It could not start (the outbox is damaged or taken).
             Exception: Whatever a part failed with that nobody expected.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         _raise_file_limit()
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
@@ -174,6 +177,7 @@ class Dispatcher:
             cursors = Cursors()
         self._version = self._store.data_version()
         self._table = await asyncio.to_thread(self._store.snapshot)
+        await asyncio.to_thread(self._store.forget_trouble)
         self._scheduler.update(self._table)
         self._scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
@@ -263,6 +267,7 @@ class Dispatcher:
             self._store.report(reports)
         except UnavailableError as error:  # numbers for people: worth a line, not a restart
             _log.warning("filter errors were not reported", error=str(error), targets=len(reports))
+            self._loop.call_soon_threadsafe(self._errors.untold, reports)
 
     def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -53,7 +53,7 @@ class Gauges:
         metrics.TARGETS_LAGGING.set(sum(state.lag is not None for state in scheduler.behind))
         for slow, count in scheduler.attempts_taken.items():
             metrics.ATTEMPTS.labels("slow" if slow else "healthy").set(count)
-        metrics.CIRCUITS_OPEN.set(0)
+        metrics.CIRCUITS_OPEN.set(sum(state.circuit.opened for state in scheduler.behind))
         await self._sample_triggers()
         cache = program.cache_info()
         for name, value in (("hits", cache.hits), ("misses", cache.misses), ("size", cache.currsize)):

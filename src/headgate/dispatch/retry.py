@@ -16,6 +16,8 @@ RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 JITTER: Final = 0.1
 """A pause is up to this part longer than the rules say, never shorter: what failed together does not come together."""
 
+UNSENT: Final = frozenset({"url", "policy"})
+"""Reasons for which nothing was sent: they say nothing about the subscriber."""
 _RETRIED_CLIENT_ERRORS: Final = frozenset({404, 408, 409, 429})
 _SHIFT_MAX: Final = 32
 _NEVER: Final = frozenset({"url", "reply-hops"})

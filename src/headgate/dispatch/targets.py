@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate import limits
+from headgate.dispatch.circuit import Circuit, Rate
 from headgate.dispatch.cursors import TargetCursor
 
 if TYPE_CHECKING:
@@ -79,10 +80,14 @@ class TargetState:
         answered_at: When it last answered in good time, monotonic seconds.
         failures_untold: Deliveries given up since the last log line about it.
         told_at: When that was, monotonic seconds.
+        circuit: Its breaker.
+        trouble: What was last told to be wrong with the subscriber.
     """
 
     __slots__ = (
+        "_rate",
         "answered_at",
+        "circuit",
         "failures_untold",
         "flying",
         "gone",
@@ -98,6 +103,7 @@ class TargetState:
         "tail",
         "target",
         "told_at",
+        "trouble",
     )
 
     def __init__(self, target: Target) -> None:
@@ -117,6 +123,25 @@ class TargetState:
         self.answered_at = float("-inf")
         self.failures_untold = 0
         self.told_at = float("-inf")
+        self.circuit = Circuit()
+        self.trouble = ""
+        self._rate: Rate | None = None
+
+    @property
+    def rate(self) -> Rate | None:
+        """Its rate limit, as routing has it now."""
+        per_s = self.target.delivery.rate_per_s
+        if per_s is None:
+            return None
+        if self._rate is None or self._rate.per_s != per_s:
+            self._rate = Rate(per_s)
+        return self._rate
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until circuit and rate let the next attempt start; infinite while one under way decides."""
+        rate = self.rate
+        paced_s = rate.wait_s(now) if rate is not None else 0.0
+        return max(self.circuit.wait_s(now, len(self.flying)), paced_s)
 
     @property
     def oldest(self) -> Delivery | None:
@@ -152,13 +177,14 @@ class Places:
     Targets that answer share ATTEMPTS_HEALTHY_MAX places. The places of a target that turns out not to answer are
     moved to the other account: at once the healthy ones can go on, while no slow target starts another attempt above
     ATTEMPTS_SLOW_MAX. When that account is full ("crowded"), a target that has not answered lately gets one place to
-    prove itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either.
+    prove itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either. Each account
+    has half of ATTEMPT_BYTES_MAX: large events that hang must not take the memory of those that do not.
     """
 
     def __init__(self) -> None:
         self._taken = {False: 0, True: 0}
         self._max = {False: limits.ATTEMPTS_HEALTHY_MAX, True: limits.ATTEMPTS_SLOW_MAX}
-        self._bytes = 0
+        self._bytes = {False: 0, True: 0}
 
     @property
     def by_side(self) -> dict[bool, int]:
@@ -181,23 +207,25 @@ class Places:
         return (
             taken[slow] < self._max[slow]
             and taken[False] + taken[True] < limits.ATTEMPTS_MAX
-            and self._bytes < limits.ATTEMPT_BYTES_MAX
+            and self._bytes[slow] < limits.ATTEMPT_BYTES_MAX // 2
         )
 
     def take(self, slow: bool) -> None:
         """One starts."""
         self._taken[slow] += 1
 
-    def load(self, size_bytes: int) -> None:
+    def load(self, slow: bool, size_bytes: int) -> None:
         """It carries an event of this size."""
-        self._bytes += size_bytes
+        self._bytes[slow] += size_bytes
 
     def release(self, slow: bool, size_bytes: int) -> None:
         """It ended."""
         self._taken[slow] -= 1
-        self._bytes -= size_bytes
+        self._bytes[slow] -= size_bytes
 
-    def move(self, count: int, to_slow: bool) -> None:
-        """A target changed sides with so many attempts under way."""
+    def move(self, count: int, size_bytes: int, to_slow: bool) -> None:
+        """A target changed sides with so many attempts under way, which carry so much."""
         self._taken[to_slow] += count
         self._taken[not to_slow] -= count
+        self._bytes[to_slow] += size_bytes
+        self._bytes[not to_slow] -= size_bytes

@@ -22,14 +22,28 @@ def evaluate(cel: str, event: SharedEvent) -> Outcome:
 
 
 class FilterErrors:
-    """Counts filter errors per target between two reports; keeps words for one of each, because finding them costs."""
+    """Counts filter errors per target between two reports; keeps words for one of each, because finding them costs.
+
+    Beside them, what is wrong with subscribers: the same people read it, in the same place.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._words: dict[int, tuple[str, str]] = {}
+        self._troubles: dict[int, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts)
+        return bool(self._counts or self._troubles)
+
+    def trouble(self, target: int, text: str) -> None:
+        """Say what is wrong with a target's subscriber now; empty for nothing."""
+        self._troubles[target] = text
+
+    def untold(self, reports: list[TargetReport]) -> None:
+        """These reports did not arrive: what is wrong must still be said, unless there is newer word."""
+        for report in reports:
+            if report.trouble is not None:
+                self._troubles.setdefault(report.target, report.trouble)
 
     def add(self, target: int) -> bool:
         """Count one error; True when the caller should `describe` it, as the first since the last report."""
@@ -43,7 +57,12 @@ class FilterErrors:
 
     def take(self) -> list[TargetReport]:
         """Everything since the last call."""
-        reports = [TargetReport(target, n, *self._words.get(target, ("", ""))) for target, n in self._counts.items()]
+        troubles = self._troubles
+        reports = [
+            TargetReport(target, self._counts.get(target, 0), *self._words.get(target, ("", "")), troubles.get(target))
+            for target in dict.fromkeys([*self._counts, *troubles])
+        ]
         self._counts.clear()
         self._words.clear()
+        self._troubles = {}
         return reports
