@@ -14,10 +14,10 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.conformance import eventbridge
+from headgate.conformance import cel, eventbridge, http
 from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run, Verdict
 
-SUITES: Final[Mapping[str, Run]] = {"eventbridge": eventbridge.run}
+SUITES: Final[Mapping[str, Run]] = {"cel": cel.run, "eventbridge": eventbridge.run, "http": http.run}
 """Suites by name."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -30,15 +30,18 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON for machines: one object a case, the summary last.")
     ] = False,
+    url: Annotated[str, typer.Option(help="http only: a broker's URL to send the requests to, not this process.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Leave out the cases that passed.")] = False,
 ) -> None:
     """Run a file of conformance cases."""
     if suite not in SUITES:
         _fail(f"unknown suite {suite}: one of {', '.join(SUITES)}")
+    if url and suite != "http":
+        _fail("--url is for http")
     counts: Counter[str] = Counter()
     try:
         with file.open("rb") as lines:
-            for result in SUITES[suite](lines):
+            for result in http.run_at(url, lines) if url else SUITES[suite](lines):
                 counts[result.verdict] += 1
                 if quiet and result.verdict is Verdict.PASSED:
                     continue

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from cel.expr import checked_pb2
 from cel_expr_python import cel as _cel
-from cel_expr_python.ext import ext_math, ext_strings
+from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -135,13 +135,77 @@ class Shown:
     size: int = 0
 
 
+class Environment:
+    """What expressions may name: variables with their types, libraries, a container for short names."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: _cel.Env) -> None:
+        self._handle = handle
+
+    @staticmethod
+    def of_case(types: Mapping[str, TypeName], functions: Mapping[str, Signature], container: str) -> Environment:
+        """The environment of a conformance case: what it declares, and every library that the engine has.
+
+        Filters have `_FILTERS` and nothing else.
+        """
+        declared = [
+            _cel.FunctionDecl(name, [_cel.Overload(name, _type(result), [*map(_type, parameters)], False, None)])
+            for name, (parameters, result) in functions.items()
+        ]
+        libraries = (ext_bindings.ExtBindings(), ext_encoders.ExtEncoders(), ext_optional.ExtOptional())
+        handle = _cel.NewEnv(
+            config=_cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
+            variables={name: _type(kind) for name, kind in types.items()},
+            extensions=[ext_strings.ExtStrings(), ext_math.ExtMath(), *libraries],
+            functions=declared,
+            container=_cel.ExpressionContainer(container) if container else None,
+        )
+        return Environment(handle)
+
+    def compile(self, text: str, *, check: bool = True) -> Expression:
+        """Parses CEL text, and checks its types unless it is told not to.
+
+        Raises:
+            FilterError: The text is no expression, has a type fault, or a character that the engine does not take.
+        """
+        _refuse_characters(text)
+        try:
+            return Expression(self._handle.compile(text, not check))
+        except RuntimeError as error:
+            raise _explain(text, str(error)) from None
+
+
+TypeName = str | tuple[str, tuple["TypeName", ...]]
+"""A CEL type by the name that the checker gives it; of list, map and abstract types with their parameters."""
+Signature = tuple[tuple[TypeName, ...], TypeName]
+"""Types of the parameters and of the result."""
+
+
+def _type(name: TypeName) -> _cel.Type:
+    match name:
+        case ("list", (item,)):
+            return _cel.Type.List(_type(item))
+        case ("map", (key, item)):
+            return _cel.Type.Map(_type(key), _type(item))
+        case (str(abstract), parameters):
+            return _cel.Type.AbstractType(abstract, [*map(_type, parameters)])
+        case "null_type":
+            return _cel.Type.NULL
+        case str():
+            return getattr(_cel.Type, name.upper())
+
+
+_FILTERS: Final = Environment(_ENVIRONMENT)
+
+
 class Activation:
     """The variables of one event, converted once and shared by every program that looks at it."""
 
     __slots__ = ("_handle",)
 
-    def __init__(self, variables: CelInput) -> None:
-        self._handle = _ENVIRONMENT.Activation(variables)
+    def __init__(self, variables: CelInput, environment: Environment = _FILTERS) -> None:
+        self._handle = environment._handle.Activation(variables)
 
 
 class Expression:
@@ -200,6 +264,10 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
+    return _FILTERS.compile(text)
+
+
+def _refuse_characters(text: str) -> None:
     for position, character in enumerate(text):
         if character == "\0" or "\ud800" <= character <= "\udfff":
             what = "a NUL character" if character == "\0" else "half of a surrogate pair"
@@ -209,10 +277,6 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
                 position=position,
                 caret=caret(text, position),
             )
-    try:
-        return Expression(_ENVIRONMENT.compile(text))
-    except RuntimeError as error:
-        raise _explain(text, str(error)) from None
 
 
 def is_regular_expression(pattern: str) -> bool:
