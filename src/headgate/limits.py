@@ -258,6 +258,8 @@ REPORT_S_MIN: Final = 1.0
 """Time between two reports of filter errors to the control store."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is asked whether it changed."""
+NEEDED_CHUNKS_MAX: Final = 4_096
+"""Outbox chunks read to find the oldest event that is still needed: progress of every partition comes far sooner."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below a third of DRAIN_S_MAX."""
 
@@ -270,6 +272,8 @@ METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
 # --- server --------------------------------------------------------------------------------------
+RETENTION_EVERY_S: Final = 5.0
+"""Time between two looks for segments that may go: a listing of files and one query."""
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""

@@ -18,6 +18,8 @@ class Settings(BaseSettings):
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
+        retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
+        retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
         metrics: Whether `/metrics` is served.
     """
 
@@ -29,6 +31,8 @@ class Settings(BaseSettings):
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
+    retain_hours: float = Field(default=168.0, ge=0)
+    retain_mb: int | None = Field(default=None, ge=0)
     metrics: bool = True
 
     @field_validator("listen")

@@ -24,8 +24,8 @@ from headgate.errors import HeadgateError, UnavailableError
 Object = dict[str, Any]
 """A Kubernetes-style JSON object, as the API has it."""
 
-START_S_MAX: Final = 120.0
-"""A server that is not ready by then is not going to be: the JVM takes some 10 s on two busy cores."""
+START_S_MAX: Final = 240.0
+"""A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
 _KINDS: Final = {"brokers": "Broker", "triggers": "Trigger"}
 

@@ -22,6 +22,12 @@ def serve(
     listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
+    retain_hours: Annotated[
+        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168, a week.")
+    ] = None,
+    retain_mb: Annotated[
+        int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
+    ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
@@ -29,13 +35,21 @@ def serve(
 
     Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
     """
-    given = {"data": data, "listen": listen, "manifests": manifests, "partitions": partitions}
+    given = {
+        "data": data,
+        "listen": listen,
+        "manifests": manifests,
+        "partitions": partitions,
+        "retain_hours": retain_hours,
+        "retain_mb": retain_mb,
+    }
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInputError(
-            f"--{first['loc'][0]}: {first['msg']}", hint="headgate serve --help shows the options"
+            f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
+            hint="headgate serve --help shows the options",
         ) from error
     logs.configure("supervisor")
     console = Console(stderr=True, highlight=False, soft_wrap=True)

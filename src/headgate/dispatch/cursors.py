@@ -16,6 +16,7 @@ together. A cursor above the outbox's end (the outbox was removed) is worth noth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -103,18 +104,21 @@ class CursorStore:
         self._connection.execute("PRAGMA synchronous = NORMAL")
         self._connection.executescript(_SCHEMA)
 
+    @classmethod
+    def read(cls, path: Path) -> Cursors:
+        """What another process last wrote to the file, which exists.
+
+        Raises:
+            sqlite3.OperationalError: The file is busy, or has no tables yet.
+        """
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        with contextlib.closing(connection):
+            connection.execute("BEGIN")  # one moment for all tables
+            return _load(connection)
+
     def load(self) -> Cursors:
         """What the last flush wrote; the beginning of everything when there was none."""
-        run = self._connection.execute
-        row = run("SELECT value FROM position").fetchone()
-        targets = [
-            TargetCursor(target, lag_from, tuple(array("q", pending)), _triples(array("q", retries)))
-            for target, lag_from, pending, retries in run(
-                "SELECT id, lag_from, pending, retries FROM targets ORDER BY id"
-            )
-        ]
-        watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
-        return Cursors(row[0] if row else 0, watermarks, tuple(targets))
+        return _load(self._connection)
 
     def flush(self, change: CursorChange) -> None:
         """Write a change, all or nothing."""
@@ -137,6 +141,17 @@ class CursorStore:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+
+def _load(connection: sqlite3.Connection) -> Cursors:
+    run = connection.execute
+    row = run("SELECT value FROM position").fetchone()
+    targets = [
+        TargetCursor(target, lag_from, tuple(array("q", pending)), _triples(array("q", retries)))
+        for target, lag_from, pending, retries in run("SELECT id, lag_from, pending, retries FROM targets ORDER BY id")
+    ]
+    watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
+    return Cursors(row[0] if row else 0, watermarks, tuple(targets))
 
 
 def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes, bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -64,6 +64,7 @@ class Dispatcher:
         transport: The HTTP client; None for the real one.
         on_ready: Called when the link listens.
         drain_s: How long attempts in flight may last on stop.
+        tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Dispatcher:
         transport: Transport | None = None,
         on_ready: Callable[[], None] = lambda: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
+        tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self._data = data
         self._token = token
@@ -84,6 +86,7 @@ class Dispatcher:
         self._transport = transport
         self._on_ready = on_ready
         self._drain_s = drain_s
+        self._tend = tend
         self._errors = FilterErrors()
         self._failure: BaseException | None = None
         self._link: Link | None = None
@@ -149,15 +152,17 @@ class Dispatcher:
         self._takeover = Takeover(watermarks)
         self._passed = dict(watermarks)
         link = self._link = Link(self._token, self._takeover, self, self._resume)
-        poll = asyncio.create_task(self._poll())
-        gauges = asyncio.create_task(Gauges(self._scheduler, self._events, self._writer).run())
+        gauges = Gauges(self._scheduler, self._events, self._writer)
+        tasks = [asyncio.create_task(self._poll()), asyncio.create_task(gauges.run())]
+        if self._tend is not None:
+            tasks.append(asyncio.create_task(self._tend(self._writer)))
         try:
             await link.start(self._data / "run")
             self._on_ready()
             await self._stop.wait()
         finally:
-            poll.cancel()
-            gauges.cancel()
+            for task in tasks:
+                task.cancel()
             await link.close()
             await self._outbox.close()
             await self._scheduler.stop(self._drain_s)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 
 import uvloop
 
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
-from headgate.server import child, ready
+from headgate.server import child, ready, retention
 
 
 def run(context: child.Context) -> None:
@@ -28,6 +29,12 @@ async def _dispatch(context: child.Context) -> None:
         ready.mark(settings.run_directory, "dispatcher", ready=True)
 
     try:
-        await Dispatcher(data=settings.data, token=context.token, store=store, on_ready=on_ready).run(stop)
+        await Dispatcher(
+            data=settings.data,
+            token=context.token,
+            store=store,
+            on_ready=on_ready,
+            tend=functools.partial(retention.trim_outbox, settings),
+        ).run(stop)
     finally:
         store.close()

@@ -25,7 +25,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
 from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
-from headgate.server import child, health, ready
+from headgate.server import child, health, ready, retention
 from headgate.server.sampling import sample
 from headgate.settings import Settings
 
@@ -75,6 +75,7 @@ async def _serve(settings: Settings) -> None:
                 connections=lambda: len(server.server_state.connections),
             )
         )
+        trimming = asyncio.create_task(retention.trim_log(settings, dict(enumerate(writers))))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         ready.mark(settings.run_directory, "front", ready=server.started)
@@ -86,6 +87,7 @@ async def _serve(settings: Settings) -> None:
         stop.set()
         await reconciling
         sampling.cancel()
+        trimming.cancel()
         for commit in commits:
             await commit.close()
 

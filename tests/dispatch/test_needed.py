@@ -1,0 +1,79 @@
+"""What retention must keep: never more is allowed to go than a restart could do without."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.dispatch.needed import NOTHING_KNOWN, Needed, needed
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.log.writer import PartitionWriter
+from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
+
+
+def outbox(directory: Path) -> None:
+    """Positions 0..9: chunks (p0: 3, 4; progress), (p1: 7; progress), (progress of p0 only), (p0: 9, progress)."""
+    with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
+        for segments, progress in (
+            ([Segment(0, 1, [(3, 1, 3), (4, 2, 3)])], {0: (5, 1)}),
+            ([Segment(1, 1, [(7, 1, 3)])], {1: (8, 1)}),
+            ([], {0: (9, 1)}),
+            ([Segment(0, 1, [(9, 1, 3)])], {0: (20, 1), 1: (30, 1)}),
+        ):
+            batch, values = encode_chunk(segments, progress)
+            writer.append(batch, values)
+
+
+def cursors(path: Path, position: int, *behind: TargetCursor) -> None:
+    store = CursorStore(path)
+    store.flush(CursorChange(position, {0: 20, 1: 30}, list(behind), []))
+    store.close()
+
+
+def test_without_cursors_everything_is_needed(tmp_path: Path):
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == NOTHING_KNOWN
+
+
+def test_with_nothing_unfinished_the_watermarks_are_the_floor(tmp_path: Path):
+    outbox(tmp_path / "outbox")
+    cursors(tmp_path / "dispatch.db", 9)
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(9, {0: 20, 1: 30})
+
+
+def test_the_oldest_delivery_of_anyone_is_the_floor(tmp_path: Path):
+    outbox(tmp_path / "outbox")
+    cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, None, (3, 6)), TargetCursor(2, 4, ()))
+    # Position 3 is the row of event 7 of partition 1; partition 0 goes on at its progress, 9.
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(3, {0: 9, 1: 7})
+
+
+def test_a_partition_without_rows_from_there_on_is_needed_from_its_progress(tmp_path: Path):
+    outbox(tmp_path / "outbox")
+    cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, 6, ()))
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(6, {0: 9, 1: 30})
+
+
+def test_what_a_hanging_subscriber_has_not_answered_is_needed(tmp_path: Path):
+    log = EventLog(tmp_path)
+
+    async def choose(request: Request) -> tuple[int, bytes]:
+        if request.id == "e40":
+            await asyncio.sleep(3_600)
+        return 202, b""
+
+    async def work() -> None:
+        async with Subscriber(choose) as subscriber:
+            routes = Routes(target(1, subscriber.url, timeout_s=60.0))
+            async with running(tmp_path, routes, drain_s=0.1) as work:
+                log.append([event(number) for number in range(100)])
+                async with matcher(work) as peer:
+                    peer.match(*((offset, 1) for offset in range(100)))
+                    await until(lambda: len(subscriber.requests) == 100)
+                    files = tmp_path / "dispatch.db", tmp_path / "outbox" / "0"
+                    await until(lambda: needed(*files).offsets.get(0) == 40)
+
+    try:
+        run(work())
+    finally:
+        log.close()
