@@ -8,25 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.conformance import pulsar as cases
+from headgate.conformance.cases import Verdict
 from headgate.event.model import Event
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
 from headgate.filter.compiler import compile_filter
 from headgate.filter.dialects.tags import tags, tags_of
 from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import program
+from headgate.filter.evaluate import OutcomeKind, program
 from tests.support import conformance
 
 
-def outcome(wanted: dict[str, str], attributes: dict[str, object]) -> OutcomeKind:
-    return compile_expression(compile_filter({"tags": wanted}).cel).evaluate(Activation({"ce": attributes})).kind
-
-
 def test_public_cases() -> None:
-    cases = [json.loads(line) for line in conformance("pulsar.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert len(cases) >= 7
-    for case in cases:
-        expected = OutcomeKind.TRUE if case["expect"] == "match" else OutcomeKind.FALSE
-        assert outcome(case["predicate"], case["properties"]) is expected, case["name"]
+    with conformance("pulsar.jsonl").open("rb") as lines:
+        results = list(cases.run(lines))
+    assert [result for result in results if result.verdict is not Verdict.PASSED] == []
+    assert len(results) >= 7
+
+
+def test_a_wrong_expectation_fails() -> None:
+    case = {"name": "n", "predicate": {"anytag": "a"}, "properties": {"tag": "a"}}
+    for expect, verdict in (("match", Verdict.PASSED), ("no_match", Verdict.FAILED)):
+        (result,) = cases.run([json.dumps({**case, "expect": expect}).encode()])
+        assert result.verdict is verdict
 
 
 @pytest.mark.parametrize(

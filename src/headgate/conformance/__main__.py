@@ -14,10 +14,16 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.conformance import cel, eventbridge, http
+from headgate.conformance import cel, eventbridge, http, pulsar, selectors
 from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run, Verdict
 
-SUITES: Final[Mapping[str, Run]] = {"cel": cel.run, "eventbridge": eventbridge.run, "http": http.run}
+SUITES: Final[Mapping[str, Run]] = {
+    "cel": cel.run,
+    "eventbridge": eventbridge.run,
+    "http": http.run,
+    "pulsar": pulsar.run,
+    "selectors": selectors.run,
+}
 """Suites by name."""
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

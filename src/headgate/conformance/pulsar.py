@@ -1,0 +1,47 @@
+"""Do tags find what Pulsar's pull request 8544 says they find?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Literal
+
+import msgspec
+
+from headgate.conformance.cases import Result, judged, read
+from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.filter.compiler import compile_filter
+from headgate.filter.errors import FilterError
+
+KNOWN: Final[dict[str, str]] = {}
+"""Cases that fail, by id, with the reason."""
+
+
+class Case(msgspec.Struct):
+    """A line of the file: tags that a consumer asks for, and a message's properties."""
+
+    name: str
+    predicate: dict[str, str]
+    properties: dict[str, str]
+    expect: Literal["match", "no_match"]
+
+
+def run(lines: Iterable[bytes]) -> Iterator[Result]:
+    """Results of the cases."""
+    for case in read(lines, Case):
+        found = _outcome(case)
+        yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
+
+
+def _outcome(case: Case) -> str:
+    try:
+        expression = compile_expression(compile_filter({"tags": case.predicate}).cel)
+    except FilterError as error:
+        return f"refused: {error.message}"
+    outcome = expression.evaluate(Activation({"ce": case.properties}))
+    match outcome.kind:
+        case OutcomeKind.TRUE:
+            return "match"
+        case OutcomeKind.FALSE:
+            return "no_match"
+        case OutcomeKind.ERROR:
+            return f"error: {outcome.message}"
