@@ -141,6 +141,14 @@ MANIFEST_FILES_MAX: Final = 10_000
 # --- ingress -------------------------------------------------------------------------------------
 REQUEST_HEAD_BYTES_MAX: Final = 192 << 10
 """Request line and all headers of one request: HEADER_ATTRIBUTES_BYTES_MAX and room for the others."""
+REQUEST_HEADERS_MAX: Final = 512
+"""Headers of one request: an event with 500 extensions is none that anybody sends."""
+REQUEST_HEAD_S_MAX: Final = 10.0
+"""From a request's first byte (or the connection) to the end of its head: slow loris' time."""
+REQUEST_S_MAX: Final = 60.0
+"""From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
+CONNECTIONS_MAX: Final = 8_192
+"""Connections of clients at the same time; one more is closed at once. Each is a file."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20
 """Bodies that are being received in pieces, all connections together."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000

@@ -12,6 +12,7 @@ from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
+from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import encode
 from headgate.ingress.partitions import Partitions
@@ -22,10 +23,12 @@ from headgate.limits import (
     COMMIT_QUEUE_EVENTS_MAX,
     EVENT_BYTES_MAX,
     REQUEST_HEAD_BYTES_MAX,
+    REQUEST_HEADERS_MAX,
 )
 from headgate.log.commit import GroupCommit
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.observe.metrics import REQUESTS_REFUSED
 from tests.ingress.support import fallback
 
 
@@ -197,3 +200,89 @@ def test_a_head_without_end_is_refused_and_the_server_lives_on(tmp_path):
             return await exchange(port, http("POST", many), binary(1)), await exchange(port, binary(2))
 
     assert asyncio.run(scenario()) == ([400, 202], [202])
+
+
+async def answer_to(port, *pieces):
+    """Sends pieces, then waits until the server closes; the first line of what it said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        said = await reader.read()
+    writer.close()
+    return said.split(b"\r\n")[0]
+
+
+SLOW = {
+    "nothing": ((), b""),
+    "head": ((b"POST /ns/b HTTP/1.1\r\n", b"host: x\r\n"), b"HTTP/1.1 408 Request Timeout"),
+    "body": ((http("POST", [("ce-id", "1")], b"x" * 99)[:-50], b"y"), b"HTTP/1.1 408 Request Timeout"),
+    "second head": ((binary(1), b"POST /ns"), b"HTTP/1.1 202 Accepted"),
+}
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_a_request_that_does_not_end_is_given_up_and_others_are_served(tmp_path, monkeypatch, slow):
+    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.2)
+    monkeypatch.setattr(protocol, "REQUEST_S_MAX", 0.3)
+    pieces, due = SLOW[slow]
+    refused = REQUESTS_REFUSED.labels("too-slow").value
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            slow_ones = [asyncio.create_task(answer_to(port, *pieces)) for _ in range(20)]
+            assert await exchange(port, binary(2)) == [202]
+            return set(await asyncio.gather(*slow_ones))
+
+    assert asyncio.run(scenario()) == {due}
+    assert REQUESTS_REFUSED.labels("too-slow").value == refused + (0 if slow == "nothing" else 20)
+
+
+def test_a_body_that_takes_its_time_but_ends_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.1)
+    request = http(
+        "POST", [("ce-specversion", "1.0"), ("ce-id", "slow"), ("ce-source", "/s"), ("ce-type", "t")], b"x" * 9
+    )
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for at in range(len(request) - 9, len(request)):
+                writer.write(request[:at] if at == len(request) - 9 else request[at - 1 : at])
+                await asyncio.sleep(0.05)
+            writer.write(request[-1:])
+            head = await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            return head.split()[1]
+
+    assert asyncio.run(scenario()) == b"202"
+    assert [each.event.id for each in stored(tmp_path / "0")] == ["slow"]
+
+
+def test_more_headers_than_anybody_sends_are_refused(tmp_path):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            many = [(f"x-{number}", "y") for number in range(REQUEST_HEADERS_MAX + 1)]
+            first = await answer_to(port, http("POST", many, b"{}"))
+            return first, await exchange(port, binary(1))
+
+    assert asyncio.run(scenario()) == (b"HTTP/1.1 431 Request Header Fields Too Large", [202])
+
+
+def test_connections_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert await answer_to(port) == b""
+            for _, writer in held:
+                writer.close()
+            await asyncio.sleep(0.05)
+            return await exchange(port, binary(1))
+
+    assert asyncio.run(scenario()) == [202]

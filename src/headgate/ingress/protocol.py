@@ -1,47 +1,125 @@
-"""How much may a client send before its request begins? uvicorn's HTTP protocol with a bound on the request's head.
+"""How much, and for how long, may a client send before its request is whole? uvicorn's HTTP protocol with bounds.
 
-The parser collects headers without any limit, so one connection that never ends its headers would take all memory.
+The parser collects headers without any limit and waits for ever, so one client that never ends its request would take
+memory, and a thousand of them every connection there is.
 """
 
 from __future__ import annotations
+
+import asyncio
+from typing import cast
 
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from headgate.limits import FRONT_DRAIN_S_MAX, REQUEST_HEAD_BYTES_MAX
+from headgate.limits import (
+    CONNECTIONS_MAX,
+    FRONT_DRAIN_S_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+    REQUEST_HEAD_S_MAX,
+    REQUEST_HEADERS_MAX,
+    REQUEST_S_MAX,
+)
+from headgate.observe.metrics import REQUESTS_REFUSED
 
-_TOO_LARGE = STATUS_LINE[431] + b"content-length: 0\r\nconnection: close\r\n\r\n"
+_END = b"content-length: 0\r\nconnection: close\r\n\r\n"
+_TOO_LARGE = STATUS_LINE[431] + _END
+_TOO_SLOW = STATUS_LINE[408] + _END
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Answers 431 and closes when a request's head is larger than REQUEST_HEAD_BYTES_MAX.
+    """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
-    Give it to uvicorn as `http`. Bytes are counted as they arrive, so the bound is exact to one read of the socket.
+    Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
+    request that comes in one read costs no timer. Give it to uvicorn as `http`. Bytes are counted as they arrive, so
+    that bound is exact to one read of the socket.
     """
 
     _head_bytes = 0
     _in_body = False
+    _refused = False
+    _began_at = 0.0
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client is there; it has REQUEST_HEAD_S_MAX for its first request's head."""
+        super().connection_made(cast(asyncio.Transport, transport))
+        if len(self.connections) > CONNECTIONS_MAX:
+            self.transport.abort()
+            return
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._unwatch()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Counts bytes of an unfinished head, and parses."""
+        if self._refused:
+            return
         if not self._in_body:
             self._head_bytes += len(data)
         super().data_received(data)
-        if not self._in_body and self._head_bytes > REQUEST_HEAD_BYTES_MAX and not self.transport.is_closing():
-            self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        if self._in_body or self._head_bytes:
+            if self._timer is None:
+                self._watch()
+            if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+                self._refuse("headers-too-large", _TOO_LARGE)
+        elif self._timer is not None:
+            self._unwatch()
 
     def on_headers_complete(self) -> None:
         """The head is whole: what follows is the body's."""
         self._in_body = True
         self._head_bytes = 0
-        super().on_headers_complete()
+        if len(self.headers) > REQUEST_HEADERS_MAX:
+            self._refuse("headers-too-large", _TOO_LARGE)
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        if not self._refused:
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The next byte begins another head."""
         self._in_body = False
-        super().on_message_complete()
+        if not self._refused:
+            super().on_message_complete()
+
+    def _watch(self) -> None:
+        if not self.transport.is_closing():
+            self._began_at = self.loop.time()
+            self._timer = self.loop.call_later(REQUEST_HEAD_S_MAX, self._look)
+
+    def _unwatch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        """The request that has begun is still not whole."""
+        self._timer = None
+        left_s = self._began_at + REQUEST_S_MAX - self.loop.time()
+        if self._in_body and left_s > 0:
+            self._timer = self.loop.call_later(left_s, self._look)
+        elif self._in_body or self._head_bytes:
+            self._refuse("too-slow", _TOO_SLOW)
+        else:
+            self.transport.close()  # it never said anything
+
+    def _refuse(self, code: str, answer: bytes) -> None:
+        """Answers by itself, unless the application has begun to, and closes; the application sees a client leave."""
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
+        REQUESTS_REFUSED.labels(code).inc()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(answer)
+        self.transport.close()
 
 
 def http_config(app: ASGIApp, host: str, port: int) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -41,6 +42,15 @@ def context() -> Context:
     """Reads what the supervisor gave to this process."""
     settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
     return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Sockets are files: takes what the system allows without asking for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
 
 
 def on_stop(callback: Callable[[], object]) -> None:

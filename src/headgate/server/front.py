@@ -23,12 +23,14 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
-from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, health, ready, retention
 from headgate.server.sampling import sample
 from headgate.settings import Settings
 
+_OTHER_FILES = 1_024
+"""Segments, the database, the event loop's own."""
 _log = structlog.get_logger()
 
 
@@ -48,6 +50,7 @@ def run(context: child.Context) -> None:
 
 async def _serve(settings: Settings) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
