@@ -73,6 +73,7 @@ def test_a_list_of_filters_in_several_dialects(server: Server, subscriber: Subsc
         {"any": [{"prefix": {"type": "listed."}}, {"exact": {"type": "other", "tenant": "acme"}}]},
         {"not": {"suffix": {"type": ".test"}}},
         {"cel": "data.total > 100"},
+        {"cesql": "LENGTH(id) = 2 AND NOT EXISTS nosuch"},
     ]
     spec = {"broker": "default", "subscriber": {"uri": subscriber.url("listed")}, "filters": filters}
     server.create("triggers", "default", "listed", spec)

@@ -14,11 +14,11 @@ from typing import assert_never
 
 from headgate.filter.ast import FALSE, TRUE, Call, Compare, Comparison, Name, Node
 from headgate.filter.dialects import cesql_tree as tree
-from headgate.filter.dialects.cesql_cel import Aim, Translator
+from headgate.filter.dialects.cesql_cel import Translator
 from headgate.filter.dialects.cesql_functions import arguments_of
 from headgate.filter.dialects.cesql_lexer import fault
 from headgate.filter.dialects.cesql_parser import parse
-from headgate.filter.dialects.cesql_values import Type, literal
+from headgate.filter.dialects.cesql_values import Aim, Type, literal
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
 
@@ -51,14 +51,15 @@ def cesql(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise FilterError("must be a string", field=field)
     try:
-        found = translate(value)
-        _refuse_misread_not(value, parse(value))
+        parsed = parse(value)
+        _refuse_misread_not(value, parsed)
+        found = Translator(value).part(parsed, Aim.TRUE)
     except FilterError as error:
         raise error.at_field(field) from None
     if found.type in {Type.STRING, Type.INTEGER}:
-        reason = f"a filter is true or false, this expression is a {found.type}"
+        reason = f"a filter is true or false, this expression is of type {found.type}"
         raise FilterError(reason, field=field, hint="compare the value with something")
-    return found.cel
+    return unparse(found.node)
 
 
 def _refuse_misread_not(text: str, parsed: tree.Tree) -> None:

@@ -45,8 +45,10 @@ def parse(text: str) -> Tree:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(tokens(text))
-        self._next = 0
+        # Taken one by one: a hostile text is refused where it goes too deep, not after all of it was read.
+        self._tokens = tokens(text)
+        self._token = next(self._tokens)
+        self._before: Token | None = None
         self._depth = 0
 
     def whole(self) -> Tree:
@@ -61,7 +63,7 @@ class _Parser:
     def _logic(self) -> Tree:
         left, deeper = self._comparison(), 0
         while (token := self._peek()).kind is Kind.KEYWORD and token.text in _LOGIC:
-            self._next += 1
+            self._advance()
             right = self._comparison()
             if isinstance(left, Logic) and left.operator == token.text and deeper:
                 operands = (*left.operands, right)
@@ -92,7 +94,7 @@ class _Parser:
     ) -> Tree:
         left, deeper = operand(), 0
         while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
-            self._next += 1
+            self._advance()
             self._deeper(token)
             deeper += 1
             left = joined(token, left, operand())
@@ -125,16 +127,16 @@ class _Parser:
         token = self._peek()
         if token.kind is not Kind.TEXT:
             raise self._unexpected(token, "a string should follow LIKE", "the pattern is a literal in quotes")
-        self._next += 1
+        self._advance()
         return token.text
 
     def _signed(self) -> Tree:
         token = self._peek()
         if token.kind is Kind.SIGN and token.text in {"+", "-"}:
-            self._next += 1
+            self._advance()
             following = self._peek()
             if following.kind is Kind.INTEGER:
-                self._next += 1
+                self._advance()
                 return self._integer(following, negative=token.text == "-", position=token.position)
             if token.text == "+":
                 raise self._unexpected(following, "an integer should follow the sign +")
@@ -151,7 +153,7 @@ class _Parser:
 
     def _primary(self) -> Tree:
         token = self._peek()
-        self._next += 1
+        self._advance()
         match token:
             case Token(Kind.INTEGER):
                 return self._integer(token, negative=False, position=token.position)
@@ -177,7 +179,8 @@ class _Parser:
     def _attribute_name(self, token: Token, *, advance: bool) -> str:
         if token.kind is not Kind.NAME:
             raise self._unexpected(token, "the name of an attribute should stand here")
-        self._next += advance
+        if advance:
+            self._advance()
         name = token.text.lower()
         if "_" in name:
             reason = f"{token.text} is no name of an attribute (letters and digits)"
@@ -199,38 +202,43 @@ class _Parser:
     def _list(self) -> tuple[Tree, ...]:
         """Expressions in parentheses, none or more."""
         opening = self._peek()
-        self._next += 1
+        self._advance()
         self._deeper(opening)
         items: list[Tree] = []
         if not self._at_sign(")"):
             items.append(self._logic())
             while self._at_sign(","):
-                self._next += 1
+                if len(items) == FILTER_LIST_ITEMS_MAX:
+                    reason = f"a list may have {FILTER_LIST_ITEMS_MAX} items (FILTER_LIST_ITEMS_MAX)"
+                    raise self._over("FILTER_LIST_ITEMS_MAX", reason, opening)
+                self._advance()
                 items.append(self._logic())
         self._expect(")")
         self._depth -= 1
-        if len(items) > FILTER_LIST_ITEMS_MAX:
-            reason = f"a list has {len(items)} items: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-            raise self._over("FILTER_LIST_ITEMS_MAX", reason, opening)
         return tuple(items)
 
     # --- words ---
 
     def _peek(self) -> Token:
-        return self._tokens[min(self._next, len(self._tokens) - 1)]
+        return self._token
+
+    def _advance(self) -> None:
+        """To the next token; behind the END there is none."""
+        self._before, self._token = self._token, next(self._tokens, self._token)
 
     def _take(self, keyword: str) -> bool:
-        found = self._peek().kind is Kind.KEYWORD and self._peek().text == keyword
-        self._next += found
+        found = self._token.kind is Kind.KEYWORD and self._token.text == keyword
+        if found:
+            self._advance()
         return found
 
     def _at_sign(self, sign: str) -> bool:
-        return self._peek().kind is Kind.SIGN and self._peek().text == sign
+        return self._token.kind is Kind.SIGN and self._token.text == sign
 
     def _expect(self, sign: str) -> None:
         if not self._at_sign(sign):
-            raise self._unexpected(self._peek(), f"{sign} should stand here")
-        self._next += 1
+            raise self._unexpected(self._token, f"{sign} should stand here")
+        self._advance()
 
     def _deeper(self, token: Token) -> None:
         self._depth += 1
@@ -248,8 +256,7 @@ class _Parser:
             return fault(self._text, token.position, f"the expression ends too early: {wanted}", hint)
         if token.text == "=" and not hint:
             hint = "equality is written with one ="
-        before = self._tokens[max(0, self._tokens.index(token) - 1)]
-        if token.kind is Kind.TEXT and before.kind is Kind.TEXT:
+        if token.kind is Kind.TEXT and self._before is not None and self._before.kind is Kind.TEXT:
             hint = "a quote inside a string is written \\'"
         return fault(self._text, token.position, wanted, hint)
 

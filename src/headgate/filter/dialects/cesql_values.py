@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, assert_never
 
 from headgate.filter.ast import (
@@ -39,6 +39,19 @@ class Type(StrEnum):
     INTEGER = "Integer"
     BOOLEAN = "Boolean"
     ANY = "Any"
+
+
+class Aim(Enum):
+    """What of a condition in CEL must be CESQL's."""
+
+    EXACT = auto()  # true, false and error
+    TRUE = auto()  # what is true; false and error may stand for each other
+    FALSE = auto()  # what is false; true and error may stand for each other
+
+    @property
+    def opposite(self) -> Aim:
+        """That of the operand of a NOT."""
+        return {Aim.TRUE: Aim.FALSE, Aim.FALSE: Aim.TRUE, Aim.EXACT: Aim.EXACT}[self]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +143,11 @@ def of_all(parts: tuple[Part, ...]) -> tuple[frozenset[str] | None, frozenset[st
     known = [part.fails for part in parts if part.fails is not None]
     fails = frozenset[str]().union(*known) if len(known) == len(parts) else None
     return fails, frozenset[str]().union(*(part.needs for part in parts))
+
+
+def condition(node: Node, *parts: Part) -> Part:
+    """A condition that is computed from all of the parts."""
+    return Part(node, Type.BOOLEAN, *of_all(parts))
 
 
 def negated(node: Node) -> Node:
