@@ -23,6 +23,19 @@ UINT64_MAX = 2**64 - 1
 
 STRINGS = [
     "",
+    "GOLD",
+    "Order",
+    "5",
+    "-1",
+    "1.5",
+    " 2",
+    "+1",
+    "007",
+    "1e2",
+    "ſK",
+    "order.",
+    "order.\n",
+    "a..b",
     "a",
     "b",
     "ab",
@@ -69,9 +82,20 @@ LARGE_NUMBERS: list[int | float] = [
 TYPES = ["a", "b", "order", "order.created", "order.cancelled", "éa"]
 SOURCES = ["/a", "/a/b", "urn:x", "order"]
 SUBJECTS = [None, None, "a", "ab", "gold", "1", "😀"]
-TIMES = [None, "2026-11-21T10:00:00Z", "2020-02-29T23:59:59.123456789+05:30", "1970-01-01T00:00:00Z"]
+TIMES = [
+    None,
+    "2026-11-21T10:00:00Z",
+    "2020-02-29T23:59:59.123456789+05:30",
+    "2020-02-29T18:29:59.123456Z",
+    "2020-02-29T18:29:59.123456000Z",
+    "1970-01-01T00:00:00Z",
+    "1969-12-31T23:59:59.999999999Z",
+    "1969-12-31T23:59:60Z",
+    "0000-01-01T00:00:00Z",
+    "9999-12-31T23:59:59.9999999Z",
+]
 EXTENSIONS: dict[str, list[str | int | bool]] = {
-    "tenant": ["a", "b", "gold", "1", ""],
+    "tenant": ["a", "b", "gold", "1", "", "GOLD", "2.5"],
     "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31)],
     "flag": [True, False, "true"],
     "in": ["a", "b"],
@@ -118,6 +142,22 @@ def _value(rng: random.Random, depth: int = 0) -> Json:
     return {rng.choice(["s", "n", "k", "x"]): _value(rng, depth + 1) for _ in range(rng.randrange(3))}
 
 
+def _list(rng: random.Random) -> Json:
+    """Mostly a short list of scalars; now and then a nested, a huge or an empty one, or none at all."""
+    pick = rng.random()
+    if pick < 0.5:
+        return [_scalar(rng) for _ in range(rng.randrange(1, 5))]
+    if pick < 0.65:
+        return [rng.choice(STRINGS) for _ in range(rng.randrange(1, 4))]
+    if pick < 0.9:
+        return [_value(rng, 1) for _ in range(rng.randrange(4))]
+    if pick < 0.93:
+        return [rng.choice(["a", 1, "b", None]) for _ in range(rng.choice([63, 64, 65, 300]))]
+    if pick < 0.96:
+        return {rng.choice(["a", "b", "1", "s"]): _scalar(rng) for _ in range(2)}
+    return _scalar(rng)
+
+
 def _typical(rng: random.Random, name: str) -> Json:
     """A value for a field: mostly of the type that its name suggests."""
     if rng.random() < 0.12:
@@ -142,8 +182,8 @@ def _object(rng: random.Random, depth: int = 0) -> dict[str, Json]:
         for name in ("for", "a.b", "é"):
             if rng.random() < 0.3:
                 result[name] = _typical(rng, name)
-        if rng.random() < 0.3:
-            result["l"] = [_value(rng, 1) for _ in range(rng.randrange(4))]
+        if rng.random() < 0.6:
+            result["l"] = _list(rng)
     if depth < 2 and rng.random() < 0.7:
         result["o"] = _object(rng, depth + 1) if rng.random() < 0.9 else _value(rng)
     if depth == 2:
@@ -290,6 +330,146 @@ def random_atom(rng: random.Random) -> str:
     return rng.choice([data_place(rng, ("b",)), data_place(rng, ("o", "b")), "ce.flag", "data.v"])
 
 
+_TYPE_NAMES = ["string", "int", "uint", "double", "bool", "list", "map", "null_type"]
+_PATTERNS = [
+    *["^order", "^order$", "created$", "gold", "^order[.]", "^order.*$", "^order.+", "^.*created$", "^a.*b$"],
+    *[
+        "^(a|b)$",
+        "^order\\\\.(created|cancelled)$",
+        "^(order|gold)",
+        "(?i)^a",
+        "(?i)gold",
+        "^a?b",
+        "^.+$",
+        "^.*$",
+        "^.$",
+    ],
+    *["[ab]$", "^$", "^", ".*a.*", "^a..b$", "a|b", "^a$|^b$", "^order\\\\.\\\\w+$", "(?i)^order$", "^ab?c?$", "^a.b"],
+]
+_LIST_PATHS: list[tuple[str, ...]] = [
+    ("l",),
+    ("l",),
+    ("l",),
+    ("v",),
+    ("s",),
+    ("o", "v"),
+    ("o", "o"),
+    ("nosuch",),
+    ("o",),
+]
+_VALUES_PATHS = [*_LIST_PATHS, ("l", "s"), ("o", "s"), ("o", "n"), ("s", "x"), ("l", "x"), ("é",), ("b",), ("n",)]
+
+
+def _any_place(rng: random.Random) -> str:
+    return _place_and_values(rng)[0]
+
+
+def _text_place(rng: random.Random) -> str:
+    return rng.choice([data_place(rng, ("s",)), "ce.type", "ce.subject", "ce.tenant", "data.v", _any_place(rng)])
+
+
+def _part(rng: random.Random) -> str:
+    value = rng.choice(STRINGS)
+    return string_literal(value[: rng.randrange(len(value) + 1)])
+
+
+def _small(rng: random.Random) -> str:
+    return literal(rng.choice(SMALL_NUMBERS if rng.random() < 0.9 else LARGE_NUMBERS))
+
+
+def _whole(rng: random.Random) -> str:
+    return literal(rng.choice([0, 1, 2, -1, 3, 5, 10, -7, 100, 2**53 - 1, 2**53 + 1, INT64_MAX, INT64_MIN]))
+
+
+def _double(rng: random.Random) -> str:
+    return repr(float(rng.choice(SMALL_NUMBERS if rng.random() < 0.9 else LARGE_NUMBERS)))
+
+
+def _instant(rng: random.Random) -> str:
+    text = rng.choice([time for time in TIMES if time and not time.startswith("0000") and ":60" not in time])
+    text = text if rng.random() < 0.7 else text.replace(":00Z", ":00.0000005Z")
+    shift = rng.choice(["", "", " + duration('1h')", " - duration('90m')", " + duration('1ns')", " - duration('0.5s')"])
+    return f"timestamp('{text}'){'' if text.startswith('9999') else shift}"
+
+
+def _probe(rng: random.Random, name: str) -> str:
+    """A question about one value of a list."""
+    text, order = string_literal(rng.choice(STRINGS)), rng.choice(COMPARISONS)
+    method = rng.choice(["startsWith", "endsWith", "contains"])
+    probes = [
+        *[f"{name} == {literal(_scalar(rng))}"] * 4,
+        f"{name} in [{literal(_scalar(rng))}, {literal(_scalar(rng))}]",
+        f"!({name} in [{literal(_scalar(rng))}, {literal(_scalar(rng))}])",
+        f"{name} != {literal(_scalar(rng))}",
+        f"{name} {order} {_small(rng)}",
+        f"{name}.{method}({_part(rng)})",
+        f"type({name}) == string && {name}.{method}({_part(rng)})",
+        f"type({name}) == string && !{name}.{method}({_part(rng)})",
+        f"!(type({name}) == string && {name}.{method}({_part(rng)}))",
+        f"type({name}) in [int, uint, double] && {name} > {_small(rng)} && {name} <= {_small(rng)}",
+        f"type({name}) in [int, uint, double] && !({name} > {_small(rng)})",
+        f"{name} > {_small(rng)} && {name} < {_small(rng)}",
+        f"type({name}) == string && {name}.lowerAscii() == {text}",
+        f"{name}.lowerAscii() in [{text}, 'a']",
+        f"{name}.startsWith({_part(rng)}) && {name}.endsWith({_part(rng)})",
+        f"{name} in ['a', 1] || type({name}) == string && {name}.startsWith({_part(rng)})",
+        f"{name} == null",
+        f"{name} in [true, null, 'b']",
+    ]
+    return rng.choice(probes)
+
+
+def _path_list(path: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(string_literal, path))}]"
+
+
+def random_shape(rng: random.Random) -> str:
+    """A comparison of something that is taken of a value: its case, size, type, items, ..."""
+    order, method = rng.choice(COMPARISONS), rng.choice(["startsWith", "endsWith", "contains"])
+    path = rng.choice(_VALUES_PATHS)
+    values = f"json.values(data, {_path_list(path)})"
+    items = "data." + ".".join(rng.choice(_LIST_PATHS))
+    fold = rng.choice(["lowerAscii", "upperAscii"])
+    sign = rng.choice("+-*/")
+    integer = rng.choice(["data.n", "data.v", "ce.priority", "data.o.n"])
+    shapes = [
+        f"{_text_place(rng)}.{fold}() {rng.choice(COMPARISONS)} {string_literal(rng.choice(STRINGS))}",
+        f"{_text_place(rng)}.{fold}() in [{_part(rng)}, 'gold']",
+        f"{_text_place(rng)}.{fold}().{method}({_part(rng)})",
+        f"size({rng.choice([items, _text_place(rng)])}) {order} {rng.randrange(4)}",
+        f"{_text_place(rng)}.size() in [0, 2]",
+        f"type({rng.choice([items, _any_place(rng)])}) {rng.choice(['==', '!='])} {rng.choice(_TYPE_NAMES)}",
+        f"type({_any_place(rng)}) in [int, {rng.choice(_TYPE_NAMES)}]",
+        f"type({_any_place(rng)}) == string && {_any_place(rng)} == 'a'",
+        f"ce.time {order} {_instant(rng)}",
+        f"{_instant(rng)} {order} ce.time",
+        f"int({_any_place(rng)}) {order} {_whole(rng)}",
+        f"double({_any_place(rng)}) {order} {_double(rng)}",
+        f"string({_any_place(rng)}) {rng.choice(['==', '!=', '<'])} {string_literal(rng.choice(STRINGS))}",
+        f"string({_any_place(rng)}) in ['1', 'true', 'a']",
+        f"int({_any_place(rng)}) in [1, 2, 5]",
+        f"{integer} {sign} {rng.choice([1, 2, -3, 1000])} {order} {_whole(rng)}",
+        f"{rng.choice([1, 2, -3])} {rng.choice('+-*')} {integer} {order} {_whole(rng)}",
+        f"({integer} {sign} 2 + 1) * 3 {order} {_whole(rng)}",
+        f"{literal(_scalar(rng))} in {items}",
+        f"{items}.{rng.choice(['exists', 'exists', 'all'])}(t, {_probe(rng, 't')})",
+        f"{values}.{rng.choice(['exists', 'exists', 'exists', 'all'])}(v, {_probe(rng, 'v')})",
+        f"size({values}) {rng.choice(['> 0', '== 0', '!= 0', '>= 1'])}",
+        f"json.objects(data, ['o']).exists(o, json.values(o, ['s']).exists(v, {_probe(rng, 'v')}) && "
+        f"json.values(o, ['n']).exists(v, {_probe(rng, 'v')}))",
+        f"{_text_place(rng)}.matches('{rng.choice(_PATTERNS)}')",
+        f"({_any_place(rng)} == 'a' ? {_any_place(rng)} : 'b') == 'a'",
+        f"has(data.s) && data.s.{fold}() == 'gold'",
+        f"has(data.l) && data.l.exists(t, t == {literal(_scalar(rng))})",
+    ]
+    return rng.choice(shapes)
+
+
+def random_shaped_filter(rng: random.Random, depth: int = 2) -> str:
+    """A filter in which half of the atoms are `random_shape`."""
+    return _combine(rng, depth, lambda rng: f"({random_shape(rng)})" if rng.random() < 0.6 else random_atom(rng))
+
+
 def random_filter(rng: random.Random, depth: int = 2) -> str:
     """A filter in the operators that the matcher is to decide by itself."""
     return _combine(rng, depth, random_atom)
@@ -305,8 +485,16 @@ def random_hard_atom(rng: random.Random) -> str:
         [
             f"{place} == {other}",
             f"{place} < {other}",
-            f"size({place}) > 1",
-            f"{place}.size() == 0",
+            "data.l.exists_one(x, x == 'a')",
+            "data.l.exists(x, x == data.s)",
+            "data.l.exists(x, data.s == 'a')",
+            "data.l.map(x, x) == ['a']",
+            "data.l.filter(x, x != 'a').size() == 1",
+            f"size({place}) > size({other})",
+            f"{place} % 2 == 1",
+            f"{place} * 2.0 > 1.0",
+            f"int({place}) + 1 > 2",
+            "json.values(data, ['l']).exists(v, v == 'a' && v != data.s)",
             f"{place}.matches('^a.*b$')",
             f"{place}.matches('^order')",
             f"{place}.matches('^gold$')",
@@ -373,5 +561,8 @@ def events() -> st.SearchStrategy[Event]:
 
 
 def filters(*, hard: bool = False) -> st.SearchStrategy[str]:
-    """`random_filter` (or `random_hard_filter`) as a hypothesis strategy."""
-    return st.randoms(use_true_random=False).map(random_hard_filter if hard else random_filter)
+    """`random_filter` and `random_shaped_filter` (or `random_hard_filter`) as a hypothesis strategy."""
+    randoms = st.randoms(use_true_random=False)
+    if hard:
+        return randoms.map(random_hard_filter)
+    return st.one_of(randoms.map(random_filter), randoms.map(random_shaped_filter))

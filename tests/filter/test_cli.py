@@ -98,7 +98,7 @@ def test_names_the_line_of_an_invalid_event() -> None:
 
 
 def test_explains() -> None:
-    result = run(app, ["explain", "--cel", f"{CEL} || data.l.exists(x, x == 1)"])
+    result = run(app, ["explain", "--cel", f"{CEL} || data.l.exists(x, x == ce.id)"])
     assert result.exit_code == 0
     text = result.stdout
     lines = [line.split("  ") for line in text.splitlines()]
@@ -107,7 +107,7 @@ def test_explains() -> None:
         ["1", "match", 'ce.type.startsWith("order.")', "data.amount > 100"],
         ["2", "candidate", "none: a scan", "nothing"],
     ]
-    assert "note        candidate: data.l.exists(x, x == 1)" in text
+    assert "note        candidate: data.l.exists(x, x == ce.id)" in text
     assert "cost        1 look-up and 1 comparison an event" in text
 
 

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
 from headgate.filter.ast import Node
+from headgate.filter.atoms import Atom
 from headgate.filter.cel import compile_expression
-from headgate.filter.conjunctions import Atom, Conjunction, conjunctions
+from headgate.filter.conjunctions import Conjunction, conjunctions
 from headgate.filter.dialects import to_cel, written_in
 from headgate.filter.errors import FilterError, over_limit
 from headgate.filter.parsing import parse
 from headgate.filter.plan import (
+    DOUBTFUL,
+    MANY,
     CompiledFilter,
     Constant,
     ConstantKind,
+    Form,
     KeyKind,
     KeyPart,
     Op,
     PlanRow,
+    Probe,
     Residual,
     Signature,
 )
@@ -36,6 +41,22 @@ _KEY_KINDS: Final = {
 }
 _AFFIX_LENGTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Lengths at which prefixes and suffixes are indexed: each length is a signature, so there are few of them."""
+
+_WEAK: Final = frozenset({Form.TYPE, Form.SIZE})
+"""Forms that few values differ in."""
+_FOUND: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.ELEMENTS, Form.ELEMENTS_LOWER})
+"""Forms that have a value only where there is one at the path."""
+_TYPED: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER})
+"""Of these, forms whose value has the type of the one at the path."""
+_NO_TYPES: Final = frozenset({""})
+_KEY_TYPES: Final = {
+    KeyKind.STRING: frozenset({"string"}),
+    KeyKind.PREFIX: frozenset({"string"}),
+    KeyKind.SUFFIX: frozenset({"string"}),
+    KeyKind.BOOL: frozenset({"bool"}),
+    KeyKind.NUMBER: frozenset({"int", "uint", "double"}),
+}
+"""Types of what a key of this kind finds."""
 
 
 def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> CompiledFilter:
@@ -108,7 +129,10 @@ def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
     indexed, rest = _choose_index(conjunction.atoms, rows_max)
     indexed.sort(key=lambda item: (item.part, repr(item.constants)))
     residuals = sorted(
-        ((Residual(atom.place, atom.op, atom.kind, atom.negated), atom.constant) for atom in rest),
+        (
+            (Residual(atom.place, atom.op, atom.kind, atom.negated, atom.probes), atom.constant)
+            for atom in _without_implied(rest, indexed)
+        ),
         key=lambda item: (item[0], repr(item[1])),
     )
     signature = Signature(
@@ -116,42 +140,115 @@ def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
         residual=tuple(residual for residual, _ in residuals),
         exact=not conjunction.dropped,
     )
+    unsure = replace(signature, exact=False)
     constants = tuple(constant for _, constant in residuals)
-    return [PlanRow(signature, key, constants) for key in itertools.product(*(item.constants for item in indexed))]
+    rows = [PlanRow(signature, key, constants) for key in itertools.product(*(item.constants for item in indexed))]
+    return [replace(row, signature=unsure) if row.is_of_doubt else row for row in rows]
 
 
 def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed], list[Atom]]:
-    """All equalities as one composite key; without any, the longest prefix, else the longest suffix."""
+    """All equalities as one composite key; without any, the longest prefix, else the longest suffix.
+
+    What lets nearly every event through (`_WEAK`) is looked up only where there is nothing else.
+    """
     indexed: list[_Indexed] = []
     rest: list[Atom] = []
     rows = 1
     for atom in sorted(atoms, key=_fan_out):
-        if _is_equality(atom) and rows * _fan_out(atom) <= rows_max:
-            rows *= _fan_out(atom)
-            constants = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
-            indexed.append(_Indexed(KeyPart(atom.place, _KEY_KINDS[atom.kind]), constants))
-        else:
+        one = _equality(atom)
+        many = any(item.part.place.form in MANY for item in indexed)
+        usable = one is not None and atom.place.form not in _WEAK and not (many and atom.place.form in MANY)
+        if one is not None and usable and rows * len(one.constants) <= rows_max:
+            rows *= len(one.constants)
+            indexed.append(one)
+        if one not in indexed or atom.place.form in MANY:
             rest.append(atom)
-    if not indexed:
-        for op, kind in ((Op.STARTS, KeyKind.PREFIX), (Op.ENDS, KeyKind.SUFFIX)):
-            affixes = [atom for atom in rest if atom.op is op and not atom.negated and atom.constant]
-            if affixes:
-                return _index_affix(max(affixes, key=lambda atom: len(str(atom.constant))), kind, rest)
+    if indexed:
+        return indexed, rest
+    for op, kind in ((Op.STARTS, KeyKind.PREFIX), (Op.ENDS, KeyKind.SUFFIX)):
+        affixes = [atom for atom in rest if _affix(atom, op) and rows_max >= _affix_rows(atom)]
+        if affixes:
+            return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
+    for atom in rest:
+        weak = _equality(atom)
+        if weak is not None and atom.place.form in _WEAK and len(weak.constants) <= rows_max:
+            return [weak], [other for other in rest if other != atom]
     return indexed, rest
 
 
-def _is_equality(atom: Atom) -> bool:
-    return atom.op in {Op.EQ, Op.IN} and not atom.negated and atom.kind in _KEY_KINDS
+def _equality(atom: Atom) -> _Indexed | None:
+    """The look-up that finds what an equality asks for."""
+    match atom:
+        case Atom(place, Op.EQ | Op.IN, kind, constant, False) if kind in _KEY_KINDS and place.form is not Form.TIME:
+            constants = constant if isinstance(constant, tuple) else (constant,)
+        case Atom(place, Op.EXISTS, kind, tuple(constants), False, (Probe(Op.EQ | Op.IN, False),)) if (
+            kind in _KEY_KINDS
+        ):
+            pass
+        case _:
+            return None
+    return _looked_up(KeyPart(place, _KEY_KINDS[kind]), constants)
+
+
+def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | None:
+    """One row for each constant, and one for events of which the matcher does not know the value."""
+    if part.place.form not in DOUBTFUL:
+        return _Indexed(part, constants)
+    if part.kind is KeyKind.BOOL:
+        return None  # nothing is left that would say "not known"
+    return _Indexed(part, (*constants, part.doubt))
 
 
 def _fan_out(atom: Atom) -> int:
     return len(atom.constant) if isinstance(atom.constant, tuple) else 1
 
 
+def _affix(atom: Atom, op: Op) -> str:
+    """The text that a prefix or suffix test asks for; empty when the atom is none."""
+    match atom:
+        case Atom(_, found, ConstantKind.STRING, str(text), False) if found is op:
+            return text
+        case Atom(_, Op.EXISTS, ConstantKind.STRING, (str(text),), False, (Probe(found, False),)) if found is op:
+            return text
+        case _:
+            return ""
+
+
+def _affix_rows(atom: Atom) -> int:
+    return 2 if atom.place.form in DOUBTFUL else 1
+
+
 def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:
-    text = str(atom.constant)
+    text = _affix(atom, Op.STARTS if kind is KeyKind.PREFIX else Op.ENDS)
     length = max(candidate for candidate in _AFFIX_LENGTHS if candidate <= len(text))
-    looked_up = text[:length] if kind is KeyKind.PREFIX else text[-length:]
-    if length == len(text):
+    looked_up = _looked_up(
+        KeyPart(atom.place, kind, length), (text[:length] if kind is KeyKind.PREFIX else text[-length:],)
+    )
+    assert looked_up is not None
+    if length == len(text) and atom.place.form not in MANY:
         rest = [other for other in rest if other != atom]
-    return [_Indexed(KeyPart(atom.place, kind, length), (looked_up,))], rest
+    return [looked_up], rest
+
+
+def _without_implied(atoms: list[Atom], indexed: list[_Indexed]) -> list[Atom]:
+    """What an event that the key finds fulfils anyway: that the value is there, and that it is a string."""
+    found = [item.part for item in indexed if item.part.place.form in _FOUND]
+
+    def implied(atom: Atom) -> bool:
+        if atom.op is Op.HAS and not atom.negated:
+            return any(
+                part.place.root is atom.place.root and part.place.path[: len(atom.place.path)] == atom.place.path
+                for part in found
+            )
+        if atom.place.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
+            names = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
+            return any(
+                part.place.path == atom.place.path
+                and part.place.root is atom.place.root
+                and _KEY_TYPES.get(part.kind, _NO_TYPES) <= set(names)
+                for part in found
+                if part.place.form in _TYPED
+            )
+        return False
+
+    return [atom for atom in atoms if not implied(atom)]

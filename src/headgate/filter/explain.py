@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.filter.cost import static_cost
 from headgate.filter.plan import (
-    DOUBT_NUMBER,
-    DOUBT_TEXT,
+    DOUBTFUL,
     CompiledFilter,
     Constant,
     Form,
@@ -17,7 +19,6 @@ from headgate.filter.plan import (
     Op,
     Place,
     PlanRow,
-    Probe,
     Residual,
     Verdict,
 )
@@ -96,8 +97,8 @@ class Explanation:
 
     Attributes:
         cel: Canonical CEL text: the meaning.
-        decided_by: "matcher" when no event is left to cel-cpp, "cel" when all that the index finds are, "both", or
-            "nobody" for a filter that is false for every event.
+        decided_by: "matcher" when no event is left to cel-cpp but those whose values it cannot tell, "cel" when
+            all that the index finds are, "both", or "nobody" for a filter that is false for every event.
         rows: One alternative each; none when the filter is false for every event.
         signatures: How many shapes of comparison the rows have.
         cost: Of each event of the broker.
@@ -125,7 +126,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Ex
         FilterError: `filter_value` is no expression.
     """
     signatures = {row.signature for row in compiled.rows}
-    exact = {row.signature.exact for row in compiled.rows}
+    exact = {row.signature.exact for row in compiled.rows if not row.is_of_doubt}
     return Explanation(
         cel=compiled.cel,
         decided_by="both"
@@ -172,6 +173,20 @@ def _place(place: Place) -> str:
     return _FORMS.get(place.form, "{}").format(str(place.root) + "".join(steps))
 
 
+def _beside(place: Place, constant: Constant | tuple[Constant, ...]) -> str:
+    """A constant as CEL writes it beside a place of this form."""
+    match place.form, constant:
+        case Form.TIME, int() | float():
+            instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=math.floor(constant))
+            return f'timestamp("{instant.isoformat().replace("+00:00", "Z")}")'
+        case Form.TYPE, tuple():
+            return f"[{', '.join(map(str, constant))}]"
+        case Form.TYPE, _:
+            return str(constant)
+        case _:
+            return _constant(constant)
+
+
 def _constant(constant: Constant | tuple[Constant, ...]) -> str:
     match constant:
         case tuple():
@@ -188,7 +203,7 @@ def _constant(constant: Constant | tuple[Constant, ...]) -> str:
 
 def _key(part: KeyPart, constant: Constant) -> str:
     place = _place(part.place)
-    if constant in {DOUBT_TEXT, DOUBT_NUMBER}:
+    if part.place.form in DOUBTFUL and constant == part.doubt:
         return f"{place} is in doubt"
     match part.kind:
         case KeyKind.PREFIX:
@@ -196,37 +211,40 @@ def _key(part: KeyPart, constant: Constant) -> str:
         case KeyKind.SUFFIX:
             return f"{place}.endsWith({_constant(constant)})"
         case _:
-            return f"{place} == {_constant(constant)}"
+            return f"{place} == {_beside(part.place, constant)}"
 
 
 def _residual(residual: Residual, constant: Constant | tuple[Constant, ...]) -> str:
     place = _place(residual.place)
     if residual.op is not Op.EXISTS:
-        return _comparison(place, residual.op, constant, negated=residual.negated)
+        return _comparison(place, residual.op, _beside(residual.place, constant), negated=residual.negated)
     constants = constant if isinstance(constant, tuple) else (constant,)
-    text = " && ".join(_probes(place, residual.probes, constants))
+    text = " && ".join(_probes(place, residual, constants)) or f"has({place})"
     return f"!({text})" if residual.negated else text
 
 
-def _probes(place: str, probes: tuple[Probe, ...], constants: tuple[Constant, ...]) -> list[str]:
-    if len(probes) == 1 and probes[0].op is Op.IN:
-        return [_comparison(place, Op.IN, constants, negated=probes[0].negated)]
-    return [
-        _comparison(place, probe.op, constant, negated=probe.negated)
-        for probe, constant in zip(probes, constants, strict=True)
-    ]
+def _probes(place: str, residual: Residual, constants: tuple[Constant, ...]) -> Iterator[str]:
+    left = iter(constants)
+    for probe in residual.probes:
+        match probe.op:
+            case Op.HAS:
+                yield f"{place} is a {residual.kind}"
+            case Op.IN:
+                yield _comparison(place, Op.IN, _constant(constants), negated=probe.negated)
+            case _:
+                yield _comparison(place, probe.op, _constant(next(left, None)), negated=probe.negated)
 
 
-def _comparison(place: str, op: Op, constant: Constant | tuple[Constant, ...], *, negated: bool) -> str:
+def _comparison(place: str, op: Op, constant: str, *, negated: bool) -> str:
     if op is Op.HAS:
         text = f"has({place})"
     elif op is Op.TRUE:
         text = place
     elif op in _METHODS:
-        text = f"{place}.{_METHODS[op]}({_constant(constant)})"
+        text = f"{place}.{_METHODS[op]}({constant})"
     elif op is Op.EQ and negated:
-        return f"{place} != {_constant(constant)}"
+        return f"{place} != {constant}"
     else:
-        text = f"{place} {_SIGNS[op]} {_constant(constant)}"
+        text = f"{place} {_SIGNS[op]} {constant}"
         return f"!({text})" if negated else text
     return f"!{text}" if negated else text

@@ -66,6 +66,9 @@ MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.V
 """Forms of any number of values: an event makes one key for each. The residual `Op.EXISTS` says the comparison once
 more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
 
+EXISTS_ITEMS_MAX: Final = 64
+"""Values of one place that the matcher looks at: an event with more is in doubt. Each makes a key of its own."""
+
 DOUBT_TEXT: Final = "\0"
 DOUBT_NUMBER: Final = float("inf")
 """What stands in a key where the value is not known: neither is ever a constant of a filter or a value of an event."""
@@ -113,6 +116,11 @@ class KeyPart:
     kind: KeyKind
     length: int = 0
 
+    @property
+    def doubt(self) -> str | float:
+        """What stands for a value that the matcher does not know."""
+        return DOUBT_NUMBER if self.kind is KeyKind.NUMBER else DOUBT_TEXT
+
 
 class Op(StrEnum):
     """A residual comparison: three-valued, where NULL stands for a CEL error.
@@ -147,12 +155,13 @@ class ConstantKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Probe:
-    """One comparison inside `Op.EXISTS`, of each value with a constant.
+    """One comparison inside `Op.EXISTS`, of each value with a constant of the residual's kind.
 
     Attributes:
-        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS; or IN, which stands alone and takes all constants.
+        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS; HAS, without a constant: the value is of the residual's kind;
+            or IN, which takes all constants, and beside which only HAS may stand.
         negated: CEL's `!` around it.
-        lenient: A value of another type is false (before the negation) and no error: `type(v) == string && ...`.
+        lenient: A value of another kind is false (before the negation) and no error.
     """
 
     op: Op
@@ -165,8 +174,8 @@ class Residual:
     """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error).
 
     Attributes:
-        probes: Of `Op.EXISTS` alone: they hold together for one value. The row's constant is a tuple of constants of
-            `kind`, one for each probe in order (or all of them for IN).
+        probes: Of `Op.EXISTS` alone: they hold together for one value; with none, it is enough that there is one. The
+            row's constant is a tuple of constants of `kind`, in the order of the probes that take one; empty for NULL.
     """
 
     place: Place
@@ -199,6 +208,14 @@ class PlanRow:
     signature: Signature
     key: tuple[Constant, ...]
     constants: tuple[Constant | tuple[Constant, ...], ...]
+
+    @property
+    def is_of_doubt(self) -> bool:
+        """Whether only events meet it whose value at a place of the key the matcher does not know."""
+        return any(
+            part.place.form in DOUBTFUL and constant == part.doubt
+            for part, constant in zip(self.signature.key, self.key, strict=True)
+        )
 
 
 SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)

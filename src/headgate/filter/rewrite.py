@@ -135,10 +135,27 @@ def dotted_attribute(node: Node) -> Node:
             return node
 
 
-def constant_right(node: Node) -> Node:
-    """`1 < data.n` is `data.n > 1`."""
+_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
+_MADE: Final = frozenset({"timestamp", "duration", "_+_", "_-_"})
+
+
+def _is_constant(node: Node) -> bool:
+    """A literal, a type, or a point in time made of literals."""
     match node:
-        case Compare(comparison, Literal() as left, right) if not isinstance(right, Literal):
+        case Literal():
+            return True
+        case Name(name):
+            return name in _TYPES
+        case Call(function, None, arguments):
+            return function in _MADE and all(map(_is_constant, arguments))
+        case _:
+            return False
+
+
+def constant_right(node: Node) -> Node:
+    """`1 < data.n` is `data.n > 1`, `string == type(x)` is `type(x) == string`."""
+    match node:
+        case Compare(comparison, left, right) if _is_constant(left) and not _is_constant(right):
             return Compare(_MIRRORED[comparison], right, left)
         case _:
             return node

@@ -5,11 +5,14 @@ The matcher says the same in Spark. Tests hold both against cel-cpp; `headgate f
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, assert_never
 
+from headgate.filter.forms import DOUBT, MISSING, Doubt, Instant, is_kind, taken
 from headgate.filter.plan import (
+    MANY,
     CompiledFilter,
     Constant,
     ConstantKind,
@@ -22,9 +25,8 @@ from headgate.filter.plan import (
     Root,
     Verdict,
 )
-from headgate.filter.view import EventView, JsonValue
+from headgate.filter.view import EventView
 
-_MISSING: Final = object()
 _ORDERS: Final[dict[Op, Callable[[Any, Any], bool]]] = {
     Op.LT: operator.lt,
     Op.LE: operator.le,
@@ -35,12 +37,6 @@ _STRINGS: Final[dict[Op, Callable[[str, str], bool]]] = {
     Op.STARTS: str.startswith,
     Op.ENDS: str.endswith,
     Op.CONTAINS: operator.contains,
-}
-_TYPES: Final = {
-    ConstantKind.STRING: (str,),
-    ConstantKind.BOOL: (bool,),
-    ConstantKind.NULL: (type(None),),
-    ConstantKind.NUMBER: (int, float),
 }
 
 
@@ -54,48 +50,31 @@ def row_verdict(row: PlanRow, view: EventView) -> Verdict | None:
     """What one row says of one event; None when its key is not the event's, or a comparison is false."""
     if not all(_key_meets(part, constant, view) for part, constant in zip(row.signature.key, row.key, strict=True)):
         return None
-    values = (_compare(r, constant, view) for r, constant in zip(row.signature.residual, row.constants, strict=True))
-    truth = _all(values)
-    if truth is False:
+    values = [_compare(r, constant, view) for r, constant in zip(row.signature.residual, row.constants, strict=True)]
+    if any(value is False for value in values):
         return None
-    if not row.signature.exact:
+    if not row.signature.exact or any(value is DOUBT for value in values):
         return Verdict.CANDIDATE
-    return Verdict.ERROR if truth is None else Verdict.MATCH
-
-
-def _all(values: Iterable[bool | None]) -> bool | None:
-    """Three-valued `&&`; None stands for an error."""
-    result: bool | None = True
-    for value in values:
-        if value is False:
-            return False
-        if value is None:
-            result = None
-    return result
-
-
-def _read(place: Place, view: EventView) -> object:
-    if place.root is Root.CE:
-        return view.attributes.get(place.path[0], _MISSING)
-    if view.json is None:
-        return _MISSING
-    value: JsonValue = view.json[0]
-    for name in place.path:
-        if not isinstance(value, dict) or name not in value:
-            return _MISSING
-        value = value[name]
-    return value
+    return Verdict.ERROR if None in values else Verdict.MATCH
 
 
 def _key_meets(part: KeyPart, constant: Constant, view: EventView) -> bool:
-    value = _read(part.place, view)
+    value = taken(part.place, view)
+    if part.place.form in MANY and isinstance(value, list):
+        return any(_meets(part, constant, item) for item in value)
+    return _meets(part, constant, value)
+
+
+def _meets(part: KeyPart, constant: Constant, value: object) -> bool:
+    if value is DOUBT:
+        return constant == part.doubt
     match part.kind:
         case KeyKind.STRING:
             return isinstance(value, str) and value == constant
         case KeyKind.BOOL:
             return isinstance(value, bool) and value == constant
         case KeyKind.NUMBER:
-            return _is_kind(value, ConstantKind.NUMBER) and _ordered(operator.eq, value, constant)
+            return is_kind(value, ConstantKind.NUMBER) and _ordered(operator.eq, value, constant)
         case KeyKind.PREFIX:
             return isinstance(value, str) and value[: part.length] == constant
         case KeyKind.SUFFIX:
@@ -104,40 +83,85 @@ def _key_meets(part: KeyPart, constant: Constant, view: EventView) -> bool:
             assert_never(part.kind)
 
 
-def _compare(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> bool | None:
+_Truth = bool | Doubt | None
+"""None is an error."""
+
+
+def _compare(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> _Truth:
     truth = _truth(residual, constant, view)
-    return truth if truth is None or not residual.negated else not truth
+    return not truth if residual.negated and isinstance(truth, bool) else truth
 
 
-def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> bool | None:
+def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> _Truth:
     if residual.op is Op.HAS:
         return _has(residual.place, view)
-    value = _read(residual.place, view)
-    if value is _MISSING:
+    value = taken(residual.place, view)
+    if value is MISSING:
         return None
+    if isinstance(value, Doubt):
+        return value
+    if residual.op is Op.EXISTS:
+        assert isinstance(constant, tuple)
+        return _exists(residual, constant, value) if isinstance(value, list) else None
     if residual.op is Op.TRUE:
         return value if isinstance(value, bool) else None
-    if residual.op is Op.EQ or residual.op is Op.IN:
+    if isinstance(value, Instant) and not isinstance(constant, tuple):
+        return _at(residual.op, value, constant)
+    return _said(residual.op, residual.kind, constant, value, lenient=residual.op in {Op.EQ, Op.IN})
+
+
+def _said(
+    op: Op, kind: ConstantKind, constant: Constant | tuple[Constant, ...], value: object, *, lenient: bool
+) -> bool | None:
+    """One value compared; of another kind it is false when `lenient`, else an error."""
+    if not is_kind(value, kind):
+        return False if lenient else None
+    if op is Op.EQ or op is Op.IN:
         constants = constant if isinstance(constant, tuple) else (constant,)
-        return _is_kind(value, residual.kind) and any(_ordered(operator.eq, value, item) for item in constants)
-    if not _is_kind(value, residual.kind):
-        return None
-    if residual.op in _STRINGS:
-        return _STRINGS[residual.op](str(value), str(constant))
-    return _ordered(_ORDERS[residual.op], value, constant)
+        return any(_ordered(operator.eq, value, item) for item in constants)
+    if op in _STRINGS:
+        return _STRINGS[op](str(value), str(constant)) if kind is ConstantKind.STRING else None
+    return _ordered(_ORDERS[op], value, constant)
+
+
+def _exists(residual: Residual, constants: tuple[Constant, ...], values: list[object]) -> bool | None:
+    """CEL's `||` over the values, of its `&&` over the probes."""
+    result: bool | None = False
+    for value in values:
+        truths = list(_probed(residual, constants, value))
+        if all(truth is True for truth in truths):
+            return True
+        if not any(truth is False for truth in truths):
+            result = None
+    return result
+
+
+def _probed(residual: Residual, constants: tuple[Constant, ...], value: object) -> Iterator[bool | None]:
+    left = iter(constants)
+    for probe in residual.probes:
+        if probe.op is Op.HAS:
+            truth: bool | None = is_kind(value, residual.kind)
+        elif residual.kind is ConstantKind.NULL:
+            truth = value is None
+        else:
+            constant = constants if probe.op is Op.IN else next(left)
+            truth = _said(probe.op, residual.kind, constant, value, lenient=probe.lenient)
+        yield truth if truth is None or not probe.negated else not truth
+
+
+def _at(op: Op, value: Instant, constant: Constant) -> _Truth:
+    if value.micros is None:
+        return False if op is Op.EQ else None  # present, but no timestamp
+    if value.more and isinstance(constant, int | float) and math.floor(constant) == value.micros:
+        return DOUBT
+    return _said(op, ConstantKind.NUMBER, constant, value.micros, lenient=False)
 
 
 def _has(place: Place, view: EventView) -> bool | None:
     if place.root is Root.CE:
         return place.path[0] in view.attributes
-    parent = _read(Place(place.root, place.path[:-1]), view)
+    parent = taken(Place(place.root, place.path[:-1]), view)
     return place.path[-1] in parent if isinstance(parent, dict) else None
-
-
-def _is_kind(value: object, kind: ConstantKind) -> bool:
-    if isinstance(value, bool):
-        return kind is ConstantKind.BOOL
-    return isinstance(value, _TYPES.get(kind, ()))
 
 
 def _ordered(compare: Callable[[Any, Any], bool], left: object, right: object) -> bool:
