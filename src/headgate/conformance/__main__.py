@@ -14,15 +14,16 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.conformance import cel, eventbridge, http, pulsar, selectors
+from headgate.conformance import cel, cesql, eventbridge, http, pulsar, selectors
 from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run, Verdict
 
 SUITES: Final[Mapping[str, Run]] = {
     "cel": cel.run,
-    "eventbridge": eventbridge.run,
-    "http": http.run,
-    "pulsar": pulsar.run,
+    "cesql": cesql.run,
     "selectors": selectors.run,
+    "eventbridge": eventbridge.run,
+    "pulsar": pulsar.run,
+    "http": http.run,
 }
 """Suites by name."""
 
