@@ -254,6 +254,31 @@ WARM_S: Final = 30.0
 """Events whose rows came within this time are read on the event loop: the matcher has just read them from the disk."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
+HOPS_MAX: Final = 32
+"""Brokers that an event and its replies may pass one after the other; then it is a loop."""
+REPLY_STORE_SECONDS_MAX: Final = 10.0
+"""Storing a reply: front answers in milliseconds, or does not work now."""
+DEADLETTERS_MAX: Final = 1_000_000
+"""Letters in the dead-letter store; at it deliveries that should be buried wait."""
+DEADLETTERS_BYTES_MAX: Final = 4 << 30
+"""The same in bytes of their events."""
+DEADLETTERS_BATCH_MAX: Final = 256
+"""Letters written in one transaction: some milliseconds."""
+DEADLETTERS_BATCH_BYTES_MAX: Final = 8 << 20
+"""Their events."""
+DEADLETTER_ATTEMPTS_MAX: Final = 256
+"""Letters on their way at the same time, all together."""
+DEADLETTER_URL_ATTEMPTS_MAX: Final = 32
+"""Letters on their way to one URL at the same time: one sink that hangs does not take the places of the others."""
+DEADLETTER_RETRY_S: Final = 1.0
+"""Pause before letters that found no room, or no disk, are written again."""
+DEADLETTER_POLL_S: Final = 0.05
+"""How often the store is asked for letters that are due."""
+DEADLETTER_PAGE_MAX: Final = 1_000
+"""Letters that one API request looks at."""
+REDRIVE_RATE_DEFAULT: Final = 100.0
+REDRIVE_RATE_MAX: Final = 10_000.0
+"""Letters a second that a redrive sends."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20

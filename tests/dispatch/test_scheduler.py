@@ -17,11 +17,13 @@ from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Refill
 from headgate.dispatch.cursors import CursorChange, Cursors, TargetCursor
 from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.letters import Letter
 from headgate.dispatch.outbox import DurableChunk, Segment
-from headgate.dispatch.retry import Outcome
+from headgate.dispatch.retry import Answer, Outcome
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.event.model import Event
 from tests.dispatch.harness import BROKER, event, run, target
 
 
@@ -84,14 +86,32 @@ class Subscribers:
         self.chance = chance
         self.delivered: list[tuple[str, str]] = []
         self.calm = False
+        self.buried = 0
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
         for _ in range(self.chance.randint(0, 6)):
             await asyncio.sleep(0)
         if not self.calm and self.chance.random() < 0.4:
             return Outcome(503) if self.chance.random() < 0.5 else Outcome(0, "timeout")
+        if self.chance.random() < 0.2:
+            return Outcome(200, reply=Answer([("url", url)], b""))
         self.delivered.append((url, dict(headers)["ce-id"]))
         return Outcome(202)
+
+    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+        """Replies: the delivery ends when the reply is stored, and not before."""
+        for _ in range(self.chance.randint(0, 3)):
+            await asyncio.sleep(0)
+        if not self.calm and self.chance.random() < 0.4:
+            return Outcome(200, "reply-refused")
+        self.delivered.append((answer.headers[0][1], event.id))
+        return Outcome(200)
+
+    async def bury(self, letter: Letter) -> None:
+        for _ in range(self.chance.randint(0, 3)):
+            await asyncio.sleep(0)
+        self.buried += 1
+        self.delivered.append((letter.destination, letter.event.id))
 
 
 class Disk:
@@ -116,11 +136,14 @@ def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: 
         events=AllEvents(chance),
         backlog=rows,
         transport=transport,
+        replies=transport,
+        bury=transport.bury,
         judge_filter=evaluate,
         errors=FilterErrors(),
         refresh=lambda: None,
     )
     targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
+    targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
     scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), tuple(targets)))
     return scheduler
 

@@ -47,6 +47,11 @@ class DeliverySpec:
     filter_errors_kept: bool = False
     rate_per_s: float | None = None
 
+    @property
+    def has_sink(self) -> bool:
+        """Whether events that cannot be delivered become dead letters."""
+        return self.dead_letter_uri is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

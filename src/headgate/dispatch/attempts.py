@@ -10,15 +10,18 @@ import asyncio
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
 import structlog
 
 from headgate import limits
+from headgate.control.routing import Target
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.letters import CODE_FILTER_ERROR, CODE_NO_ANSWER, Letter
+from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, Places, TargetState
 from headgate.dispatch.verdicts import FilterErrors, Judge
@@ -50,6 +53,8 @@ class Attempts:
         on_end: Called with (state, delivery, result) when a delivery has ended; it holds no place then.
         on_room: Called with the state after an attempt of it.
         on_rest: Called with the state when a delivery of it will be tried again.
+        replies: For answers that are events.
+        bury: Stores a dead letter; returns when it is on disk.
         clock: Monotonic seconds.
         clock_us: Microseconds since 1970 UTC.
         chance: From 0 to 1, for the jitter of pauses.
@@ -65,6 +70,8 @@ class Attempts:
         on_room: Callable[[TargetState], None],
         on_rest: Callable[[TargetState], None],
         *,
+        replies: Replies,
+        bury: Callable[[Letter], Awaitable[None]],
         clock: Callable[[], float] = time.monotonic,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         chance: Callable[[], float] = random.random,
@@ -76,6 +83,8 @@ class Attempts:
         self._on_end = on_end
         self._on_room = on_room
         self._on_rest = on_rest
+        self._replies = replies
+        self._bury = bury
         self._chance = chance
         self._clock = clock
         self._clock_us = clock_us
@@ -160,17 +169,17 @@ class Attempts:
 
     def _passes(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
         """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
-        target, result = state.target, ""
+        target, result, message = state.target, "", ""
         if event.broker != target.broker:
             # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
             result = "foreign"
             _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
-        elif delivery.verdict == Verdict.CANDIDATE:
+        elif delivery.verdict != Verdict.MATCH:
             decision = self._judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
                 result = "filtered"
             elif decision.kind is OutcomeKind.ERROR:
-                result = "error"
+                result, message = "error", decision.message
                 if self._errors.add(target.id):
                     self._errors.describe(target.id, decision.message, event)
         if not delivery.failures:
@@ -179,9 +188,38 @@ class Attempts:
             delivery.size_bytes = event.size_bytes
             self._places.load(state.slow, event.size_bytes)
             return True
+        if result == "error" and target.delivery.filter_errors_kept and target.delivery.has_sink:
+            self.spawn(self._bury_filter_error(state, delivery, event, message))
+            return False
         self._land(state, delivery)
         self._on_end(state, delivery, result)
         return False
+
+    async def _bury_filter_error(
+        self, state: TargetState, delivery: Delivery, event: SharedEvent, message: str
+    ) -> None:
+        outcome = Outcome(CODE_FILTER_ERROR, body=message.encode()[: limits.ERROR_BODY_BYTES_MAX])
+        await self._bury(self._letter(state.target, delivery, event, outcome, "filter-error"))
+        self._land(state, delivery)
+        self._on_end(state, delivery, "dead_lettered")
+        self._go_on(state)
+
+    def _letter(self, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, reason: str) -> Letter:
+        words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
+        return Letter(
+            target=target.id,
+            position=delivery.position,
+            trigger=target.name,
+            broker=event.broker,
+            event=event.event,
+            died_us=self._clock_us(),
+            reason=reason,
+            destination=target.subscriber_uri,
+            code=outcome.status or CODE_NO_ANSWER,
+            data=outcome.body or words[: limits.ERROR_BODY_BYTES_MAX],
+            attempts=delivery.failures,
+            sink=target.delivery.dead_letter_uri or "",
+        )
 
     async def _attempt_later(self, state: TargetState, delivery: Delivery) -> None:
         try:
@@ -197,34 +235,48 @@ class Attempts:
             self._go_on(state)
 
     async def _attempt(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
-        headers, body = event.wire
         target = state.target
+        headers, body = event.wire if target.delivery.format == "binary" else event.wire_json
         outcome = await self._transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         now = self._clock()
         metrics.SEND_SECONDS.observe(now - delivery.started_at)
         if delivery.failures:
             metrics.RETRIES.inc()
-        self._land(state, delivery)
         slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
         self._set_slow(state, slow and outcome.reason not in UNSENT)
         if not slow:
             state.answered_at = now
         self._note(state, outcome, now)
+        if outcome.reply is not None:
+            outcome = await self._replies.store(target.broker, event.event, outcome.reply)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+            self._land(state, delivery)
             self._on_end(state, delivery, "delivered")
         else:
-            self._failed(state, delivery, outcome, fate)
+            metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+            delivery.failures += 1
+            buried = not self._is_left(state, delivery, fate) and not state.gone and target.delivery.has_sink
+            if buried:
+                # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
+                await self._bury(self._letter(target, delivery, event, outcome, outcome.label))
+            self._land(state, delivery)
+            self._failed(state, delivery, outcome, fate, buried=buried)
         self._go_on(state)
 
-    def _failed(self, state: TargetState, delivery: Delivery, outcome: Outcome, fate: Fate) -> None:
-        metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
-        delivery.failures += 1
+    def _is_left(self, state: TargetState, delivery: Delivery, fate: Fate) -> bool:
+        """Whether a failed delivery has another attempt."""
+        return fate is Fate.AGAIN and delivery.failures <= state.target.delivery.retry
+
+    def _failed(self, state: TargetState, delivery: Delivery, outcome: Outcome, fate: Fate, *, buried: bool) -> None:
         spec = state.target.delivery
-        if state.gone:
+        if buried:
+            self._tell(state, delivery, outcome)
+            self._on_end(state, delivery, "dead_lettered")
+        elif state.gone:
             self._on_end(state, delivery, "gone")
-        elif fate is Fate.AGAIN and delivery.failures <= spec.retry:
+        elif self._is_left(state, delivery, fate):
             now_us = self._clock_us()
             wait_s = pause_s(spec, delivery.failures, outcome, now_s=now_us / 1e6, chance=self._chance())
             delivery.due_us = now_us + int(wait_s * 1e6)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from headgate.dispatch.outbox import OUTBOX_SCHEMA
 from headgate.dispatch.targets import Delivery, Lag
-from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
 
 _THREADS: Final = 2
@@ -73,8 +72,7 @@ class OutboxBacklog:
                 columns = [chunk.batch.column(index).take(rows).to_pylist() for index in (0, 1, 3)]
                 for row, partition, offset, verdict in zip(rows.to_pylist(), *columns, strict=True):
                     position = chunk.first_offset + row
-                    # An ERROR was counted when it was handed over the first time.
-                    if position < upto and verdict != Verdict.ERROR and lag.wants(position):
+                    if position < upto and lag.wants(position):
                         deliveries.append(Delivery(position, partition, offset, verdict))
                         if len(deliveries) >= count_max:
                             return Refill(deliveries, position + 1)

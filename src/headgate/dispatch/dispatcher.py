@@ -19,11 +19,13 @@ from headgate import limits
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
+from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
 from headgate.dispatch.events import LogEvents
 from headgate.dispatch.gauges import Gauges
 from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
+from headgate.dispatch.replies import IngressReplies, Replies
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.takeover import Accepted, Takeover
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
@@ -62,6 +64,7 @@ class Dispatcher:
         store: Routing.
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
+        ingress_url: The server's own address, where replies are stored.
         on_ready: Called when the link listens.
         drain_s: How long attempts in flight may last on stop.
         tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
@@ -75,6 +78,7 @@ class Dispatcher:
         store: Routing,
         judge_filter: Judge = evaluate,
         transport: Transport | None = None,
+        ingress_url: str = "",
         on_ready: Callable[[], None] = lambda: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
         tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
@@ -84,6 +88,7 @@ class Dispatcher:
         self._store = store
         self._judge_filter = judge_filter
         self._transport = transport
+        self._ingress_url = ingress_url
         self._on_ready = on_ready
         self._drain_s = drain_s
         self._tend = tend
@@ -110,11 +115,13 @@ class Dispatcher:
             PartitionWriter.open, self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
         )
         try:
-            if self._transport is not None:
-                await self._serve(self._transport)
-            else:
-                async with HttpTransport() as transport:
-                    await self._serve(transport)
+            async with HttpTransport() as inward:
+                replies = IngressReplies(inward, self._ingress_url)
+                if self._transport is not None:
+                    await self._serve(self._transport, replies)
+                else:
+                    async with HttpTransport() as transport:
+                        await self._serve(transport, replies)
         finally:
             loop.set_exception_handler(None)
             self._backlog.close()
@@ -134,11 +141,20 @@ class Dispatcher:
         """Rows of a run's connection that wait for its turn."""
         return self._takeover.held_rows(run, partition)
 
-    async def _serve(self, transport: Transport) -> None:
+    async def _serve(self, transport: Transport, replies: Replies) -> None:
+        letters = DeadLetters(self._data / "deadletters.db", transport, replies, lambda key: self._scheduler.find(key))
+        try:
+            await self._deliver(transport, replies, letters)
+        finally:
+            await letters.close()
+
+    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters) -> None:
         self._scheduler = Scheduler(
             events=self._events,
             backlog=self._backlog,
             transport=transport,
+            replies=replies,
+            bury=letters.bury,
             judge_filter=self._judge_filter,
             errors=self._errors,
             refresh=self._refresh,
@@ -148,6 +164,7 @@ class Dispatcher:
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
         watermarks = await self._recover()
+        letters.start()
         self._outbox = Outbox(self._writer, self._scheduler.hand, self._relieve)
         self._takeover = Takeover(watermarks)
         self._passed = dict(watermarks)

@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from headgate import limits
 from headgate.dispatch.errors import EventGoneError
+from headgate.dispatch.wire import Wire, binary, structured
 from headgate.event.arrow import from_batch_all
-from headgate.event.http import encode_binary
 from headgate.event.model import Event
 from headgate.filter.view import EventView
 from headgate.log.errors import OffsetNotKeptError
@@ -32,24 +32,30 @@ class SharedEvent:
         size_bytes: Roughly what it takes in memory.
     """
 
-    __slots__ = ("_view", "_wire", "append_time_us", "broker", "event", "size_bytes")
+    __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "size_bytes")
 
     def __init__(self, broker: str, event: Event, append_time_us: int) -> None:
         self.broker = broker
         self.event = event
         self.append_time_us = append_time_us
         self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"")
-        self._wire: tuple[list[tuple[str, str]], bytes] | None = None
+        self._wire: Wire | None = None
+        self._json: Wire | None = None
         self._view: EventView | None = None
 
     @property
-    def wire(self) -> tuple[list[tuple[str, str]], bytes]:
-        """Headers and body of the POST; the data byte for byte."""
+    def wire(self) -> Wire:
+        """Headers and body of the POST in binary mode; the data byte for byte."""
         if self._wire is None:
-            headers, body = encode_binary(self.event)
-            headers.append(("prefer", "reply"))
-            self._wire = headers, body
+            self._wire = binary(self.event)
         return self._wire
+
+    @property
+    def wire_json(self) -> Wire:
+        """Headers and body of the POST in structured mode."""
+        if self._json is None:
+            self._json = structured(self.event)
+        return self._json
 
     @property
     def view(self) -> EventView:

@@ -74,7 +74,8 @@ class Outcome:
     @property
     def label(self) -> str:
         """A bounded name for metrics: the status or the reason."""
-        return self.reason or (str(self.status) if self.status in _NAMED else f"{self.status // 100}xx")
+        reason = "reply" if self.reason.startswith("reply") else self.reason
+        return reason or (str(self.status) if self.status in _NAMED else f"{self.status // 100}xx")
 
 
 _NAMED: Final = frozenset({400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504})

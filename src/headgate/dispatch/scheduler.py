@@ -5,9 +5,12 @@ takes rows along but reads its own again from the outbox once it has room. So a 
 bounded amount of memory and nobody else's time.
 
     row -> ended: gone, error            target deleted; the filter's value is a CEL error
-        -> queue -> attempt -> ended: delivered, failed, filtered, error, foreign, lost, gone
-             ^         |
-             +- pause -+             retriable, and retries are left
+        -> queue -> attempt -> ended: delivered, filtered, error, foreign, lost, gone
+             ^       |   |
+             +-pause-+   +-> buried -> ended: dead_lettered     no retries are left, or none would help
+          retries are left   no sink -> ended: failed
+
+An answer that is an event is stored by front within the attempt; when it cannot be, the attempt has failed.
 
 Everything runs on one event loop; a row goes from `hand` to the socket without a pause and without a task but its
 attempt's.
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from headgate import limits
@@ -28,13 +31,15 @@ from headgate.dispatch.cursors import CursorChange, TargetCursor
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events
+from headgate.dispatch.letters import Letter
 from headgate.dispatch.outbox import DurableChunk
+from headgate.dispatch.replies import Replies
 from headgate.dispatch.targets import Delivery, Lag, TargetState
 from headgate.dispatch.verdicts import FilterErrors, Judge
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
 
-_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost")
+_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered")
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
 _FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
@@ -47,6 +52,8 @@ class Scheduler:
         events: The log.
         backlog: The outbox, for targets that lag.
         transport: The HTTP client.
+        replies: For answers that are events.
+        bury: Stores a dead letter; returns when it is on disk.
         judge_filter: Decides CANDIDATE rows.
         errors: Where filter errors are counted.
         refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
@@ -60,6 +67,8 @@ class Scheduler:
         events: Events,
         backlog: Backlog,
         transport: Transport,
+        replies: Replies,
+        bury: Callable[[Letter], Awaitable[None]],
         judge_filter: Judge,
         errors: FilterErrors,
         refresh: Callable[[], None],
@@ -74,7 +83,17 @@ class Scheduler:
         self._on_change = on_change
         self._on_room = on_room
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(events, transport, judge_filter, errors, self._end, self._has_room, self._touch)
+        self._attempts = Attempts(
+            events,
+            transport,
+            judge_filter,
+            errors,
+            self._end,
+            self._has_room,
+            self._touch,
+            replies=replies,
+            bury=bury,
+        )
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
@@ -111,6 +130,10 @@ class Scheduler:
             state.queue.clear()
             self._touch(state)
             self._has_room(state)
+
+    def find(self, target: int) -> Target | None:
+        """A target as routing has it now."""
+        return self._table.get(target)
 
     def restore(self, position: int, targets: tuple[TargetCursor, ...]) -> None:
         """Where an earlier process stopped; after the first `update`, before the first `hand`."""
@@ -188,7 +211,7 @@ class Scheduler:
         _MATCHES[verdict].inc()
         if state is None:
             _ENDED["gone"].inc()
-        elif verdict == Verdict.ERROR:
+        elif verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
             self._error(state, partition, offset)
         elif state.lag is not None:
             if state.tail is not None:
@@ -286,6 +309,8 @@ class Scheduler:
         lag.next = refill.reached
         lag.unread = {position for position in lag.unread if position >= refill.reached}
         for delivery in refill.deliveries:
+            if delivery.verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
+                continue  # it was counted when it was handed over the first time
             if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
                 delivery.failures, delivery.due_us = tried
             self._enqueue(state, delivery)

@@ -11,18 +11,22 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventError, EventTooLargeError
+from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
+from headgate.event.hops import HEADER as HOPS_HEADER
+from headgate.event.hops import with_hops
 from headgate.event.http import BATCH_JSON, decode_request
 from headgate.ingress.errors import (
     BodiesOverloadError,
     HeadersTooLargeError,
     MethodNotAllowedError,
+    TooManyHopsError,
     UnknownBrokerError,
 )
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
-from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, REQUEST_HEAD_BYTES_MAX
+from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, HOPS_MAX, REQUEST_HEAD_BYTES_MAX
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
 
 RESERVED: Final = frozenset(
@@ -35,6 +39,7 @@ _EMPTY: Final = (b"content-length", b"0")
 _CLOSE: Final = (b"connection", b"close")
 _ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "headers": [_EMPTY]}
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
+_HOPS: Final = HOPS_HEADER.encode()
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -103,7 +108,7 @@ class Ingress:
             How many are on disk now, or None when the client left before it had sent them.
         """
         head_bytes = 0
-        declared = b""
+        declared = hops = b""
         limit_bytes = EVENT_BYTES_MAX
         for name, value in headers:
             head_bytes += len(name) + len(value)
@@ -111,6 +116,8 @@ class Ingress:
                 declared = value
             elif name == b"content-type" and value[: len(_BATCH_PREFIX)].lower() == _BATCH_PREFIX:
                 limit_bytes = BATCH_BYTES_MAX
+            elif name == _HOPS:
+                hops = value
         if head_bytes > REQUEST_HEAD_BYTES_MAX:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
@@ -126,6 +133,12 @@ class Ingress:
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         events = decode_request(headers, body)
+        for index, event in enumerate(events):
+            if HOPS_ATTRIBUTE in event.extensions:
+                _refuse_forged(index, len(events))
+        if hops:
+            count = _hops(hops)
+            events = [with_hops(event, count) for event in events]
         if events:
             await self._partitions.store(broker, events, head_bytes + len(body))
         return len(events)
@@ -166,6 +179,25 @@ class Ingress:
                 break
         await send({"type": "http.response.start", "status": 200, "headers": answer})
         await send(_NO_BODY)
+
+
+def _hops(value: bytes) -> int:
+    """The hop count that another broker's delivery, or a reply, came with."""
+    if not value.isdigit() or len(value) > 9:
+        raise InvalidInputError(f"the header {HOPS_HEADER} must be a number")
+    hops = int(value)
+    if hops > HOPS_MAX:
+        raise TooManyHopsError(
+            f"the event has been through {hops - 1} brokers one after the other, more than {HOPS_MAX - 1}",
+            hint="two triggers send each other's events in a circle: change one filter",
+        )
+    return hops
+
+
+def _refuse_forged(index: int, count: int) -> NoReturn:
+    hint = f"leave it out; a broker that passes events on says their hops in the header {HOPS_HEADER}"
+    error = EventError("is the broker's own attribute", attribute=HOPS_ATTRIBUTE, hint=hint)
+    raise error if count == 1 else error.at(index)
 
 
 def _refuse_size(limit_bytes: int) -> NoReturn:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from headgate.errors import HeadgateError, NotFoundError, OverloadedError, TooLargeError, UnavailableError
+from headgate.errors import (
+    HeadgateError,
+    InvalidInputError,
+    NotFoundError,
+    OverloadedError,
+    TooLargeError,
+    UnavailableError,
+)
 
 
 class UnknownBrokerError(NotFoundError):
@@ -16,6 +23,12 @@ class MethodNotAllowedError(HeadgateError):
 
     code = "method-not-allowed"
     http_status = 405
+
+
+class TooManyHopsError(InvalidInputError):
+    """The event has been through HOPS_MAX brokers: it runs in a circle."""
+
+    code = "too-many-hops"
 
 
 class HeadersTooLargeError(TooLargeError):

@@ -169,7 +169,7 @@ REQUESTS_REFUSED = _counters(
     "code",
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
-    "partly-stored",
+    *("partly-stored", "too-many-hops"),
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
@@ -244,6 +244,11 @@ DEAD_LETTERS = _counters(
     "result",
     *("sent", "stored", "failed", "redriven", "discarded"),
 )
+DEAD_LETTERS_HELD = Family(
+    Gauge, "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", "state",
+    ("waiting", "kept"),
+)  # fmt: skip
+DEAD_LETTERS_BYTES = _gauge("headgate_dead_letters_bytes", "Bytes of the events in the dead-letter store")
 REPLIES = _counters(
     "headgate_replies_total",
     "Events that subscribers answered with",

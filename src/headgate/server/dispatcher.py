@@ -33,6 +33,7 @@ async def _dispatch(context: child.Context) -> None:
             data=settings.data,
             token=context.token,
             store=store,
+            ingress_url=settings.url,
             on_ready=on_ready,
             tend=functools.partial(retention.trim_outbox, settings),
         ).run(stop)

@@ -1,0 +1,269 @@
+"""What becomes of an event that nobody took? It is buried in the store, then sent to its sink, again if need be.
+
+A delivery ends when its letter is on disk; from then on a failing sink is no matter of the trigger any more. Letters
+are written in groups, as many as came while the last group was synced. What is sent goes by the trigger's own rules
+(retry, back-off, timeout, format); when these are used up the letter is kept for a person.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.control.delivery import resolve
+from headgate.control.routing import DeliverySpec, Target
+from headgate.dispatch import wire
+from headgate.dispatch.delivery import Transport
+from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State, Totals
+from headgate.dispatch.replies import Replies
+from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
+from headgate.observe import metrics
+
+_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_LOUD_S: Final = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class DeadLetters:
+    """The letters of a dispatcher, on one event loop.
+
+    Args:
+        path: `deadletters.db`.
+        transport: The HTTP client.
+        replies: For what subscribers answer to a redriven event.
+        find: The target of an id, as routing has it now.
+        clock_us: Microseconds since 1970 UTC.
+        chance: From 0 to 1, for the jitter of pauses.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        transport: Transport,
+        replies: Replies,
+        find: Callable[[int], Target | None],
+        *,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._transport = transport
+        self._replies = replies
+        self._find = find
+        self._clock_us = clock_us
+        self._chance = chance
+        self._loop = asyncio.get_running_loop()
+        self._poller = LetterStore(path)  # two objects, because one is not for two threads
+        self._store = LetterStore(path)
+        self._store.resume(clock_us())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
+        self._gone: list[int] = []
+        self._changed: list[Reschedule] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._retry_at = 0.0
+        self._busy: set[int] = set()  # letters under way, until what became of them is on disk
+        self._by_url: Counter[str] = Counter()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._told_at = float("-inf")
+        self.totals = self._store.totals()
+        self._sender: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send, now that targets are known."""
+        self._sender = self._loop.create_task(self._send_due())
+        self._sender.add_done_callback(self._done)
+
+    async def bury(self, letter: Letter) -> None:
+        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._new.append((letter, done))
+        self._write_soon()
+        await done
+
+    async def close(self) -> None:
+        """Send nothing more, write what is known; letters under way are sent again by the next process."""
+        self._stopping = True
+        tasks = [*self._tasks] if self._sender is None else [self._sender, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
+        self._thread.shutdown(wait=True)
+        self._store.close()
+        self._poller.close()
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        if self._writing is None and not self._stopping:
+            self._writing = self._loop.create_future()
+            self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
+
+    def _write(self) -> None:
+        new: list[tuple[Letter, asyncio.Future[None]]] = []
+        size = 0
+        while self._new and len(new) < limits.DEADLETTERS_BATCH_MAX and size < limits.DEADLETTERS_BATCH_BYTES_MAX:
+            letter, done = self._new.popleft()
+            if not done.cancelled():  # else: the delivery was broken off and will be repeated
+                new.append((letter, done))
+                size += len(letter.event.data or b"")
+        gone, self._gone = self._gone, []
+        changed, self._changed = self._changed, []
+
+        def work() -> tuple[int, Totals]:
+            return self._store.apply([letter for letter, _ in new], gone, changed), self._store.totals()
+
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, done, new, gone, changed))
+
+    def _written(
+        self,
+        result: Future[tuple[int, Totals]],
+        new: list[tuple[Letter, asyncio.Future[None]]],
+        gone: list[int],
+        changed: list[Reschedule],
+    ) -> None:
+        error = result.exception()
+        if isinstance(error, sqlite3.OperationalError):
+            self._tell("dead letters cannot be written, their deliveries wait", error=str(error))
+            taken = 0
+            self._gone, self._changed = gone + self._gone, changed + self._changed
+        else:
+            taken, self.totals = result.result()
+            self._busy.difference_update(gone, (change.id for change in changed))
+            self._wake.set()
+            if taken < len(new):
+                self._tell("the dead-letter store is full, deliveries wait", **self._fill())
+        for _, done in new[:taken]:
+            if not done.cancelled():
+                done.set_result(None)
+        self._new.extendleft(reversed(new[taken:]))
+        self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.set_result(None)
+        if self._new or self._gone or self._changed:
+            self._write_soon()
+
+    def _fill(self) -> dict[str, int]:
+        return {"letters": self.totals.count, "bytes": self.totals.bytes, "kept": self.totals.kept}
+
+    def _tell(self, words: str, **facts: object) -> None:
+        now = self._loop.time()
+        if now - self._told_at >= _LOUD_S:
+            self._told_at = now
+            _log.error(words, **facts)
+
+    # --- sending ----------------------------------------------------------------------------------------
+
+    async def _send_due(self) -> None:
+        seen, next_us = -1, 0
+        while True:
+            version = self._poller.data_version()
+            if version != seen or next_us <= self._clock_us():
+                seen, next_us = version, await self._start_due()
+            self._wake.clear()
+            timer = self._loop.call_later(limits.DEADLETTER_POLL_S, self._wake.set)  # wait_for may swallow a cancel
+            await self._wake.wait()
+            timer.cancel()
+
+    async def _start_due(self) -> int:
+        """Start what is due and has a place; returns when the next letter will be, a time far away without one."""
+        run, thread = self._loop.run_in_executor, self._thread
+        now_us, next_us = self._clock_us(), 1 << 62
+        self.totals = await run(thread, self._store.totals)
+        metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
+        metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
+        metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
+        for target, due_us in (await run(thread, self._store.waiting)).items():
+            if due_us > now_us:
+                next_us = min(next_us, due_us)
+                continue
+            next_us = now_us  # look again at the next turn: there may be more than there are places
+            room = limits.DEADLETTER_URL_ATTEMPTS_MAX
+            for letter in await run(thread, self._store.due, target, now_us, room + len(self._busy)):
+                if letter.id not in self._busy and len(self._tasks) < limits.DEADLETTER_ATTEMPTS_MAX:
+                    self._start(letter)
+        return next_us
+
+    def _start(self, letter: Letter) -> None:
+        target = self._find(letter.target)
+        redriving = letter.state is State.REDRIVING
+        if redriving:
+            url = target.subscriber_uri if target else ""
+        else:
+            url = letter.sink if target is None else target.delivery.dead_letter_uri or ""
+        if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
+            return
+        self._by_url[url] += 1
+        self._busy.add(letter.id)
+        task = self._loop.create_task(self._send(letter, target, url))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
+        rules = target.delivery if target else _DEFAULT_RULES
+        redriving = letter.state is State.REDRIVING
+        try:
+            if not url:
+                self._keep(letter, "its trigger is gone" if redriving else "its sink has no address")
+                return
+            outcome = await self._attempt(letter, url, rules, redriving=redriving)
+        finally:
+            self._by_url[url] -= 1
+            if not self._by_url[url]:
+                del self._by_url[url]
+        fate = judge(outcome)
+        if fate is Fate.DELIVERED:
+            metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
+            self._gone.append(letter.id)
+            self._write_soon()
+            return
+        metrics.DEAD_LETTERS.labels("failed").inc()
+        problem = f"{url}: {outcome.reason or outcome.status} {outcome.detail}".rstrip()
+        failures = letter.failures + 1
+        if fate is Fate.AGAIN and failures <= rules.retry:
+            now_us = self._clock_us()
+            wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
+            self._change(Reschedule(letter.id, letter.state, failures, now_us + int(wait_s * 1e6), problem))
+        else:
+            self._keep(letter, problem)
+
+    async def _attempt(self, letter: Letter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
+        event = letter.event
+        if not redriving:
+            event = wire.dead(event, letter.destination, letter.code, letter.data)
+        headers, body = wire.encoded(event, rules.format, reply=redriving)
+        outcome = await self._transport.post(url, headers, body, rules.timeout_s)
+        if redriving and outcome.reply is not None:
+            return await self._replies.store(letter.broker, letter.event, outcome.reply)
+        return outcome
+
+    def _keep(self, letter: Letter, problem: str) -> None:
+        metrics.DEAD_LETTERS.labels("stored").inc()
+        self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
+        self._change(Reschedule(letter.id, State.KEPT, 0, 0, problem))
+
+    def _change(self, change: Reschedule) -> None:
+        self._changed.append(change)
+        self._write_soon()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._loop.call_exception_handler({"message": "sending dead letters failed", "exception": error})

@@ -1,0 +1,326 @@
+"""Which events could not be delivered? deadletters.db: the queue of the dead-letter sinks, and what no sink took.
+
+A letter is written, with its event, before its delivery ends (a transaction that is synced), and goes away when a sink
+or, after a redrive, the subscriber has taken it, or when a person discards it.
+
+    sending --- sink took it --> gone        redriving --- subscriber took it --> gone
+       |                           ^             |    ^
+       +-- retries used up --> kept <-----------+    |
+                                 +---- redrive -------+
+
+The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
+taken: the deliveries that should be buried wait, nothing is lost.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headgate import limits
+from headgate.event.model import Event
+
+CODE_NO_ANSWER: Final = 500
+"""Knative's code for an attempt that had no answer."""
+CODE_FILTER_ERROR: Final = 422
+"""Ours for an event that the filter could not judge."""
+
+_BUSY_TIMEOUT_MS: Final = 10_000
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS letters (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
+  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, event BLOB NOT NULL,
+  died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
+  attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
+  due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
+  UNIQUE (target, position, source, event_id)) STRICT;
+CREATE INDEX IF NOT EXISTS letters_due ON letters (target, due_us) WHERE state != 'kept';
+CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
+CREATE TABLE IF NOT EXISTS totals (
+  id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
+INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
+CREATE TRIGGER IF NOT EXISTS letters_in AFTER INSERT ON letters BEGIN
+  UPDATE totals SET count = count + 1, bytes = bytes + length(NEW.event), kept = kept + (NEW.state = 'kept'); END;
+CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
+  UPDATE totals SET count = count - 1, bytes = bytes - length(OLD.event), kept = kept - (OLD.state = 'kept'); END;
+CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
+  UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
+"""
+_FIELDS: Final = (
+    "target, position, trigger, broker, source, event_id, type, event, died_us, reason, destination, code, data,"
+    " attempts, sink, state, failures, due_us, pace_us, problem"
+)
+# A walk from target to target over the index, where GROUP BY would read all of it.
+_WAITING: Final = """
+WITH RECURSIVE walk(target) AS (
+  SELECT min(target) FROM letters WHERE state != 'kept'
+  UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
+  FROM walk WHERE walk.target NOTNULL)
+SELECT target, (SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target)
+FROM walk WHERE target NOTNULL
+"""
+_encode_event = msgspec.msgpack.Encoder().encode
+_decode_event = msgspec.msgpack.Decoder(Event).decode
+
+
+class State(StrEnum):
+    """What is to become of a letter."""
+
+    SENDING = "sending"
+    KEPT = "kept"
+    REDRIVING = "redriving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """An event that could not be delivered.
+
+    Attributes:
+        id: Grows with time; 0 before it is stored.
+        target: Id of its trigger.
+        position: Of its outbox row.
+        trigger: `namespace/name`.
+        broker: `namespace/name`.
+        event: As it was accepted.
+        died_us: When it was given up, microseconds since 1970 UTC.
+        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
+        destination: URL that did not take it.
+        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
+        data: First bytes of the last answer, or words.
+        attempts: How often it was tried.
+        sink: Where it goes when its trigger is gone; empty when nowhere.
+        state: What is to become of it.
+        failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
+        due_us: When the next one may start, microseconds since 1970 UTC.
+        pace_us: Of a redrive, between two letters.
+        problem: Why the last of them failed, for people.
+    """
+
+    id: int = 0
+    target: int
+    position: int
+    trigger: str
+    broker: str
+    event: Event
+    died_us: int
+    reason: str
+    destination: str
+    code: int
+    data: bytes
+    attempts: int
+    sink: str = ""
+    state: State = State.SENDING
+    failures: int = 0
+    due_us: int = 0
+    pace_us: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How full the store is; `kept` of the letters wait for a person."""
+
+    count: int
+    bytes: int
+    kept: int
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is taken."""
+        return self.count >= limits.DEADLETTERS_MAX or self.bytes >= limits.DEADLETTERS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule:
+    """Another state, or another attempt later, for a stored letter."""
+
+    id: int
+    state: State
+    failures: int
+    due_us: int
+    problem: str
+
+
+class LetterStore:
+    """The file. Blocking; one thread at a time an object, any number of objects and processes.
+
+    Args:
+        path: `deadletters.db` of the data directory, made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.executescript(_SCHEMA)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def data_version(self) -> int:
+        """A number that differs after every commit of another connection; a few microseconds."""
+        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    def totals(self) -> Totals:
+        """How full it is."""
+        return Totals(*self._connection.execute("SELECT count, bytes, kept FROM totals").fetchone())
+
+    # --- the dispatcher's -------------------------------------------------------------------------------
+
+    def apply(self, new: Sequence[Letter], gone: Sequence[int], changed: Sequence[Reschedule]) -> int:
+        """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+
+        Returns:
+            How many of the new ones are on disk now, from the first on.
+        """
+        run, many = self._connection.execute, self._connection.executemany
+        run("BEGIN IMMEDIATE")
+        try:
+            many("DELETE FROM letters WHERE id = ?", [(id_,) for id_ in gone])
+            many(
+                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ?",
+                [(c.state, c.failures, c.due_us, c.problem, c.id) for c in changed],
+            )
+            taken = 0
+            for letter in new:
+                if self.totals().full:
+                    break
+                run(f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})", _row(letter))
+                taken += 1
+        except BaseException:
+            run("ROLLBACK")
+            raise
+        run("COMMIT")
+        return taken
+
+    def resume(self, now_us: int) -> None:
+        """After a start: redrives that should have gone while nothing ran keep their pace from now on."""
+        self._connection.execute(
+            "UPDATE letters SET due_us = max(due_us, ?1 + turn * pace_us) FROM ("
+            " SELECT id AS one, row_number() OVER (ORDER BY due_us, id) - 1 AS turn FROM letters"
+            " WHERE state = 'redriving') WHERE id = one",
+            (now_us,),
+        )
+
+    def waiting(self) -> dict[int, int]:
+        """Targets with letters to send, and when the first one of each is due."""
+        rows = self._connection.execute(_WAITING)
+        return dict(rows.fetchall())
+
+    def due(self, target: int, now_us: int, limit: int) -> list[Letter]:
+        """A target's letters that are to be sent now, the longest due first."""
+        return self._letters(
+            "WHERE target = ? AND state != 'kept' AND due_us <= ? ORDER BY due_us, id LIMIT ?", (target, now_us, limit)
+        )
+
+    # --- people's ---------------------------------------------------------------------------------------
+
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+        """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
+
+    def get(self, id_: int) -> Letter | None:
+        """One letter."""
+        found = self._letters("WHERE id = ?", (id_,))
+        return found[0] if found else None
+
+    def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
+        """Send letters to their subscribers again, one every `pace_us`, behind those that are being sent again.
+
+        Returns:
+            How many there were.
+        """
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            (last_us,) = run("SELECT max(due_us) FROM letters WHERE state = 'redriving'").fetchone()
+            due_us = max(now_us, (last_us or 0) + pace_us)
+            count = 0
+            for id_ in ids:
+                count += run(
+                    "UPDATE letters SET state = 'redriving', failures = 0, due_us = ?, pace_us = ?, problem = ''"
+                    " WHERE id = ? AND state != 'redriving'",
+                    (due_us + count * pace_us, pace_us, id_),
+                ).rowcount
+        except BaseException:
+            run("ROLLBACK")
+            raise
+        run("COMMIT")
+        return count
+
+    def discard(self, ids: Iterable[int]) -> int:
+        """Forget letters; returns how many there were."""
+        run = self._connection.execute
+        run("BEGIN IMMEDIATE")
+        try:
+            count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
+        except BaseException:
+            run("ROLLBACK")
+            raise
+        run("COMMIT")
+        return count
+
+    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
+        rows = self._connection.execute(f"SELECT id, {_FIELDS} FROM letters {clause}", parameters)
+        return [_letter(row) for row in rows]
+
+
+def _row(letter: Letter) -> tuple[object, ...]:
+    event = letter.event
+    return (
+        letter.target,
+        letter.position,
+        letter.trigger,
+        letter.broker,
+        event.source,
+        event.id,
+        event.type,
+        _encode_event(event),
+        letter.died_us,
+        letter.reason,
+        letter.destination,
+        letter.code,
+        letter.data,
+        letter.attempts,
+        letter.sink,
+        letter.state,
+        letter.failures,
+        letter.due_us,
+        letter.pace_us,
+        letter.problem,
+    )
+
+
+def _letter(row: tuple[Any, ...]) -> Letter:
+    id_, target, position, trigger, broker, _, _, _, event, died_us, reason, destination, code, data, *rest = row
+    attempts, sink, state, failures, due_us, pace_us, problem = rest
+    return Letter(
+        id=id_,
+        target=target,
+        position=position,
+        trigger=trigger,
+        broker=broker,
+        event=_decode_event(event),
+        died_us=died_us,
+        reason=reason,
+        destination=destination,
+        code=code,
+        data=data,
+        attempts=attempts,
+        sink=sink,
+        state=State(state),
+        failures=failures,
+        due_us=due_us,
+        pace_us=pace_us,
+        problem=problem,
+    )

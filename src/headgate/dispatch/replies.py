@@ -1,0 +1,76 @@
+"""What did the subscriber answer with? An event in a 200 answer goes back to the broker by the one way in: ingress.
+
+The dispatcher does not write the log; front does. A reply is POSTed to front as any producer's event, with its hop
+count beside it, and the delivery goes on when front has answered: the reply is on disk before its delivery ends, and a
+reply that could not be stored is a failed attempt, after which the subscriber is asked again.
+
+The count is what the delivered event had, plus one. Nothing in the answer changes it, so a chain of replies ends at
+HOPS_MAX. A subscriber that publishes by itself is a producer: its events count from zero, and admission bounds it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from headgate import limits
+from headgate.dispatch.delivery import Transport
+from headgate.dispatch.retry import Answer, Outcome
+from headgate.event.hops import HEADER, hops_of
+from headgate.event.http import BATCH_JSON
+from headgate.event.model import Event
+from headgate.observe import metrics
+
+_STORED: Final = metrics.REPLIES.labels("stored")
+_REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
+
+
+class Replies(Protocol):
+    """What attempts need for answers that are events."""
+
+    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+        """Bring a reply into the broker; what the attempt's outcome is then."""
+
+
+class IngressReplies:
+    """Replies by way of front.
+
+    Args:
+        transport: An HTTP client that may connect to this machine.
+        url: The server's own address.
+    """
+
+    def __init__(self, transport: Transport, url: str) -> None:
+        self._transport = transport
+        self._url = url
+
+    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+        """See `Replies`.
+
+        Args:
+            broker: `namespace/name` of the trigger's broker.
+            event: What was delivered.
+            answer: What came back.
+
+        Returns:
+            Success when the reply is on disk; else a failed attempt, tried again unless the hops are used up.
+        """
+        hops = hops_of(event) + 1
+        if hops > limits.HOPS_MAX:
+            metrics.REPLIES.labels("looped").inc()
+            return Outcome(200, "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
+        if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
+            metrics.REPLIES.labels("malformed").inc()
+            return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
+        headers = [*answer.headers, (HEADER, str(hops))]
+        outcome = await self._transport.post(
+            f"{self._url}/{broker}", headers, answer.body, limits.REPLY_STORE_SECONDS_MAX
+        )
+        if 200 <= outcome.status < 300:
+            _STORED.inc()
+            return Outcome(200)
+        said = outcome.body.decode("utf-8", "replace") or outcome.detail
+        if outcome.status in _REFUSED_AS_MALFORMED:
+            metrics.REPLIES.labels("malformed").inc()
+            return Outcome(200, "reply-malformed", said)
+        metrics.REPLIES.labels("refused").inc()
+        return Outcome(200, "reply-refused", said)

@@ -1,0 +1,72 @@
+"""How does an event look on its way out? Binary or structured mode, batches, and dead letters with their error."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from headgate import limits
+from headgate.event.hops import HEADER, hops_of, with_hops
+from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
+from headgate.event.json_format import encode_batch, encode_event
+from headgate.event.model import Event
+
+Wire = tuple[list[tuple[str, str]], bytes]
+"""Headers and body of a POST."""
+
+_REPLY: Final = ("prefer", "reply")
+
+
+def binary(event: Event, *, reply: bool = True) -> Wire:
+    """Binary mode; the data byte for byte."""
+    hops = hops_of(event)
+    headers, body = encode_binary(with_hops(event, 0) if hops else event)
+    headers.append((HEADER, str(hops + 1)))
+    if reply:
+        headers.append(_REPLY)
+    return headers, body
+
+
+def structured(event: Event, *, reply: bool = True) -> Wire:
+    """Structured mode (JSON)."""
+    hops = hops_of(event)
+    headers = [("content-type", STRUCTURED_JSON), (HEADER, str(hops + 1))]
+    return ([*headers, _REPLY] if reply else headers), encode_event(with_hops(event, 0))
+
+
+def batch(events: Sequence[Event], *, reply: bool = True) -> Wire:
+    """Batched mode; its hop count is that of the event that has most."""
+    hops = max(map(hops_of, events))
+    headers = [("content-type", BATCH_JSON), (HEADER, str(hops + 1))]
+    return ([*headers, _REPLY] if reply else headers), encode_batch([with_hops(event, 0) for event in events])
+
+
+def dead(event: Event, destination: str, code: int, data: bytes) -> Event:
+    """A dead letter: the event with what went wrong, as Knative names it.
+
+    Args:
+        event: As it was accepted.
+        destination: URL that did not take it.
+        code: HTTP status of the last attempt.
+        data: First bytes of its answer; what Base64 makes of them has 1,024 characters at most.
+    """
+    text = base64.b64encode(data[: limits.ERROR_BODY_BYTES_MAX]).decode()
+    extensions = {**event.extensions, "knativeerrordest": destination, "knativeerrorcode": code}
+    extensions.pop("knativeerrordata", None)
+    if text:
+        extensions["knativeerrordata"] = text
+    return msgspec.structs.replace(event, extensions=extensions)
+
+
+def encoded(event: Event, format_: Literal["binary", "json", "batch"], *, reply: bool) -> Wire:
+    """One event in a target's format; a batch of one is a batch."""
+    match format_:
+        case "binary":
+            return binary(event, reply=reply)
+        case "json":
+            return structured(event, reply=reply)
+        case "batch":
+            return batch([event], reply=reply)

@@ -1,0 +1,327 @@
+"""Dead letters on real sockets: what they carry, where they go, and that none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from headgate import limits
+from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State
+from headgate.filter.plan import Verdict
+from headgate.observe import metrics
+from tests.dispatch.harness import (
+    EventLog,
+    Request,
+    Routes,
+    Subscriber,
+    event,
+    matcher,
+    run,
+    running,
+    target,
+    until,
+)
+
+HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
+
+
+@pytest.fixture
+def log(tmp_path: Path):
+    log = EventLog(tmp_path)
+    yield log
+    log.close()
+
+
+def letter(position: int = 0, **changes: object) -> Letter:
+    plain = Letter(
+        target=1,
+        position=position,
+        trigger="default/t1",
+        broker="default/default",
+        event=event(position),
+        died_us=1,
+        reason="400",
+        destination="http://x/",
+        code=400,
+        data=b"no",
+        attempts=1,
+    )
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def letters(data: Path) -> list[Letter]:
+    store = LetterStore(data / "deadletters.db")
+    found = store.page("TRUE", (), after=0, limit=10_000)
+    store.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kept"),
+    [
+        (400, b"", b""),
+        (400, b"no", b"no"),
+        (400, b"a" * 767, b"a" * 767),
+        (413, b"b" * 768, b"b" * 768),
+        (400, b"c" * 769, b"c" * 768),
+        (400, bytes(range(256)) * 4, bytes(range(256)) * 3),
+        (503, b"d" * (1 << 20), b"d" * 768),
+        (404, HTML, HTML[:768]),
+    ],
+)
+def test_a_dead_letter_says_what_went_wrong(tmp_path: Path, log: EventLog, status: int, body: bytes, kept: bytes):
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return status, body
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber, Subscriber() as sink:
+            routes = Routes(target(1, subscriber.url + "a?b=c", retry=1, dead_letter_uri=sink.url + "dead"))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0, data=b'{"n": 1.50}')])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(sink.requests) == 1 and letters(tmp_path) == [])
+            (found,) = sink.requests
+            assert found.path == "/dead"
+            assert found.body == b'{"n": 1.50}'
+            assert found.header("ce-id") == "e0"
+            assert found.header("ce-knativeerrordest") == subscriber.url + "a?b=c"
+            assert found.header("ce-knativeerrorcode") == str(status)
+            text = found.header("ce-knativeerrordata") or ""
+            assert len(text) <= 1_024
+            assert base64.b64decode(text) == kept
+            assert found.header("prefer") is None, "a sink's answer is no reply"
+
+    run(work())
+
+
+def test_no_answer_is_a_500_with_words(tmp_path: Path, log: EventLog):
+    async def hang(_: Request) -> tuple[int, bytes]:
+        await asyncio.sleep(3_600)
+        return 202, b""
+
+    async def work() -> None:
+        async with Subscriber(hang) as subscriber, Subscriber() as sink:
+            rules = {"retry": 0, "timeout_s": 0.05, "dead_letter_uri": sink.url, "format": "json"}
+            async with running(tmp_path, Routes(target(1, subscriber.url, **rules))) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(sink.requests) == 1)
+            found = json.loads(sink.requests[0].body)
+            assert sink.requests[0].header("content-type") == "application/cloudevents+json"
+            assert found["knativeerrorcode"] == 500
+            assert base64.b64decode(found["knativeerrordata"]).startswith(b"timeout")
+            assert found["data"] == {"n": 1}
+
+    run(work())
+
+
+def test_without_a_sink_an_event_is_dropped_and_counted(tmp_path: Path, log: EventLog):
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b""
+
+    async def work() -> None:
+        failed = metrics.DELIVERIES.labels("failed").value
+        async with Subscriber(refuse) as subscriber, running(tmp_path, Routes(target(1, subscriber.url))) as work:
+            log.append([event(0)])
+            async with matcher(work) as peer:
+                peer.match((0, 1))
+                await until(lambda: len(subscriber.requests) == 1 and work.dispatcher.unfinished == 0)
+        assert metrics.DELIVERIES.labels("failed").value == failed + 1
+        assert letters(tmp_path) == []
+
+    run(work())
+
+
+def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Path, log: EventLog):
+    """The trigger does not wait for its sink; what the sink refuses survives a restart and can go again."""
+    takes = False
+
+    async def sink_answer(_: Request) -> tuple[int, bytes]:
+        return (202, b"") if takes else (503, b"later")
+
+    async def answer(request: Request) -> tuple[int, bytes]:
+        return (202 if takes or request.id != "e0" else 400), b""
+
+    async def work() -> None:
+        nonlocal takes
+        async with Subscriber(answer) as subscriber, Subscriber(sink_answer) as sink:
+            rules = {"retry": 2, "backoff_delay_s": 0.02, "dead_letter_uri": sink.url, "ordered": True}
+            routes = Routes(target(1, subscriber.url, **rules))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0), event(1)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1))
+                    await until(lambda: "e1" in subscriber.ids)
+                    await until(lambda: len(sink.requests) == 3)
+                    await until(lambda: [one.state for one in letters(tmp_path)] == [State.KEPT])
+            (kept,) = letters(tmp_path)
+            assert "503" in kept.problem
+            assert (kept.event.id, kept.code, kept.attempts) == ("e0", 400, 1)
+            takes = True
+            subscriber.requests.clear()
+            async with running(tmp_path, routes) as work:
+                await asyncio.sleep(0.1)
+                assert len(sink.requests) == 3, "a kept letter goes nowhere by itself"
+                store = LetterStore(tmp_path / "deadletters.db")
+                assert store.redrive([kept.id], now_us=0, pace_us=0) == 1
+                store.close()
+                await until(lambda: subscriber.ids == ["e0"])
+                await until(lambda: letters(tmp_path) == [])
+            assert subscriber.requests[0].header("ce-knativeerrorcode") is None, "the event as it was"
+
+    run(work())
+
+
+def test_sending_goes_on_after_a_restart(tmp_path: Path, log: EventLog):
+    takes = False
+
+    async def answer(_: Request) -> tuple[int, bytes]:
+        return (202, b"") if takes else (503, b"")
+
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b""
+
+    async def work() -> None:
+        nonlocal takes
+        async with Subscriber(refuse) as subscriber, Subscriber(answer) as sink:
+            rules = {"retry": 1_000, "backoff_delay_s": 0.2, "backoff_policy": "linear", "dead_letter_uri": sink.url}
+            routes = Routes(target(1, subscriber.url, **rules))
+            async with running(tmp_path, routes) as work:
+                log.append([event(n) for n in range(20)])
+                async with matcher(work) as peer:
+                    peer.match(*((n, 1) for n in range(20)))
+                    await until(lambda: len(set(sink.ids)) == 20)
+            takes = True
+            tried = len(sink.requests)
+            async with running(tmp_path, routes):
+                await until(lambda: letters(tmp_path) == [])
+            assert set(sink.ids[tried:]) == {f"e{n}" for n in range(20)}
+            assert subscriber.ids.count("e0") == 1
+
+    run(work())
+
+
+def test_a_sink_without_an_address_keeps_its_letters(tmp_path: Path, log: EventLog):
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b""
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber:
+            routes = Routes(target(1, subscriber.url, dead_letter_uri=""))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: [one.state for one in letters(tmp_path)] == [State.KEPT])
+
+    run(work())
+
+
+def test_a_full_store_makes_deliveries_wait_and_loses_none(tmp_path: Path, log: EventLog, monkeypatch):
+    monkeypatch.setattr(limits, "DEADLETTERS_MAX", 3)
+    monkeypatch.setattr(limits, "DEADLETTER_RETRY_S", 0.02)
+
+    async def answer(request: Request) -> tuple[int, bytes]:
+        return (400 if request.path == "/bad" else 202), b""
+
+    async def work() -> None:
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(target(1, subscriber.url + "bad", dead_letter_uri=""), target(2, subscriber.url + "good"))
+            async with running(tmp_path, routes) as work:
+                log.append([event(n) for n in range(10)])
+                async with matcher(work) as peer:
+                    peer.match(*((n, t) for n in range(10) for t in (1, 2)))
+                    await until(lambda: sum(request.path == "/good" for request in subscriber.requests) == 10)
+                    await until(lambda: len(letters(tmp_path)) == 3)
+                    await until(lambda: work.dispatcher.unfinished == 7)
+                    store = LetterStore(tmp_path / "deadletters.db")
+                    seen: set[str] = set()
+                    while len(seen) < 10:
+                        found = store.page("TRUE", (), after=0, limit=10)
+                        seen |= {one.event.id for one in found}
+                        store.discard(one.id for one in found if one.state is State.KEPT)
+                        await asyncio.sleep(0.01)
+                    store.close()
+                    await until(lambda: work.dispatcher.unfinished == 0)
+
+    run(work())
+
+
+@pytest.mark.parametrize("verdict", [Verdict.ERROR, Verdict.CANDIDATE])
+@pytest.mark.parametrize("kept", [True, False])
+def test_filter_errors_are_dead_letters_where_asked(tmp_path: Path, log: EventLog, verdict: Verdict, kept: bool):
+    async def work() -> None:
+        async with Subscriber() as subscriber, Subscriber() as sink:
+            rules = {"dead_letter_uri": sink.url, "filter_errors_kept": kept}
+            routes = Routes(target(1, subscriber.url, cel='data.n > "a"', **rules))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1), verdict=verdict)
+                    if kept:
+                        await until(lambda: len(sink.requests) == 1)
+                    await until(lambda: bool(routes.reports) and work.dispatcher.unfinished == 0)
+            assert subscriber.requests == []
+            assert len(sink.requests) == kept
+            if kept:
+                assert sink.requests[0].header("ce-knativeerrorcode") == "422"
+                words = base64.b64decode(sink.requests[0].header("ce-knativeerrordata") or "")
+                assert b"overload" in words
+
+    run(work())
+
+
+# --- the store alone ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = LetterStore(tmp_path / "deadletters.db")
+    yield store
+    store.close()
+
+
+def test_letters_come_back_as_they_went_and_only_once(store: LetterStore):
+    one = letter(7, data=b"\x00\xff", sink="http://sink/", due_us=5)
+    assert store.apply([one, one], [], []) == 2
+    (found,) = store.page("TRUE", (), after=0, limit=9)
+    assert dataclasses.replace(found, id=0) == one
+    assert store.totals().count == 1
+    assert store.totals().bytes > len(one.event.data or b"")
+    assert store.waiting() == {1: 5}
+    assert store.due(1, 4, 9) == []
+    assert store.due(1, 5, 9) == [found]
+    store.apply([], [], [Reschedule(found.id, State.KEPT, 3, 0, "why")])
+    assert (store.waiting(), store.totals().kept) == ({}, 1)
+    store.apply([letter(8)], [found.id], [])
+    assert (store.totals().count, store.totals().kept) == (1, 0)
+
+
+def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
+    store.apply([letter(n, state=State.KEPT) for n in range(6)], [], [])
+    ids = [one.id for one in store.page("TRUE", (), after=0, limit=9)]
+    assert store.redrive(ids[:3], now_us=1_000, pace_us=100) == 3
+    assert store.redrive(ids[2:5], now_us=1_000, pace_us=100) == 2, "one is on its way already"
+
+    def due() -> list[int]:
+        return [one.due_us for one in store.page("state = 'redriving'", (), after=0, limit=9)]
+
+    assert due() == [1_000, 1_100, 1_200, 1_300, 1_400]
+    store.resume(1_250)
+    assert due() == [1_250, 1_350, 1_450, 1_550, 1_650]
+    assert store.discard(ids) == 6
+    assert store.totals().bytes == 0
+
+
+def test_room_counts_within_a_transaction(store: LetterStore, monkeypatch):
+    monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
+    assert store.apply([letter(n) for n in range(5)], [], []) == 2
+    (first, _) = store.page("TRUE", (), after=0, limit=9)
+    assert store.apply([letter(9)], [first.id], []) == 1
