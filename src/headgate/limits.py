@@ -38,8 +38,10 @@ FILTER_CHARACTERS_MAX: Final = 16_384
 """One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
 FILTER_CANONICAL_CHARACTERS_MAX: Final = 65_536
 """One filter's canonical text, which escapes and spaces make longer than what was written."""
-FILTER_NODES_MAX: Final = 4_096
-"""Nodes of one filter's tree: bounds what admission and every walk over the tree cost."""
+FILTER_NODES_MAX: Final = 1_280
+"""Nodes of one filter's tree: admission costs some 30 us a node."""
+FILTER_CONSTANTS_A_NODE: Final = 4
+"""Constants that count as one node: so much cheaper they are, and lists of them are what is long."""
 FILTER_DEPTH_MAX: Final = 32
 """Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
 FILTER_LIST_ITEMS_MAX: Final = 1_000
@@ -50,10 +52,14 @@ FILTERS_DEPTH_MAX: Final = 16
 """Nesting of `all`, `any` and `not` in spec.filters: half of what the CEL text that they become may nest."""
 FILTER_REGEX_CHARACTERS_MAX: Final = 1_000
 """One regular expression: RE2 is linear in the text, but its program grows with the pattern."""
+FILTER_REGEX_INSTRUCTIONS_MAX: Final = 10_000
+"""RE2's program of one regular expression, about: cel-cpp compiles it at every call, 10,000 in some 4 ms."""
 FILTER_COST_MAX: Final = 1_000_000
 """Static cost of one evaluation in steps; a macro over data counts as 100 rounds, so two may nest, three may not."""
 FILTER_GROWTH_MAX: Final = 64
-"""How many times its event an expression may grow by joining strings and lists: 64 MiB in the worst case."""
+"""How many times its event a value may grow to by joining and replacing: 64 MiB in the worst case."""
+FILTER_EVALUATION_STEPS_MAX: Final = 300_000
+"""Steps of one evaluation on one event, of some 0.1 us: an event that may take more is an error of the filter."""
 PATTERN_FIELDS_MAX: Final = 256
 """Fields of one event pattern, after what every `$or` shares with its neighbours was written into its branches."""
 PATTERN_WILDCARDS_MAX: Final = 5

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -30,7 +31,7 @@ from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.unparse import string_literal
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -75,6 +76,13 @@ _DIAGNOSTIC: Final = re.compile(
 _STATUS: Final = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]\s*$")
 _RECURSION: Final = re.compile(r"recursion (?:depth|limit)", re.IGNORECASE)
 
+_SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
+_TOKEN: Final = re.compile(
+    r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
+    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[0-9][0-9.]*|[=!<>]=|&&|\|\||[-+*/%<>?.,\[{]""",
+    re.DOTALL,
+)
+"""Texts, comments and numbers as a whole, and signs."""
 _HINTS: Final = (
     (re.compile(r"token recognition error at: '=[^=]"), "equality is written with =="),
     (re.compile(r"token recognition error at: '&[^&]"), "conjunction is written with &&"),
@@ -264,6 +272,12 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
+    if len(text) > FILTER_NODES_MAX and characters_max == FILTER_CHARACTERS_MAX:
+        # A sign is a node at least, a comma perhaps a constant; the tree is known only when the parser has paid for it.
+        tokens = Counter(found[0] for found in _TOKEN.finditer(text))
+        nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
+        if nodes > FILTER_NODES_MAX:
+            raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
     return _FILTERS.compile(text)
 
 

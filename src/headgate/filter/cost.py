@@ -1,38 +1,26 @@
 """Is a filter small enough to be evaluated on every event? Limits on its tree, found without running it.
 
-Two things can grow without bound while an expression is evaluated: the number of steps (macros inside macros; cel-cpp
-stops at 10,000 iterations by itself) and the size of values (`[x].map(a, a + a)` doubles, and may be chained). Both are
-estimated from the tree, from above.
+These bound what admission itself does, and refuse what no event could bear; `budget.py` looks at the size of an event.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.ast import (
-    Call,
-    Conditional,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Macro,
-    MacroKind,
-    MapOf,
-    Name,
-    Node,
-    children,
-)
+from headgate.filter.ast import Call, ListOf, Literal, LiteralKind, Macro, MapOf, Name, Node, children
+from headgate.filter.budget import check_budget
 from headgate.filter.cel import compile_expression, is_regular_expression
 from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError, over_limit
+from headgate.filter.regex import regex_size
 from headgate.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
+    FILTER_CONSTANTS_A_NODE,
     FILTER_COST_MAX,
-    FILTER_GROWTH_MAX,
     FILTER_LIST_ITEMS_MAX,
     FILTER_NODES_MAX,
     FILTER_REGEX_CHARACTERS_MAX,
+    FILTER_REGEX_INSTRUCTIONS_MAX,
 )
 
 _ROUNDS: Final = 100
@@ -41,27 +29,22 @@ _ROUNDS_OBJECTS: Final = 10
 """The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Estimate:
-    """Steps of one evaluation, and the size of the value in multiples of the event."""
-
-    steps: int
-    size: float
-
-
 def check_limits(tree: Node) -> None:
     """Refuses a tree that is over a limit.
 
     Raises:
         FilterError: With the limit's name.
     """
-    nodes, grows = 0, False
+    nodes, constants, calls = 0, 0, False
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         nodes += 1
         match node:
-            case Literal() | Name():
+            case Literal():
+                constants += 1
+                continue
+            case Name():
                 continue
             case ListOf(items) if len(items) > FILTER_LIST_ITEMS_MAX:
                 raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a list has {len(items)} items")
@@ -69,30 +52,41 @@ def check_limits(tree: Node) -> None:
                 raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a map has {len(entries)} entries")
             case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
                 _check_pattern(pattern)
-            case Macro() | Call("_+_"):
-                grows = True
+                calls = True
+            case Call("matches", _, _):
+                raise FilterError(
+                    "matches() needs a constant regular expression",
+                    field="filter.expression",
+                    hint="startsWith, endsWith and contains take any text",
+                )
+            case Macro() | Call():
+                calls = True
             case _:
                 pass
         waiting.extend(children(node))
+    nodes -= constants - constants // FILTER_CONSTANTS_A_NODE
     if nodes > FILTER_NODES_MAX:
         raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has {nodes} nodes")
-    if grows:
-        steps = _estimate(tree, {"ce": 1.0, "data": 1.0}).steps
+    if calls:
+        steps = _steps(tree)
         if steps > FILTER_COST_MAX:
             raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {steps} steps")
+        check_budget(tree)
 
 
 def static_cost(cel: str) -> int:
     """Steps of one evaluation of a canonical text, counted from its tree."""
-    return _estimate(
-        decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr), {}
-    ).steps
+    return _steps(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
 
 
 def _check_pattern(pattern: str) -> None:
     if len(pattern) > FILTER_REGEX_CHARACTERS_MAX:
         what = f"a regular expression has {len(pattern)} characters"
         raise over_limit("FILTER_REGEX_CHARACTERS_MAX", FILTER_REGEX_CHARACTERS_MAX, what)
+    size = regex_size(pattern).instructions
+    if size > FILTER_REGEX_INSTRUCTIONS_MAX:
+        what = f"a regular expression becomes some {size} instructions"
+        raise over_limit("FILTER_REGEX_INSTRUCTIONS_MAX", FILTER_REGEX_INSTRUCTIONS_MAX, what)
     if not is_regular_expression(pattern):
         raise FilterError(
             "matches() has an invalid regular expression",
@@ -101,48 +95,12 @@ def _check_pattern(pattern: str) -> None:
         )
 
 
-def _estimate(node: Node, sizes: dict[str, float]) -> _Estimate:
+def _steps(node: Node) -> int:
     match node:
-        case Literal():
-            return _Estimate(1, 0.0)
-        case Name(name):
-            return _Estimate(1, sizes.get(name, 0.0))
-        case Macro():
-            return _estimate_macro(node, sizes)
+        case Macro(_, source, _, predicate, transform):
+            literal = isinstance(source, ListOf | MapOf)
+            objects = isinstance(source, Call) and source.function == "json.objects"
+            rounds = max(1, len(children(source))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
+            return _steps(source) + rounds * sum(_steps(body) for body in (predicate, transform) if body is not None)
         case _:
-            parts = [_estimate(child, sizes) for child in children(node)]
-            steps = 1 + sum(part.steps for part in parts)
-            return _Estimate(steps, _bounded(_combined(node, [part.size for part in parts])))
-
-
-def _combined(node: Node, sizes: list[float]) -> float:
-    match node:
-        case Call("_+_") | ListOf() | MapOf():
-            return sum(sizes)
-        case Conditional():
-            return max(sizes[1:])
-        case _:
-            return max(sizes, default=0.0)
-
-
-def _estimate_macro(macro: Macro, sizes: dict[str, float]) -> _Estimate:
-    source = _estimate(macro.range, sizes)
-    literal = isinstance(macro.range, ListOf | MapOf)
-    objects = isinstance(macro.range, Call) and macro.range.function == "json.objects"
-    rounds = max(1, len(children(macro.range))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
-    inner = {**sizes, macro.variable: source.size}
-    bodies = [_estimate(body, inner) for body in (macro.predicate, macro.transform) if body is not None]
-    steps = source.steps + rounds * sum(body.steps for body in bodies)
-    if macro.kind is not MacroKind.MAP or macro.transform is None:
-        return _Estimate(steps, source.size)
-    # Elements share the range's size between them; what comes from outside the macro comes again in every round.
-    own = _estimate(macro.transform, {**dict.fromkeys(sizes, 0.0), macro.variable: source.size}).size
-    outer = _estimate(macro.transform, {**sizes, macro.variable: 0.0}).size
-    return _Estimate(steps, _bounded(own + rounds * outer))
-
-
-def _bounded(size: float) -> float:
-    if size > FILTER_GROWTH_MAX:
-        what = f"the expression may build a value of {size:.0f} times its event"
-        raise over_limit("FILTER_GROWTH_MAX", FILTER_GROWTH_MAX, what)
-    return size
+            return 1 + sum(map(_steps, children(node)))

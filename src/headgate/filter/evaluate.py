@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from headgate.event.model import Event
+from headgate.filter.ast import Node
+from headgate.filter.budget import Budget
 from headgate.filter.cel import Expression, Outcome, OutcomeKind, compile_expression
 from headgate.filter.decode import decode
 from headgate.filter.rewrite import resolve
@@ -18,11 +20,13 @@ __all__ = ["EventView", "Outcome", "OutcomeKind", "Program", "program"]
 class Program:
     """A filter, ready to be evaluated on any number of events."""
 
-    __slots__ = ("_expression", "cel")
+    __slots__ = ("_budget", "_expression", "cel")
 
-    def __init__(self, cel: str, expression: Expression) -> None:
+    def __init__(self, cel: str, expression: Expression, tree: Node) -> None:
         self.cel = cel
         self._expression = expression
+        budget = Budget(tree)
+        self._budget = None if budget.is_unlimited else budget
 
     def evaluate(self, event: Event) -> Outcome:
         """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason."""
@@ -30,7 +34,13 @@ class Program:
 
     def evaluate_view(self, view: EventView) -> Outcome:
         """The same on a view that several programs share: the event is decoded and converted once. Never raises."""
+        if self._budget is not None and (refusal := self.refusal(view)):
+            return Outcome(OutcomeKind.ERROR, refusal)
         return self._expression.evaluate(view.activation)
+
+    def refusal(self, view: EventView) -> str:
+        """Why the filter is not evaluated on this event, which it might take too long on; empty when it is."""
+        return "" if self._budget is None else self._budget.refuses(view.rough_size, lambda: view.size)
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
@@ -46,6 +56,7 @@ def program(cel_text: str) -> Program:
     tree = decode(expression.checked().expr)
     resolved = resolve(tree)
     if resolved == tree:
-        return Program(cel_text, expression)
+        return Program(cel_text, expression, tree)
     meaning = unparse(resolved)
-    return Program(meaning, compile_expression(meaning, characters_max=FILTER_CANONICAL_CHARACTERS_MAX))
+    canonical = compile_expression(meaning, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
+    return Program(meaning, canonical, resolved)
