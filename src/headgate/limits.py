@@ -38,10 +38,10 @@ FILTER_CHARACTERS_MAX: Final = 16_384
 """One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
 FILTER_CANONICAL_CHARACTERS_MAX: Final = 65_536
 """One filter's canonical text, which escapes and spaces make longer than what was written."""
-FILTER_NODES_MAX: Final = 1_280
-"""Nodes of one filter's tree: admission costs some 30 us a node."""
-FILTER_CONSTANTS_A_NODE: Final = 4
-"""Constants that count as one node: so much cheaper they are, and lists of them are what is long."""
+FILTER_NODES_MAX: Final = 1_152
+"""Nodes of one filter's tree, 256 comparisons: admission costs some 30 us a node."""
+FILTER_CONSTANTS_A_NODE: Final = 2
+"""Constants that count as one node: they cost half, and lists of them are what is long."""
 FILTER_DEPTH_MAX: Final = 32
 """Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
 FILTER_LIST_ITEMS_MAX: Final = 1_000

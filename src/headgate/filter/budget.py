@@ -213,6 +213,10 @@ class _Estimate:
                 return scope[name] if name in scope else self._variable(name)
             case Select(Name("ce"), _) if "ce" not in scope:
                 return _text(self._size.attributes_bytes, self._size.attributes_bytes)
+            case ListOf(items) if all(isinstance(item, Literal) for item in items):
+                self.steps += rounds * len(items)
+                size = sum(_ITEM_BYTES + len(str(item.value)) for item in items if isinstance(item, Literal))
+                return _Value(size, 4 * size, len(items), size)
             case Macro():
                 return self._macro(node, scope, rounds)
             case _:
