@@ -23,6 +23,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
+from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -118,7 +119,7 @@ async def serve(app_name: str, directory: Path, partitions: int) -> None:
     """Serves one application on a free port, whose number is printed, until standard input ends."""
     writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
     commits = [event_commit(writer) for writer in writers]
-    app = bare if app_name == "bare" else Ingress(Partitions(commits), {PATH[1:]}.__contains__, bare)
+    app = bare if app_name == "bare" else Ingress(Partitions(commits), {PATH[1:]: DEFAULT_RULE}.get, bare)
     server = uvicorn.Server(http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     while not server.started:

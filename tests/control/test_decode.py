@@ -10,8 +10,11 @@ from headgate.control.admission import Admission, merge_patch
 from headgate.control.bodies import decode_json, decode_yaml
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind, ObjectKey, Trigger
+from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
+from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
+from headgate.filter.value import FilterValueRule
 from headgate.limits import OBJECT_DEPTH_MAX
+from headgate.log.format import Codec
 from tests.control.support import broker, trigger
 
 REF = {"kind": "Service", "apiVersion": "v1", "name": "svc"}
@@ -199,12 +202,37 @@ def test_immutable_fields(admission: Admission) -> None:
     for patch, field in (
         ({"spec": {"config": {"name": "d"}}}, "spec.config"),
         ({"spec": {"config": None}}, "spec.config"),
+        ({"spec": {"log": {"filterValue": "source"}}}, "spec.log.filterValue"),
         ({"metadata": {"annotations": {"eventing.knative.dev/broker.class": "Other"}}}, "broker.class"),
     ):
         with pytest.raises(InvalidObjectError, match=rf"{field}.*field is immutable"):
             admission.merge(key, patch)
     with pytest.raises(InvalidObjectError, match=r"spec.broker.*field is immutable"):
         admission.merge(ObjectKey(Kind.TRIGGER, "default", "t1"), {"spec": {"broker": "b"}})
+
+
+@pytest.mark.parametrize(
+    ("log", "field"),
+    [
+        ({"filterSizeBytes": 15}, "spec.log.filterSizeBytes"),
+        ({"filterSizeBytes": 256}, "spec.log.filterSizeBytes"),
+        ({"compression": "gzip"}, "spec.log.compression"),
+        ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
+        ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
+        ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+    ],
+)
+def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:
+    assert refused(admission, Kind.BROKER, broker("b", log=log)).keys() == {field}
+
+
+@pytest.mark.parametrize("size", [16, 255])
+def test_what_a_broker_says_of_its_log_is_kept(admission: Admission, size: int) -> None:
+    log = {"filterSizeBytes": size, "filterValue": "data.customer.id", "compression": "zstd"}
+    kept = admission.create(Kind.BROKER, broker("b", log=log)).obj
+    assert isinstance(kept, Broker)
+    assert log_rule(kept.spec.log) == LogRule(FilterValueRule("data.customer.id", ""), size, Codec.ZSTD)
+    assert log_rule(None) == log_rule(LogSpec()) == DEFAULT_RULE
 
 
 def nested(depth: int) -> object:

@@ -186,15 +186,15 @@ def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
     assert "default/later" in conditions(store)["Ready"].message
-    assert not reconciler.serves("default/later")
+    assert reconciler.log_rule("default/later") is None
     admission.create(Kind.BROKER, broker("later"))
     reconciler.step()
     assert ready(store) == ("True", "")
-    assert reconciler.serves("default/later")
+    assert reconciler.log_rule("default/later") is not None
     store.delete(ObjectKey(Kind.BROKER, "default", "later"))
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
-    assert not reconciler.serves("default/later")
+    assert reconciler.log_rule("default/later") is None
 
 
 def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypat
     write = store.write_statuses
 
     def spy(changed):  # type: ignore[no-untyped-def]
-        served.append(reconciler.serves("default/b"))
+        served.append(reconciler.log_rule("default/b") is not None)
         return write(changed)
 
     monkeypatch.setattr(store, "write_statuses", spy)
@@ -241,7 +241,7 @@ def test_a_broker_of_another_class_is_not_served(admission: Admission) -> None:
     reconciler.step()
     assert ready(admission.store, ObjectKey(Kind.BROKER, "default", "kafka")) == ("False", "BrokerClassNotServed")
     assert ready(admission.store) == ("False", "BrokerClassNotServed")
-    assert not reconciler.serves("default/kafka")
+    assert reconciler.log_rule("default/kafka") is None
     assert "default/kafka" not in admission.store.snapshot().brokers
 
 

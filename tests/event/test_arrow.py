@@ -5,8 +5,8 @@ import pytest
 from headgate.event import rfc3339
 from headgate.event.arrow import (
     EVENT_SCHEMA,
-    StoredBatch,
     StoredEvent,
+    columns_to_batch,
     from_batch,
     from_batch_all,
     time_range_us,
@@ -91,10 +91,8 @@ def test_time_range():
 def test_columns_of_events_become_the_same_batch():
     events = [FULL, PLAIN, FULL]
     columns = EventColumns(list(zip(*map(msgspec.structs.astuple, events), strict=True)), frozenset(FULL.extensions))
-    stored = StoredBatch("ns/b", columns)
     assert list(columns) == columns == events
     assert [columns[row] for row in range(3)] == events
     assert columns[1:] == events[1:]
-    assert stored.batch == to_batch([StoredEvent("ns/b", event) for event in events])
-    assert list(stored) == [StoredEvent("ns/b", event) for event in events]
-    assert list(stored.types) == [event.type for event in events]
+    assert list(columns.column("type")) == [event.type for event in events]
+    assert columns_to_batch("ns/b", columns) == to_batch([StoredEvent("ns/b", event) for event in events])

@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+from headgate.control.logrules import DEFAULT_RULE
+from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress
 from headgate.ingress.partitions import Partitions
@@ -23,7 +25,7 @@ class FakeLog:
         if self.gate is not None:
             await self.gate.wait()
         first = len(self.events)
-        self.submits.append(list(items))
+        self.submits.append([StoredEvent(items.broker, event) for event in items.events])
         self.sizes.append(size_bytes)
         return first
 
@@ -76,7 +78,7 @@ async def fallback(scope, receive, send):
 
 
 def ingress(*logs, brokers=("ns/b",)):
-    return Ingress(Partitions(logs), set(brokers).__contains__, fallback)
+    return Ingress(Partitions(logs), dict.fromkeys(brokers, DEFAULT_RULE).get, fallback)
 
 
 def run(coroutine):

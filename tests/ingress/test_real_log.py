@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from headgate.control.logrules import DEFAULT_RULE, LogRule
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
+from headgate.filter.value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import encode
+from headgate.ingress.encode import Entries, encode
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import BoundedHttpProtocol
 from headgate.limits import (
@@ -26,6 +28,7 @@ from headgate.limits import (
     REQUEST_HEADERS_MAX,
 )
 from headgate.log.commit import GroupCommit
+from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.metrics import REQUESTS_REFUSED
@@ -72,7 +75,7 @@ async def serving(directory: Path, gate=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Partitions([commit]), {"ns/b"}.__contains__, fallback)
+    app = Ingress(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get, fallback)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, http=BoundedHttpProtocol, lifespan="off", ws="none", log_config=None
     )
@@ -153,6 +156,54 @@ def test_the_filter_value_of_an_event_is_its_type(tmp_path):
     assert [each.event.type for each in from_batch_all(chunk.batch)] == ["t2"]
     assert chunk.first_offset == 2
     reader.close()
+
+
+def entries(rule, *events):
+    return Entries("ns/b", LogRule(filter_value_rule(rule)), events)
+
+
+def skipped(directory, value):
+    """Whether a reader that wants `value` passes over the only chunk."""
+    with PartitionReader.open(directory, start=0) as reader:
+        return reader.read(wanted=[value]) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "extensions", "held", "unfiltered"),
+    [
+        ("type", {}, {"t1"}, False),
+        ("tenant", {"tenant": "a"}, {"a"}, False),
+        ("tenant", {"tenant": 7}, {"7"}, False),
+        ("tenant", {}, set(), True),
+        ("tenant", {"tenant": ""}, set(), True),
+        ("type", {"filtervalue": "mine"}, {"mine", "t1"}, False),
+        ("type", {"filtervalue": ""}, {"t1"}, True),
+        ("tenant", {"filtervalue": "mine"}, {"mine"}, True),  # what the rule says is missing: readers may pin that
+        ('ce.type + "/" + data.customer.tier', {}, {"t1/gold"}, False),
+        ("data.nowhere", {}, set(), True),
+        ("data.customer", {}, set(), True),
+    ],
+)
+def test_the_chunk_holds_the_value_of_the_rule_and_the_producer_s(tmp_path, rule, extensions, held, unfiltered):
+    given = Event(
+        "1.0", "1", "/s", "t1", extensions=extensions, data_kind=DataKind.JSON, data=b'{"customer":{"tier":"gold"}}'
+    )
+    chunk = encode([entries(rule, given)])
+    with PartitionWriter.open(tmp_path, EVENT_SCHEMA) as writer:
+        writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=64, codec=Codec.ZSTD)
+    with PartitionReader.open(tmp_path, start=0) as reader:
+        header = reader.read().header
+    assert header.unfiltered is unfiltered
+    assert header.bloom_bytes == (64 if held else 0)
+    assert header.codec == Codec.ZSTD
+    for value in ("t1", "a", "7", "mine", "t1/gold", "gold"):
+        assert skipped(tmp_path, value) is (value not in held)
+
+
+def test_a_chunk_of_several_brokers_takes_the_largest_filter_and_the_strongest_compression():
+    rules = [LogRule(filter_value_rule("type"), size, codec) for size, codec in ((16, Codec.LZ4), (99, Codec.NONE))]
+    chunk = encode([Entries("ns/b", rule, [event(1)]) for rule in rules])
+    assert (chunk.bloom_bytes, chunk.codec) == (99, Codec.LZ4)
 
 
 def test_a_full_queue_answers_429_and_a_closed_log_503(tmp_path):

@@ -24,7 +24,7 @@ class Gate:
         self.error: Exception | None = None
         self.next = 0
 
-    def append(self, batch, filter_values, *, time_range_us=None):
+    def append(self, batch, filter_values, **_):
         self.entered.set()
         assert self.open.wait(30)
         if self.error is not None:

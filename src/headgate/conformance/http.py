@@ -10,7 +10,7 @@ import base64
 import contextlib
 import http.client
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -18,9 +18,10 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.conformance.cases import CaseError, Result, judged, read
-from headgate.event.arrow import StoredEvent
+from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
+from headgate.ingress.encode import Entries
 from headgate.ingress.partitions import Partitions
 
 KNOWN: Final = {
@@ -56,8 +57,8 @@ class _Memory:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    async def submit(self, items: Sequence[StoredEvent], size_bytes: int) -> int:
-        self.events.extend(item.event for item in items)
+    async def submit(self, items: Entries, size_bytes: int) -> int:
+        self.events.extend(items.events)
         return len(self.events) - len(items)
 
 
@@ -65,7 +66,7 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""
     for case in read(lines, Case):
         log = _Memory()
-        status = asyncio.run(_answered(case, Ingress(Partitions([log]), _PATH[1:].__eq__, _nobody)))
+        status = asyncio.run(_answered(case, Ingress(Partitions([log]), {_PATH[1:]: DEFAULT_RULE}.get, _nobody)))
         yield judged(case.name, _compared(case.expect, status, [_described(event) for event in log.events]), KNOWN)
 
 

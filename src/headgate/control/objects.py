@@ -129,11 +129,26 @@ class Address(_Struct, frozen=True):
     url: str = ""
 
 
+class LogSpec(_Struct, frozen=True):
+    """`spec.log` as written: how a broker's events are stored; `logrules.resolve` gives it types and defaults.
+
+    Attributes:
+        filter_size_bytes: Bloom filter of a chunk.
+        filter_value: An attribute's name or CEL text; immutable, chunks already written hold values by it.
+        compression: "none", "lz4" or "zstd".
+    """
+
+    filter_size_bytes: int | None = None
+    filter_value: str = ""
+    compression: str = ""
+
+
 class BrokerSpec(_Struct, frozen=True):
     """`config` is kept and immutable, and has no effect here."""
 
     config: Reference | None = None
     delivery: Delivery | None = None
+    log: LogSpec | None = None
 
 
 class BrokerStatus(_Struct, frozen=True):

@@ -166,6 +166,17 @@ def _broker() -> JsonObject:
         "What the broker is to be.",
         {
             "config": _reference("Kept for compatibility, without effect. Immutable."),
+            "log": _object(
+                "How the broker's events are stored.",
+                {
+                    "filterSizeBytes": _integer("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out."),
+                    "filterValue": _text(
+                        "What readers skip chunks by: an attribute's name, or CEL whose value is a string; type when it"
+                        " is left out. Immutable."
+                    ),
+                    "compression": _text("Of chunks; none by default.", enum=["none", "lz4", "zstd"]),
+                },
+            ),
             "delivery": _delivery("Delivery rules of the broker's triggers that have none of their own."),
         },
     )

@@ -12,6 +12,7 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.facts import Which
+from headgate.control.logrules import LogRule, log_rule
 from headgate.control.objects import Broker, Object, Trigger
 from headgate.control.reconcile import broker_fact, broker_status, is_served
 from headgate.control.store import Store
@@ -47,16 +48,19 @@ class Reconciler:
         self._clock_s = clock_s
         self._poll_s = poll_s
         self._report_s = report_s
-        self._served: frozenset[str] = frozenset()
+        self._served: dict[str, LogRule] = {}
         self._seen: dict[str, int] | None = None
         self._public_url = ""
         self._brokers: dict[str, object] = {}
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
 
-    def serves(self, broker: str) -> bool:
-        """Whether events of `namespace/name` are accepted; known before the broker's status says Ready."""
-        return broker in self._served
+    def log_rule(self, broker: str) -> LogRule | None:
+        """How events of `namespace/name` are stored; None when there is no such broker that accepts events.
+
+        Known before the broker's status says Ready.
+        """
+        return self._served.get(broker)
 
     @property
     def brokers_served(self) -> int:
@@ -112,7 +116,7 @@ class Reconciler:
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
         brokers = self._store.brokers()
-        self._served = frozenset(_path(broker) for broker in brokers if is_served(broker))
+        self._served = {_path(broker): log_rule(broker.spec.log) for broker in brokers if is_served(broker)}
         now = rfc3339(now_s)
         stale: list[Object] = []
         facts: dict[str, object] = {}

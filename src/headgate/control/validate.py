@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from headgate.control.delivery import delivery_causes, order_causes
 from headgate.control.errors import Cause, invalid, required
+from headgate.control.logrules import changed_value, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -74,6 +75,7 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         if old.spec.config != new.spec.config:
             name = new.spec.config.name if new.spec.config else ""
             causes.append(invalid("spec.config", name, "field is immutable"))
+        causes.extend(changed_value(old.spec.log, new.spec.log))
     if isinstance(old, Trigger) and isinstance(new, Trigger) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
     return tuple(causes)
@@ -120,6 +122,7 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
         yield invalid(
             "metadata.name", broker.metadata.name, f"a broker's name has at most {LABEL_CHARS_MAX} characters"
         )
+    yield from log_causes(broker.spec.log)
     yield from delivery_causes(broker.spec.delivery)
     yield from _sink_causes(broker.spec.delivery)
     if broker.spec.delivery is not None and broker.spec.delivery.on_filter_error:

@@ -6,7 +6,7 @@ The columns are read by the Spark side as well: their order and types are part o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -53,30 +53,11 @@ _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
 _encode = msgspec.json.Encoder().encode
 _extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
 _KINDS: Final = tuple(DataKind)
-_TYPE: Final = Event.__struct_fields__.index("type")
 
 
-class StoredBatch(Sequence[StoredEvent]):
-    """Events of one broker, as a record batch of `EVENT_SCHEMA` already.
-
-    It is made where the events are decoded, while what they consist of is in the processor's cache, and then dropped.
-    """
-
-    __slots__ = ("batch", "types")
-
-    def __init__(self, broker: str, events: EventColumns) -> None:
-        self.batch = _record_batch(pa.repeat(pa.scalar(broker, _UTF8), len(events)), events.columns)
-        self.types: Sequence[str] = events.columns[_TYPE]
-
-    def __len__(self) -> int:
-        return len(self.types)
-
-    @overload
-    def __getitem__(self, index: int) -> StoredEvent: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[StoredEvent]: ...
-    def __getitem__(self, index: int | slice) -> StoredEvent | list[StoredEvent]:
-        return from_batch_all(self.batch)[index] if isinstance(index, slice) else from_batch(self.batch, index)
+def columns_to_batch(broker: str, events: EventColumns) -> pa.RecordBatch:
+    """Builds one record batch of `EVENT_SCHEMA` of one broker's events that are held by columns."""
+    return _record_batch(pa.repeat(pa.scalar(broker, _UTF8), len(events)), events.columns)
 
 
 def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:

@@ -68,6 +68,10 @@ class EventColumns(Sequence[Event]):
     def __len__(self) -> int:
         return len(self.columns[0])
 
+    def column(self, name: str) -> Sequence[Any]:
+        """The values of one field of `Event`."""
+        return self.columns[Event.__struct_fields__.index(name)]
+
     def __iter__(self) -> Iterator[Event]:
         return map(Event, *self.columns)
 
@@ -84,3 +88,10 @@ class EventColumns(Sequence[Event]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def may_have_extension(events: Sequence[Event], name: str) -> bool:
+    """False: none of the events has the extension. Costs nothing for events held by columns."""
+    if isinstance(events, EventColumns):
+        return name in events.extension_names
+    return any(name in event.extensions for event in events)

@@ -66,6 +66,7 @@ _MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
 _TIMESTAMP: Final = _ENVIRONMENT.compile("timestamp(data)")
 _BOOL: Final = _cel.Type.BOOL
 _ERROR: Final = _cel.Type.ERROR
+_STRING: Final = _cel.Type.STRING
 
 CelInput = Mapping[str, Any]
 """Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
@@ -232,6 +233,14 @@ class Expression:
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
         return str(self._handle.return_type().name())
+
+    def text(self, activation: Activation) -> str | None:
+        """The value on one event when it is a string. Never raises: everything else, errors too, is None."""
+        try:
+            result = self._handle.eval(activation._handle)
+            return str(result.value()) if result.type() == _STRING else None
+        except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
+            return None
 
     def evaluate(self, activation: Activation) -> Outcome:
         """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""

@@ -11,12 +11,14 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headgate.control.logrules import LogRule
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
 from headgate.event.hops import HEADER as HOPS_HEADER
 from headgate.event.hops import with_hops
 from headgate.event.http import BATCH_JSON, decode_request
+from headgate.event.model import may_have_extension
 from headgate.ingress.errors import (
     BodiesOverloadError,
     HeadersTooLargeError,
@@ -53,7 +55,8 @@ class Ingress:
 
     Args:
         partitions: Where events go.
-        is_broker: Whether "namespace/name" accepts events; called for every request, so it must be cheap.
+        log_rule: How the events of "namespace/name" are stored, None when it accepts none; called for every request,
+            so it must be cheap.
         fallback: Takes every request that is not for a publish URI.
         clock_s: Monotonic seconds.
     """
@@ -61,13 +64,13 @@ class Ingress:
     def __init__(
         self,
         partitions: Partitions,
-        is_broker: Callable[[str], bool],
+        log_rule: Callable[[str], LogRule | None],
         fallback: ASGIApp,
         *,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._partitions = partitions
-        self._is_broker = is_broker
+        self._log_rule = log_rule
         self._fallback = fallback
         self._clock_s = clock_s
         self._reading_bytes = 0
@@ -85,12 +88,13 @@ class Ingress:
         started_s = self._clock_s()
         headers: Headers = scope["headers"]
         try:
-            if not self._is_broker(broker):
+            rule = self._log_rule(broker)
+            if rule is None:
                 raise UnknownBrokerError(f"there is no broker {broker!r}", hint="create it first, or check the path")
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            count = await self._publish(broker, headers, receive)
+            count = await self._publish(broker, rule, headers, receive)
         except HeadgateError as error:
             await _refuse(error, send)
             return
@@ -101,7 +105,7 @@ class Ingress:
         EVENTS_ACCEPTED.inc(count)
         STORE_SECONDS.observe(self._clock_s() - started_s)
 
-    async def _publish(self, broker: str, headers: Headers, receive: Receive) -> int | None:
+    async def _publish(self, broker: str, rule: LogRule, headers: Headers, receive: Receive) -> int | None:
         """Reads, checks and stores the events of a request.
 
         Returns:
@@ -133,14 +137,15 @@ class Ingress:
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         events = decode_request(headers, body)
-        for index, event in enumerate(events):
-            if HOPS_ATTRIBUTE in event.extensions:
-                _refuse_forged(index, len(events))
+        if may_have_extension(events, HOPS_ATTRIBUTE):
+            for index, event in enumerate(events):
+                if HOPS_ATTRIBUTE in event.extensions:
+                    _refuse_forged(index, len(events))
         if hops:
             count = _hops(hops)
             events = [with_hops(event, count) for event in events]
         if events:
-            await self._partitions.store(broker, events, head_bytes + len(body))
+            await self._partitions.store(broker, rule, events, head_bytes + len(body))
         return len(events)
 
     async def _read_on(self, first: bytes, receive: Receive, limit_bytes: int) -> bytes | None:

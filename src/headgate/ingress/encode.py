@@ -3,34 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import pyarrow as pa
 
-from headgate.event.arrow import StoredBatch, StoredEvent, time_range_us, to_batch
+from headgate.control.logrules import LogRule
+from headgate.event.arrow import StoredEvent, columns_to_batch, time_range_us, to_batch
+from headgate.event.http import canonical
+from headgate.event.model import Event, EventColumns
+from headgate.filter.value import EXTENSION
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, Encoded, GroupCommit
 
 
-def encode(groups: Sequence[Sequence[StoredEvent]]) -> Encoded:
-    """Makes a chunk of events, a row an event, in order; an event's filter value is its type."""
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Events that stay together on their way into a chunk, and how their broker wants them stored."""
+
+    broker: str
+    rule: LogRule
+    events: Sequence[Event]
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+
+def encode(groups: Sequence[Entries]) -> Encoded:
+    """Makes one chunk of all entries, a row an event, in order.
+
+    A chunk that several brokers share has the largest filter and the strongest compression that one of them asks for.
+    """
     pieces: list[pa.RecordBatch] = []
-    types: list[str] = []
-    for is_batch, run in groupby(groups, lambda group: isinstance(group, StoredBatch)):
-        if is_batch:
-            for group in run:
-                assert isinstance(group, StoredBatch)
-                pieces.append(group.batch)
-                types += group.types
+    for is_columns, run in groupby(groups, lambda entries: isinstance(entries.events, EventColumns)):
+        if is_columns:
+            pieces += [columns_to_batch(each.broker, each.events) for each in run]  # type: ignore[arg-type]
         else:
-            entries = [entry for group in run for entry in group]
-            pieces.append(to_batch(entries))
-            types += [entry.event.type for entry in entries]
+            pieces.append(to_batch([StoredEvent(each.broker, event) for each in run for event in each.events]))
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
-    return Encoded(batch, types, time_range_us(batch))
+    values: list[str | None] = []
+    also: list[str | None] = []
+    for each in groups:
+        _add_values(each, values, also)
+    return Encoded(
+        batch,
+        values,
+        time_range_us(batch),
+        also=also,
+        bloom_bytes=max(each.rule.bloom_bytes for each in groups),
+        codec=max(each.rule.codec for each in groups),
+    )
 
 
-def event_commit(writer: Appender) -> GroupCommit[StoredEvent]:
+def _add_values(entries: Entries, values: list[str | None], also: list[str | None]) -> None:
+    """One filter value an event: the producer's, else the broker's rule's.
+
+    What the rule would have said goes into the chunk's filter too: readers that skip chunks by what their filter pins
+    know the rule, not the producer's choice.
+    """
+    events, rule = entries.events, entries.rule.value
+    if isinstance(events, EventColumns) and rule.attribute == "type" and EXTENSION not in events.extension_names:
+        values += events.column("type")
+        return
+    for event in events:
+        given = event.extensions.get(EXTENSION)
+        if given is None:
+            values.append(rule.of(event))
+        else:
+            values.append(canonical(given))
+            also.append(rule.of(event))
+
+
+def event_commit(writer: Appender) -> GroupCommit[Entries]:
     """Group commit of events into one partition, with ingress's limits."""
     return GroupCommit(
         writer,

@@ -12,17 +12,18 @@ from typing import Protocol
 
 import xxhash
 
+from headgate.control.logrules import LogRule
 from headgate.errors import HeadgateError
-from headgate.event.arrow import StoredBatch, StoredEvent
 from headgate.event.http import canonical
-from headgate.event.model import Event, EventColumns
+from headgate.event.model import Event, may_have_extension
+from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 
 
 class EventLog(Protocol):
     """What ingress needs of a partition; `headgate.log.commit.GroupCommit` is one."""
 
-    async def submit(self, items: Sequence[StoredEvent], size_bytes: int) -> int:
+    async def submit(self, items: Entries, size_bytes: int) -> int:
         """Stores events, all or none, and returns the offset of the first one once they are on disk."""
         ...
 
@@ -45,11 +46,12 @@ class Partitions:
         """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
         return xxhash.xxh64_intdigest(key.encode()) % self._count
 
-    async def store(self, broker: str, events: Sequence[Event], size_bytes: int) -> None:
+    async def store(self, broker: str, rule: LogRule, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
 
         Args:
             broker: "namespace/name".
+            rule: How the broker's events are stored.
             events: At least one.
             size_bytes: About the memory that they take while they wait.
 
@@ -61,9 +63,10 @@ class Partitions:
         if len(events) == 1:
             event = events[0]
             index = self._index(event)
-            await self._logs[self._next() if index is None else index].submit([StoredEvent(broker, event)], size_bytes)
+            index = self._next() if index is None else index
+            await self._logs[index].submit(Entries(broker, rule, events), size_bytes)
             return
-        parts = self._split(broker, events)
+        parts = {index: Entries(broker, rule, part) for index, part in self._split(events).items()}
         if len(parts) == 1:
             ((index, part),) = parts.items()
             await self._logs[index].submit(part, size_bytes)
@@ -83,17 +86,15 @@ class Partitions:
                 hint="send the whole batch again; consumers recognise duplicates by source and id",
             ) from errors[0]
 
-    def _split(self, broker: str, events: Sequence[Event]) -> Mapping[int, Sequence[StoredEvent]]:
+    def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
         turn = self._next()
-        if isinstance(events, EventColumns) and (self._count == 1 or "partitionkey" not in events.extension_names):
-            return {turn: StoredBatch(broker, events)}
-        if self._count == 1 or not any("partitionkey" in event.extensions for event in events):
-            return {turn: [StoredEvent(broker, event) for event in events]}
-        parts: dict[int, list[StoredEvent]] = {}
+        if self._count == 1 or not may_have_extension(events, "partitionkey"):
+            return {turn: events}
+        parts: dict[int, list[Event]] = {}
         for event in events:
             index = self._index(event)
-            parts.setdefault(turn if index is None else index, []).append(StoredEvent(broker, event))
+            parts.setdefault(turn if index is None else index, []).append(event)
         return parts
 
     def _index(self, event: Event) -> int | None:

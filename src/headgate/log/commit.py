@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -16,9 +16,11 @@ import pyarrow as pa
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
 from headgate.log.errors import LogUnavailableError
+from headgate.log.format import Codec
 from headgate.observe.metrics import CHUNK_RECORDS
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
+"""What one submit brings: anything that knows how many records it is."""
 
 
 class Encoded(NamedTuple):
@@ -27,6 +29,9 @@ class Encoded(NamedTuple):
     batch: pa.RecordBatch
     filter_values: Sequence[str | None]
     time_range_us: tuple[int, int] | None
+    also: Sequence[str | None] = ()
+    bloom_bytes: int | None = None
+    codec: Codec | None = None
 
 
 class Appender(Protocol):
@@ -38,6 +43,9 @@ class Appender(Protocol):
         filter_values: Sequence[str | None],
         *,
         time_range_us: tuple[int, int] | None = None,
+        also: Sequence[str | None] = (),
+        bloom_bytes: int | None = None,
+        codec: Codec | None = None,
     ) -> int:
         """Store records durably and return the first one's offset."""
         ...
@@ -46,7 +54,7 @@ class Appender(Protocol):
 class _Submit(Generic[T]):
     __slots__ = ("done", "items", "size_bytes")
 
-    def __init__(self, items: Sequence[T], size_bytes: int, done: asyncio.Future[int]) -> None:
+    def __init__(self, items: T, size_bytes: int, done: asyncio.Future[int]) -> None:
         self.items = items
         self.size_bytes = size_bytes
         self.done = done
@@ -68,7 +76,7 @@ class GroupCommit(Generic[T]):
     def __init__(
         self,
         writer: Appender,
-        encode: Callable[[Sequence[Sequence[T]]], Encoded],
+        encode: Callable[[Sequence[T]], Encoded],
         *,
         queue_items_max: int,
         queue_bytes_max: int,
@@ -94,7 +102,7 @@ class GroupCommit(Generic[T]):
         """Items that wait or are being written."""
         return self._items
 
-    async def submit(self, items: Sequence[T], size_bytes: int) -> int:
+    async def submit(self, items: T, size_bytes: int) -> int:
         """Store items; returns when they are durable. The items of one submit stay together, in order.
 
         Cancelled before its chunk is begun, a submit stores nothing; later, it stores all.
@@ -188,9 +196,16 @@ class GroupCommit(Generic[T]):
             first += len(submit.items)
 
     def _append(self, group: list[_Submit[T]]) -> int:
-        batch, filter_values, time_range_us = self._encode([submit.items for submit in group])
-        first = self._writer.append(batch, filter_values, time_range_us=time_range_us)
-        self._chunks.observe(batch.num_rows)
+        chunk = self._encode([submit.items for submit in group])
+        first = self._writer.append(
+            chunk.batch,
+            chunk.filter_values,
+            time_range_us=chunk.time_range_us,
+            also=chunk.also,
+            bloom_bytes=chunk.bloom_bytes,
+            codec=chunk.codec,
+        )
+        self._chunks.observe(chunk.batch.num_rows)
         return first
 
 

@@ -17,6 +17,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -155,6 +156,9 @@ class PartitionWriter:
         filter_values: Sequence[str | None],
         *,
         time_range_us: tuple[int, int] | None = None,
+        also: Sequence[str | None] = (),
+        bloom_bytes: int | None = None,
+        codec: Codec | None = None,
     ) -> int:
         """Write one chunk; blocks until it is durable and published.
 
@@ -162,6 +166,9 @@ class PartitionWriter:
             batch: At least one record, of the writer's schema.
             filter_values: One per record; None or "" for a record without.
             time_range_us: Smallest and largest event time, None when no record has one.
+            also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
+            bloom_bytes: Size of this chunk's filter, 16..255; None: the writer's.
+            codec: Compression of this chunk; None: the writer's.
 
         Returns:
             The offset of the batch's first record.
@@ -178,19 +185,21 @@ class PartitionWriter:
             raise LogSchemaError(f"{len(filter_values)} filter values for a batch of {count} records")
         if batch.schema is not self._schema and not batch.schema.equals(self._schema):
             raise LogSchemaError(f"the batch's columns are not those of {self.directory}: {batch.schema.names}")
-        body = encode_body(batch, self._codec)
+        codec = self._codec if codec is None else codec
+        bloom = build(chain(filter_values, also), bloom_bytes or self._bloom_bytes)
+        body = encode_body(batch, codec)
         if body.size > CHUNK_BODY_BYTES_MAX:
             raise TooLargeError(f"a chunk of {body.size} bytes is over {CHUNK_BODY_BYTES_MAX}")
         append_time_us = max(self._append_time_us, self._clock_us())
         first = self._next_offset
         parts = pack_chunk(
             body,
-            build(filter_values, self._bloom_bytes),
+            bloom,
             first_offset=first,
             record_count=count,
             append_time_us=append_time_us,
             time_range_us=time_range_us,
-            codec=self._codec,
+            codec=codec,
         )
         self._write(parts)
         self._append_time_us = append_time_us

@@ -63,7 +63,7 @@ async def _serve(settings: Settings) -> None:
         api = ControlApi(store)
         fallback = Starlette(routes=[*health.routes(settings), Mount("/", api.app)])
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
-        ingress = Ingress(Partitions(commits), reconciler.serves, fallback)
+        ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)

@@ -1,0 +1,76 @@
+"""Which filter value does an event carry into its chunk's Bloom filter? One string, by its broker's rule.
+
+A rule is an attribute's name or CEL text. Its producer may give an event another one, in the extension `filtervalue`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from headgate.event.http import canonical
+from headgate.event.model import Event
+from headgate.filter.cel import Expression, compile_expression
+from headgate.filter.cost import check_limits
+from headgate.filter.decode import decode
+from headgate.filter.errors import FilterError
+from headgate.filter.view import EventView
+from headgate.limits import FILTERS_CACHED_MAX
+
+EXTENSION: Final = "filtervalue"
+"""The extension by which a producer gives an event's filter value; empty: the event has none."""
+DEFAULT: Final = "type"
+
+_ATTRIBUTE: Final = re.compile(r"[a-z0-9]+")
+_FIELDS: Final = frozenset({"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"})
+
+
+@dataclass(frozen=True, slots=True)
+class FilterValueRule:
+    """How a broker's events get their filter values.
+
+    Attributes:
+        cel: The rule as CEL text: what a filter must pin for `prune` to skip by it.
+        attribute: The attribute that it reads; "" when it is an expression.
+    """
+
+    cel: str
+    attribute: str
+
+    def of(self, event: Event) -> str | None:
+        """The rule's value for an event; None without one: absent, empty, no string, or an error."""
+        name = self.attribute
+        if name in _FIELDS:
+            return getattr(event, name) or None
+        if name:
+            value = event.extensions.get(name)
+            return None if value is None else canonical(value) or None
+        return _expression(self.cel).text(EventView(event).activation) or None
+
+
+def filter_value_rule(text: str) -> FilterValueRule:
+    """Reads a rule.
+
+    Args:
+        text: An attribute's name, or CEL whose value is a string.
+
+    Raises:
+        FilterError: No name and no such expression, or over a limit.
+    """
+    if _ATTRIBUTE.fullmatch(text) and text != "data":
+        return FilterValueRule(f"ce.{text}" if text[0].isalpha() else f'ce["{text}"]', text)
+    expression = _expression(text)
+    result = expression.result_type()
+    if result not in {"STRING", "DYN"}:
+        raise FilterError(
+            f"a filter value is a string, this expression is of type {result.lower()}", hint="string(...) converts"
+        )
+    check_limits(decode(expression.checked().expr))
+    return FilterValueRule(text, "")
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def _expression(cel: str) -> Expression:
+    return compile_expression(cel)
