@@ -60,6 +60,10 @@ FILTER_GROWTH_MAX: Final = 64
 """How many times its event a value may grow to by joining and replacing: 64 MiB in the worst case."""
 FILTER_EVALUATION_STEPS_MAX: Final = 300_000
 """Steps of one evaluation on one event, of some 0.1 us: an event that may take more is an error of the filter."""
+CUSTOM_DIALECT_S_MAX: Final = 1.0
+"""One translation by an installed package's dialect; ours take microseconds, and admission waits for it."""
+CUSTOM_REASON_CHARACTERS_MAX: Final = 500
+"""What a package's dialect may say in one refusal."""
 PATTERN_FIELDS_MAX: Final = 256
 """Fields of one event pattern, after what every `$or` shares with its neighbours was written into its branches."""
 PATTERN_WILDCARDS_MAX: Final = 5

@@ -24,7 +24,7 @@ from headgate.cli.filtershow import show_explanation, show_trace
 from headgate.errors import HeadgateError
 from headgate.event.json_format import decode_event
 from headgate.filter.compiler import compile_cel
-from headgate.filter.dialects import DIALECTS, to_cel
+from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
@@ -136,6 +136,22 @@ def convert(
     except FilterError as error:
         refuse(error)
     typer.echo(meaning if canonical else text)
+
+
+@app.command("dialects")
+def dialects(as_json: JsonOption = False) -> None:
+    """List the ways to write a filter, those of installed packages among them, and what is wrong with one."""
+    ours = [(name, "headgate", None) for name in (*DIALECTS, *NAMES) if name not in CUSTOM or CUSTOM[name].taken]
+    for name, package, custom in (*ours, *((name, item.package, item) for name, item in CUSTOM.items())):
+        fault = custom.fault() if custom is not None else ""
+        if as_json:
+            row: dict[str, object] = {"name": name, "package": package, "fault": fault}
+            if custom is not None and not fault:
+                row["schema"] = custom.load().schema
+            typer.echo(json.dumps(row, ensure_ascii=False))
+            continue
+        where = "filters" if name in NAMES else "filter, filters"
+        typer.echo(f"{name:<15} {where:<16} {package}{f'  broken: {fault}' if fault else ''}")
 
 
 def _dialect_text(given: str) -> str:

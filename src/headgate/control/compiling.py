@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,10 @@ class FilterCompiler:
 
 @functools.cache
 def filter_compiler() -> FilterCompiler:
-    """The real one; its version is a checksum of the filter room's sources, which nobody can forget to raise."""
+    """The real one; its version is a checksum of the filter room's sources, which nobody can forget to raise.
+
+    Packages that bring dialects count by name and version.
+    """
     checksum = 0
     folders = [resources.files("headgate.filter")]
     while folders:
@@ -38,6 +42,9 @@ def filter_compiler() -> FilterCompiler:
                 folders.append(entry)
             elif entry.name.endswith(".py"):
                 checksum = zlib.crc32(entry.read_bytes(), checksum)
+    for point in sorted(importlib.metadata.entry_points(group="headgate.dialects"), key=repr):
+        version = point.dist.version if point.dist is not None else ""
+        checksum = zlib.crc32(f"{point.name} {point.value} {version}".encode(), checksum)
     return FilterCompiler(checksum & 0x7FFF_FFFF, _compile)
 
 

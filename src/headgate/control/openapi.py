@@ -135,8 +135,23 @@ def _filter() -> JsonObject:
                 "description": "Event pattern of Amazon EventBridge: an object or its JSON text; detail is the data.",
                 "x-kubernetes-preserve-unknown-fields": True,
             },
+            **_custom_dialects(),
         },
     )
+
+
+def _custom_dialects() -> JsonObject:
+    """Fields that installed packages add; their schemas are checked by the compiler."""
+    from headgate.filter.dialects import CUSTOM, DIALECTS  # cel-cpp is heavy
+
+    return {
+        name: {
+            "description": f"Dialect of the package {item.package}.",
+            "x-kubernetes-preserve-unknown-fields": True,
+        }
+        for name, item in CUSTOM.items()
+        if name in DIALECTS and not item.taken
+    }
 
 
 def _filters() -> JsonObject:

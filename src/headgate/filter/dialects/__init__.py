@@ -11,12 +11,13 @@ from typing import Final
 
 from headgate.filter.dialects.attributes import attributes
 from headgate.filter.dialects.cesql import cesql
+from headgate.filter.dialects.custom import Installed, installed
 from headgate.filter.dialects.eventpattern import event_pattern
 from headgate.filter.dialects.expression import expression
 from headgate.filter.dialects.jms import jms
 from headgate.filter.dialects.pulsar import pulsar
 from headgate.filter.dialects.sourceandtype import source_and_type
-from headgate.filter.dialects.subscriptions import filters_tree
+from headgate.filter.dialects.subscriptions import NAMES, filters_tree
 from headgate.filter.dialects.tags import tags
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
@@ -24,7 +25,7 @@ from headgate.filter.unparse import unparse
 Dialect = Callable[[object, str], str]
 """(value of the field, path of the field for errors) to CEL text; raises FilterError."""
 
-DIALECTS: Final[Mapping[str, Dialect]] = {
+_OURS: Final[Mapping[str, Dialect]] = {
     "attributes": attributes,
     "sourceAndType": source_and_type,
     "expression": expression,
@@ -34,6 +35,14 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
     "pulsar": pulsar,
     "tags": tags,
     "eventPattern": event_pattern,
+}
+
+CUSTOM: Final[Mapping[str, Installed]] = installed((*_OURS, *NAMES))
+"""What installed packages bring, broken ones among them; read once, when this module is imported."""
+
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    **_OURS,
+    **{name: dialect for name, dialect in CUSTOM.items() if not dialect.taken},
 }
 """Fields of `spec.filter`, of which one may be given, and of each element of `spec.filters`.
 

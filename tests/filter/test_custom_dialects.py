@@ -1,0 +1,136 @@
+"""Dialects that an installed package brings: really installed, into a folder of their own, seen by a fresh Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import REPOSITORY
+
+PROGRAM = """
+import json, sys
+from headgate.errors import HeadgateError
+from headgate.filter.compiler import compile_filter
+
+for line in sys.stdin:
+    given = json.loads(line)
+    try:
+        print(json.dumps({"cel": compile_filter(given.get("filter"), given.get("filters", ())).cel}))
+    except HeadgateError as error:
+        print(json.dumps({"field": error.field, "reason": error.reason, "hint": error.hint, "limit": error.limit}))
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Environment variables of a Python that has the fixture package installed."""
+    target = tmp_path_factory.mktemp("site")
+    package = REPOSITORY / "tests" / "fixtures" / "acme_dialects"
+    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--offline"]
+    subprocess.run(
+        [
+            Path(sys.executable).parent / install[0],
+            *install[1:],
+            "--python",
+            sys.executable,
+            "--target",
+            target,
+            package,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return {**os.environ, "PYTHONPATH": str(target)}
+
+
+def compiled(environment: dict[str, str], *given: dict[str, Any]) -> list[dict[str, Any]]:
+    lines = "".join(json.dumps(one) + "\n" for one in given)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=lines, env=environment, text=True, capture_output=True, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_an_installed_dialect_is_used_like_the_others(environment: dict[str, str]) -> None:
+    wanted = {"regions": {"in": ["us", "eu"]}}
+    alone, element = compiled(environment, {"filter": wanted}, {"filters": [{"not": wanted}]})
+    assert alone == {"cel": 'has(ce.region) && ce.region in ["eu", "us"]'}
+    assert element == {"cel": '!has(ce.region) || !(ce.region in ["eu", "us"])'}
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"regions": {"in": ["eu", 5]}}, ".regions.in[1]", "5 is not of type 'string'"),
+    ({"regions": {}}, ".regions", "'in' is a required property"),
+    ({"regions": {"in": ["moon"]}}, ".regions", "there is no region on the moon"),
+    ({"raises": "x"}, ".raises", "the dialect raises of acme-dialects 1.2 failed: KeyError: 'x'"),
+    ({"exits": "x"}, ".exits", "failed: SystemExit: x"),
+    ({"number": "x"}, ".number", "gave int, not CEL text"),
+    ({"empty": "x"}, ".empty", "gave an empty text"),
+    ({"long": "x"}, ".long", "FILTER_CHARACTERS_MAX"),
+    ({"cheeky": {"a": 1}}, ".cheeky", "gave dict, not CEL text"),
+    ({"cheeky": "data.x + 1"}, ".cheeky", "a filter is true or false"),
+    ({"broken": "x"}, ".broken", "token recognition error"),
+    ({"misnamed": "x"}, ".misnamed", "calls itself 'regions'"),
+    ({"nosuch": "x"}, ".nosuch", "cannot be imported: AttributeError"),
+    ({"nodialect": "x"}, ".nodialect", "is no CustomDialect but str"),
+    ({"badschema": "x"}, ".badschema", "has no valid JSON schema"),
+    ({"farschema": "x"}, ".farschema", "has a JSON schema that cannot be used"),
+    ({"bad-name": "x"}, ".bad-name", "has a name that no field can have"),
+    ({"absent": "x"}, ".absent", "unknown field"),
+]
+
+
+def test_what_goes_wrong_in_a_package_is_a_refusal(environment: dict[str, str]) -> None:
+    answers = compiled(environment, *({"filter": value} for value, _, _ in REFUSED))
+    for (value, field, said), refused in zip(REFUSED, answers, strict=True):
+        assert refused["field"] == f"filter{field}", value
+        assert said in refused["reason"], value
+
+
+def test_a_name_of_ours_stays_ours(environment: dict[str, str]) -> None:
+    ours, exact = compiled(
+        environment, {"filter": {"attributes": {"type": "a"}}}, {"filters": [{"exact": {"type": "a"}}]}
+    )
+    assert ours == exact == {"cel": 'ce.type == "a"'}
+
+
+def test_a_slow_dialect_is_left_alone(environment: dict[str, str]) -> None:
+    first, second, other = compiled(
+        environment, {"filter": {"slow": "2.5"}}, {"filter": {"slow": "0"}}, {"filter": {"regions": {"in": ["eu"]}}}
+    )
+    assert "took longer than 1 s" in first["reason"]
+    assert first["limit"] == "CUSTOM_DIALECT_S_MAX"
+    assert "acme-dialects 1.2" in first["hint"]
+    assert "still busy" in second["reason"]
+    assert "cel" in other
+
+
+def test_the_command_lists_them(environment: dict[str, str]) -> None:
+    command = [Path(sys.executable).parent / "headgate", "filter", "dialects"]
+    text = subprocess.run(command, env=environment, text=True, capture_output=True, check=True).stdout
+    rows = {line.split()[0]: line for line in text.splitlines()}
+    assert rows["regions"].endswith("acme-dialects 1.2")
+    assert (
+        "broken: the dialect attributes of acme-dialects 1.2 has the name of one of Headgate's own"
+        in rows["attributes"]
+    )
+    assert "cannot be imported" in rows["nosuch"]
+    listed = subprocess.run([*command, "--json"], env=environment, text=True, capture_output=True, check=True).stdout
+    by_name = {row["name"]: row for row in map(json.loads, listed.splitlines())}
+    assert by_name["regions"]["schema"]["description"] == "Regions that are wanted."
+    assert by_name["cel"] == {"name": "cel", "package": "headgate", "fault": ""}
+
+
+def test_another_version_of_a_package_is_another_compiler(environment: dict[str, str]) -> None:
+    program = "from headgate.control.compiling import filter_compiler; print(filter_compiler().version)"
+    versions = {
+        subprocess.run([sys.executable, "-c", program], env=env, text=True, capture_output=True, check=True).stdout
+        for env in (environment, dict(os.environ))
+    }
+    assert len(versions) == 2
