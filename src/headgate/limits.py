@@ -250,6 +250,22 @@ ATTEMPT_BYTES_MAX: Final = 256 << 20
 """Event bytes in attempts at the same time."""
 SLOW_AFTER_S: Final = 1.0
 """A target whose oldest running attempt is older counts as one that does not answer."""
+DNS_TTL_S: Final = 30.0
+"""How long an answer about a subscriber's name is good; the system's resolver does not tell its own."""
+DNS_STALE_S: Final = 600.0
+"""How long an answer serves while no newer one comes."""
+DNS_FAILURE_S: Final = 2.0
+"""How long a failure to resolve is remembered."""
+DNS_S_MAX: Final = 10.0
+"""An attempt waits so long for its name, within CONNECT_S_MAX's purpose."""
+DNS_THREADS_MAX: Final = 32
+"""Names resolved at the same time; the others wait, but what is known goes on."""
+DNS_ADDRESSES_MAX: Final = 8
+"""Addresses of one name that are tried one after the other."""
+ROUTES_KEPT_MAX: Final = 65_536
+"""URLs whose route is remembered, some 300 bytes each."""
+TLS_CLIENTS_MAX: Final = 1_024
+"""HTTPS names with a client of their own, each pinned to one address."""
 CIRCUIT_FAILURES_MAX: Final = 32
 """Attempts in a row that met nobody and open a target's circuit: three events' worth of default retries."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -21,6 +22,12 @@ class Settings(BaseSettings):
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
         metrics: Whether `/metrics` is served.
+        egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
+            `public` (what is routed in the Internet only).
+        egress_allow: Networks allowed all the same, `10.0.0.0/8, ::1`.
+        egress_deny: Networks refused whatever else is said.
+        egress_ports: Ports allowed, `80, 443, 8000-8999`; empty for all.
+        egress_schemes: Schemes allowed, `http, https`.
     """
 
     model_config = SettingsConfigDict(env_prefix="HEADGATE_", frozen=True)
@@ -34,6 +41,11 @@ class Settings(BaseSettings):
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
     metrics: bool = True
+    egress: Literal["local", "public"] = "local"
+    egress_allow: str = ""
+    egress_deny: str = ""
+    egress_ports: str = ""
+    egress_schemes: str = "http, https"
 
     @field_validator("listen")
     @classmethod

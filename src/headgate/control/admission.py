@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     Cause,
     InvalidObjectError,
@@ -45,6 +46,7 @@ from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
 
 NAMESPACE_DEFAULT: Final = "default"
+_LOCAL: Final = UrlPolicy()
 MERGE_ATTEMPTS_MAX: Final = 20
 """How often a patch without resourceVersion is tried anew when another writer came between."""
 _SUFFIX_BYTES: Final = 4
@@ -71,10 +73,12 @@ class Admission:
 
     Args:
         store: Where objects go; its compiler compiles their filters.
+        policy: Which URLs events may go to.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL) -> None:
         self.store = store
+        self._policy = policy
 
     def create(
         self,
@@ -206,7 +210,7 @@ class Admission:
         decoded = decode_object(kind, document, field_validation=validation)
         obj = _named(decoded.obj, namespace, name)
         obj = _with_defaults(obj)
-        causes = list(object_causes(obj))
+        causes = list(object_causes(obj, self._policy))
         plan = None
         try:
             plan = self._plan(obj)

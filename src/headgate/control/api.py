@@ -20,6 +20,7 @@ from starlette.routing import Route
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.egress import UrlPolicy
 from headgate.control.errors import MalformedObjectError
 from headgate.control.kubestatus import Status, failure, failure_of, success
 from headgate.control.namespaces import namespace_list, namespace_object
@@ -46,6 +47,7 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 LIST_CHUNK: Final = 250
 """Objects of a list that are read and sent at once."""
 _JSON: Final = "application/json"
+_LOCAL: Final = UrlPolicy()
 
 
 class UnsupportedMediaTypeError(InvalidInputError):
@@ -80,12 +82,13 @@ class ControlApi:
 
     Args:
         store: The objects.
+        policy: Which URLs events may go to.
         clock_s: Seconds since 1970, for ages.
     """
 
-    def __init__(self, store: Store, *, clock_s: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, policy: UrlPolicy = _LOCAL, *, clock_s: Callable[[], float] = time.time) -> None:
         self._store = store
-        self._admission = Admission(store)
+        self._admission = Admission(store, policy)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self.app = Starlette(

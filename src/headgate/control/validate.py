@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from headgate.control.delivery import delivery_causes, order_causes
+from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, invalid, required
 from headgate.control.logrules import changed_value, log_causes
 from headgate.control.objects import (
@@ -33,6 +34,7 @@ RESERVED_NAMESPACES: Final = frozenset(
 )
 """First path segments of the HTTP port that are not namespaces."""
 
+_SOME_BROKER: Final = "http://broker.invalid/ns/name"
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
@@ -51,17 +53,19 @@ def is_namespace(name: str) -> bool:
     return len(name) <= LABEL_CHARS_MAX and bool(_DNS_LABEL.fullmatch(name)) and name not in RESERVED_NAMESPACES
 
 
-def object_causes(obj: Object) -> tuple[Cause, ...]:
+def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
     """Every rule that an object breaks by itself, its filter left aside.
 
     Args:
         obj: Decoded, defaults set.
+        policy: Which URLs events may go to.
 
     Returns:
         Causes in the order of the fields; empty when the object is fine.
     """
     causes = list(_metadata_causes(obj.metadata))
     causes.extend(_broker_causes(obj) if isinstance(obj, Broker) else _trigger_causes(obj))
+    causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 
@@ -140,6 +144,25 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
+
+
+def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
+    """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
+    delivery = obj.spec.delivery
+    destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}
+    if isinstance(obj, Trigger):
+        destinations["spec.subscriber"] = obj.spec.subscriber
+    for field, destination in destinations.items():
+        uri = destination.uri if destination is not None else ""
+        if destination is None or not uri or _uri_problem(uri, absolute=destination.ref is None):
+            continue
+        try:
+            # Relative to a broker's address it may still lead elsewhere: `//host/`.
+            resolved = urljoin(_SOME_BROKER, uri)
+            if destination.ref is None or urlsplit(resolved).netloc != urlsplit(_SOME_BROKER).netloc:
+                policy.check(resolved)
+        except UrlRefusedError as error:
+            yield invalid(f"{field}.uri", uri, error.message)
 
 
 def _sink_causes(delivery: Delivery | None) -> Iterator[Cause]:

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from headgate import limits
+from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
@@ -35,6 +36,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 
 OUTBOX_PARTITION: Final = "0"
+
+_LOCAL: Final = UrlPolicy()
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +68,7 @@ class Dispatcher:
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
         ingress_url: The server's own address, where replies are stored.
+        policy: Which URLs the real one may send to.
         on_ready: Called when the link listens.
         drain_s: How long attempts in flight may last on stop.
         tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
@@ -79,6 +83,7 @@ class Dispatcher:
         judge_filter: Judge = evaluate,
         transport: Transport | None = None,
         ingress_url: str = "",
+        policy: UrlPolicy = _LOCAL,
         on_ready: Callable[[], None] = lambda: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
         tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
@@ -89,6 +94,7 @@ class Dispatcher:
         self._judge_filter = judge_filter
         self._transport = transport
         self._ingress_url = ingress_url
+        self._policy = policy
         self._on_ready = on_ready
         self._drain_s = drain_s
         self._tend = tend
@@ -120,7 +126,7 @@ class Dispatcher:
                 if self._transport is not None:
                     await self._serve(self._transport, replies)
                 else:
-                    async with HttpTransport() as transport:
+                    async with HttpTransport(self._policy) as transport:
                         await self._serve(transport, replies)
         finally:
             loop.set_exception_handler(None)

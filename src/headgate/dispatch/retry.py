@@ -57,6 +57,7 @@ class Outcome:
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
+        unsent: No connection was made: another address may be tried.
     """
 
     status: int
@@ -65,6 +66,7 @@ class Outcome:
     retry_after: str = ""
     body: bytes = b""
     reply: Answer | None = None
+    unsent: bool = False
 
     @property
     def answered(self) -> bool:

@@ -11,6 +11,7 @@ import uvloop
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.server import child, ready, retention
+from headgate.server.policy import url_policy
 
 
 def run(context: child.Context) -> None:
@@ -34,6 +35,7 @@ async def _dispatch(context: child.Context) -> None:
             token=context.token,
             store=store,
             ingress_url=settings.url,
+            policy=url_policy(settings),
             on_ready=on_ready,
             tend=functools.partial(retention.trim_outbox, settings),
         ).run(stop)

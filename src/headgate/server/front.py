@@ -26,6 +26,7 @@ from headgate.ingress.protocol import http_config
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, health, ready, retention
+from headgate.server.policy import url_policy
 from headgate.server.sampling import sample
 from headgate.settings import Settings
 
@@ -55,12 +56,13 @@ async def _serve(settings: Settings) -> None:
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
         store.set_public_url(settings.url)
+        policy = url_policy(settings)
         if settings.manifests is not None:
-            _log.info("manifests applied", **load(Admission(store), settings.manifests))
+            _log.info("manifests applied", **load(Admission(store, policy), settings.manifests))
         writers = [stack.enter_context(contextlib.closing(_writer(settings, p))) for p in range(settings.partitions)]
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
-        api = ControlApi(store)
+        api = ControlApi(store, policy)
         fallback = Starlette(routes=[*health.routes(settings), Mount("/", api.app)])
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)

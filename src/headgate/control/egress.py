@@ -1,0 +1,192 @@
+"""May events be sent to this URL? A policy of schemes, ports and addresses; pure: it resolves no name.
+
+A URL is read by the parser of the HTTP client that will follow it (WHATWG), so `http://0x7f.1/`, `http://2130706433/`
+and `http://[::ffff:127.0.0.1]/` are here what they are there. A host that is an address is judged at admission; a name
+is judged address by address when it is resolved, and only an address that was judged is connected to.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from pyreqwest.http import Url
+
+from headgate.errors import InvalidInputError
+from headgate.limits import URL_CHARS_MAX
+
+Reach = Literal["local", "public"]
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_METADATA: Final = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("169.254.169.254", "169.254.170.2", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
+         "fd20:ce::254", "fd00:42::42"),
+    )
+)  # fmt: skip
+"""Where clouds hand out credentials to whoever asks from inside; most are link-local, these are named all the same."""
+_NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/128")))
+_V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
+"""Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
+_LOOPBACK6: Final = ipaddress.IPv6Address("::1")
+
+
+class UrlRefusedError(InvalidInputError):
+    """The policy does not let events go to this URL."""
+
+    code = "url-refused"
+    http_status = 422
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A URL that the policy lets through, as far as it can be judged without resolving a name.
+
+    Attributes:
+        url: As the HTTP client reads it.
+        scheme: `http` or `https`.
+        host: Lower case, a name in ASCII or an address without brackets.
+        port: The URL's, else the scheme's.
+        address: The host when it is an address; it has been judged.
+        trusted: Whether it is a broker of this server: its addresses are not judged.
+    """
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    address: Address | None
+    trusted: bool
+
+
+@dataclass(frozen=True)
+class UrlPolicy:
+    """Which URLs events may go to.
+
+    Attributes:
+        reach: `local`: every address but link-local ones, cloud metadata, multicast and what is no address of a host.
+            `public`: of those only what is routed in the Internet.
+        allow: Networks that `reach` does not judge.
+        deny: Networks that are refused, whatever else is said.
+        schemes: Of `http` and `https`.
+        ports: Ranges, both ends included; empty for every port.
+        own_url: This server's address: its brokers may always be sent to.
+    """
+
+    reach: Reach = "local"
+    allow: tuple[Network, ...] = ()
+    deny: tuple[Network, ...] = ()
+    schemes: frozenset[str] = frozenset({"http", "https"})
+    ports: tuple[tuple[int, int], ...] = ()
+    own_url: str = ""
+
+    def check(self, url: str) -> Destination:
+        """Judges a URL.
+
+        Raises:
+            UrlRefusedError: The message says why.
+        """
+        if len(url) > URL_CHARS_MAX:
+            raise UrlRefusedError(f"a URL has at most {URL_CHARS_MAX} characters")
+        try:
+            parsed = Url(url)
+            scheme, host, port = parsed.scheme, parsed.host_str, parsed.port_or_known_default
+        except ValueError as error:
+            raise UrlRefusedError(f"no URL: {error}") from error
+        if scheme not in ("http", "https") or not host or port is None:
+            raise UrlRefusedError("must be an absolute http or https URL")
+        if parsed.username or parsed.password:
+            raise UrlRefusedError("must not carry credentials")
+        host = host.strip("[]").lower()
+        address = _address(host)
+        if self._is_own(scheme, host, port, parsed.path):
+            return Destination(str(parsed), scheme, host, port, address, trusted=True)
+        if scheme not in self.schemes:
+            raise UrlRefusedError(f"the scheme {scheme} is not allowed by this server")
+        if self.ports and not any(first <= port <= last for first, last in self.ports):
+            raise UrlRefusedError(f"port {port} is not allowed by this server")
+        if address is not None and (problem := self.address_problem(address)):
+            raise UrlRefusedError(problem)
+        return Destination(str(parsed), scheme, host, port, address, trusted=False)
+
+    def address_problem(self, address: Address) -> str:
+        """Why events may not go to an address; empty when they may."""
+        for one in _meanings(address):
+            problem = self._problem(one)
+            if problem:
+                carried = "" if one == address else f" (as {one})"
+                return f"address {address}{carried} {problem}"
+        return ""
+
+    def _problem(self, address: Address) -> str:
+        if any(address in network for network in self.deny):
+            return "is denied by this server"
+        if any(address in network for network in self.allow):
+            return ""
+        if address in _METADATA:
+            return "belongs to a cloud's metadata service"
+        if address.is_link_local:
+            return "is link-local"
+        if address.is_multicast:
+            return "is multicast"
+        if address.is_unspecified or any(address in network for network in _NEVER):
+            return "is no address of a host"
+        if self.reach == "public" and not address.is_global:
+            return "is not public"
+        return ""
+
+    def _is_own(self, scheme: str, host: str, port: int, path: str) -> bool:
+        """Whether it is the publish URI of a broker of this server, and not another path of it."""
+        if not self.own_url:
+            return False
+        own = urlsplit(self.own_url)
+        segments = path.split("/")
+        return (scheme, host, port) == (own.scheme, own.hostname, own.port) and len(segments) == 3
+
+
+def _address(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _meanings(address: Address) -> tuple[Address, ...]:
+    """An address and the IPv4 address that it carries, if any: mapped, compatible, NAT64, 6to4, Teredo."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return (address,)
+    if address.ipv4_mapped is not None:
+        return (address.ipv4_mapped,)
+    carried = [found for found in (address.sixtofour, *(address.teredo or ())) if found is not None]
+    if any(address in network for network in _V4_AT_END) and address != _LOOPBACK6 and not address.is_unspecified:
+        carried.append(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
+    return (address, *carried)
+
+
+def networks(text: str) -> tuple[Network, ...]:
+    """Networks from a comma-separated text such as `10.0.0.0/8, ::1`.
+
+    Raises:
+        ValueError: Something in it is no network.
+    """
+    return tuple(ipaddress.ip_network(item.strip()) for item in text.split(",") if item.strip())
+
+
+def ports(text: str) -> tuple[tuple[int, int], ...]:
+    """Ranges from a comma-separated text such as `80, 443, 8000-8999`.
+
+    Raises:
+        ValueError: Something in it is no port or range.
+    """
+    ranges = []
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        first, dash, last = item.partition("-")
+        low, high = int(first), int(last if dash else first)
+        if not 0 < low <= high < 65_536:
+            raise ValueError(f"{item!r} is no port and no range of ports")
+        ranges.append((low, high))
+    return tuple(ranges)

@@ -1,0 +1,191 @@
+"""Which URLs may events go to? The policy over every way to write an address, then at admission."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.control.admission import Admission
+from headgate.control.egress import UrlPolicy, UrlRefusedError, networks, ports
+from headgate.control.errors import InvalidObjectError
+from headgate.control.objects import Kind
+from headgate.errors import InvalidInputError
+from headgate.server.policy import url_policy
+from headgate.settings import Settings
+from tests.control.support import broker, trigger
+
+LOCAL = UrlPolicy()
+PUBLIC = UrlPolicy(reach="public", own_url="http://127.0.0.1:8080")
+
+LOOPBACK = [
+    "http://127.0.0.1/",
+    "http://127.1/",
+    "http://0x7f.1/",
+    "http://0x7f000001/",
+    "http://2130706433/",
+    "http://0177.0.0.1/",
+    "http://017700000001/",
+    "http://127.255.255.254:99/",
+    "http://[::1]/",
+    "http://[0:0:0:0:0:0:0:1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[::ffff:7f00:1]/",
+    "http://[::127.0.0.1]/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://%31%32%37.0.0.1/",
+    "http://\u2460\u2461\u2466.0.0.1/",
+    "https:127.0.0.1",
+    "http:/\\127.0.0.1/",
+]
+PRIVATE = ["http://10.1.2.3/", "http://172.16.0.1/", "http://192.168.0.1/", "http://[fd12::1]/", "http://100.64.0.1/"]
+NEVER = [
+    "http://169.254.169.254/latest/meta-data",
+    "http://169.254.1.1/",
+    "http://0xa9fea9fe/",
+    "http://[::ffff:169.254.169.254]/",
+    "http://[64:ff9b::a9fe:a9fe]/",
+    "http://[fe80::1]/",
+    "http://[fd00:ec2::254]/",
+    "http://100.100.100.200/",
+    "http://168.63.129.16/",
+    "http://0.0.0.0:8080/",
+    "http://0/",
+    "http://[::]/",
+    "http://224.0.0.1/",
+    "http://[ff02::1]/",
+    "http://255.255.255.255/",
+    "ftp://example.com/",
+    "file:///etc/passwd",
+    "gopher://127.0.0.1:6379/_x",
+    "http://user@example.com/",
+    "http://user:secret@example.com/",
+    "//example.com/",
+    "/relative",
+    "http://",
+    "http://example.com:99999/",
+    "http://[::1/",
+    "http://1.2.3.4.5/",
+    "http://" + "a" * 3_000 + ".example/",
+]
+GOOD = ["http://example.com/", "https://example.com:8443/a?b=c", "http://8.8.8.8/", "http://[2606:4700::1111]/"]
+
+
+def allowed(policy: UrlPolicy, url: str) -> bool:
+    try:
+        policy.check(url)
+    except UrlRefusedError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("url", NEVER)
+@pytest.mark.parametrize("policy", [LOCAL, PUBLIC], ids=["local", "public"])
+def test_what_no_policy_lets_through(policy: UrlPolicy, url: str) -> None:
+    with pytest.raises(UrlRefusedError):
+        policy.check(url)
+
+
+@pytest.mark.parametrize("url", LOOPBACK + PRIVATE)
+def test_this_machine_and_its_networks_are_local_not_public_however_they_are_written(url: str) -> None:
+    assert allowed(LOCAL, url)
+    assert not allowed(PUBLIC, url)
+
+
+@pytest.mark.parametrize("url", GOOD)
+def test_public_ones_are_let_through_by_both(url: str) -> None:
+    assert allowed(LOCAL, url)
+    assert allowed(PUBLIC, url)
+
+
+def test_deny_wins_over_allow_and_allow_over_reach() -> None:
+    policy = UrlPolicy(reach="public", allow=networks("10.0.0.0/8, ::1"), deny=networks("10.9.0.0/16, 8.8.8.0/24"))
+    assert allowed(policy, "http://10.1.1.1/")
+    assert allowed(policy, "http://[::1]/")
+    assert allowed(policy, "http://[::ffff:10.1.1.1]/")
+    assert not allowed(policy, "http://10.9.1.1/")
+    assert not allowed(policy, "http://8.8.8.8/")
+    assert not allowed(policy, "http://[::ffff:8.8.8.8]/")
+    assert not allowed(policy, "http://192.168.1.1/")
+    assert allowed(UrlPolicy(allow=networks("169.254.0.0/16")), "http://169.254.1.1/"), "who asks for it gets it"
+
+
+def test_schemes_and_ports() -> None:
+    policy = UrlPolicy(schemes=frozenset({"https"}), ports=ports("443, 8000-8999"))
+    assert allowed(policy, "https://example.com/")
+    assert allowed(policy, "https://example.com:8443/")
+    assert not allowed(policy, "https://example.com:9000/")
+    assert not allowed(policy, "http://example.com:8443/")
+
+
+def test_brokers_of_this_server_may_always_be_sent_to_and_its_other_paths_may_not() -> None:
+    assert PUBLIC.check("http://127.0.0.1:8080/ns/broker").trusted
+    assert not allowed(PUBLIC, "http://127.0.0.1:8080/apis/eventing.knative.dev/v1/namespaces/default/triggers")
+    assert not allowed(PUBLIC, "http://127.0.0.1:8081/ns/broker")
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_an_ipv4_address_means_the_same_in_every_disguise(number: int) -> None:
+    plain = ipaddress.IPv4Address(number)
+    for policy in (LOCAL, PUBLIC):
+        refused = bool(policy.address_problem(plain))
+        assert allowed(policy, f"http://{plain}/") is not refused
+        assert allowed(policy, f"http://{number}/") is not refused
+        assert allowed(policy, f"http://[::ffff:{plain}]/") is not refused
+        if refused:
+            assert not allowed(policy, f"http://[64:ff9b::{plain}]/")
+            assert not allowed(policy, f"http://[2002:{number >> 16:x}:{number & 0xFFFF:x}::1]/")
+
+
+def test_a_refusal_is_a_cause_of_the_object(admission: Admission) -> None:
+    tight = Admission(admission.store, UrlPolicy(reach="public", allow=networks("127.0.0.0/8")))
+    bad = {"uri": "http://10.0.0.1/"}
+    cases = [
+        (Kind.TRIGGER, trigger(subscriber=bad), "spec.subscriber.uri"),
+        (Kind.TRIGGER, trigger(delivery={"deadLetterSink": bad}), "spec.delivery.deadLetterSink.uri"),
+        (Kind.BROKER, broker("b", delivery={"deadLetterSink": bad}), "spec.delivery.deadLetterSink.uri"),
+    ]
+    for kind, document, field in cases:
+        with pytest.raises(InvalidObjectError) as caught:
+            tight.create(kind, document)
+        assert [cause.field for cause in caught.value.causes] == [field]
+        assert "10.0.0.1 is not public" in caught.value.causes[0].message
+        assert caught.value.http_status == 422
+    metadata = {"subscriber": {"uri": "http://169.254.169.254/x"}}
+    with pytest.raises(InvalidObjectError):
+        admission.create(Kind.TRIGGER, trigger(**metadata))
+
+
+def test_a_uri_relative_to_a_broker_cannot_leave_it(admission: Admission) -> None:
+    tight = Admission(admission.store, PUBLIC)
+    ref = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": "default"}
+    with pytest.raises(InvalidObjectError):
+        tight.create(Kind.TRIGGER, trigger(subscriber={"ref": ref, "uri": "//10.0.0.1/x"}))
+    with pytest.raises(InvalidObjectError):
+        tight.create(Kind.TRIGGER, trigger(subscriber={"ref": ref, "uri": "http://10.0.0.1/x"}))
+    tight.create(Kind.TRIGGER, trigger(subscriber={"ref": ref}))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("egress_allow", "10.0.0.1/8"),
+        ("egress_deny", "everything"),
+        ("egress_ports", "0"),
+        ("egress_ports", "90-80"),
+        ("egress_ports", "http"),
+        ("egress_schemes", "ftp"),
+        ("egress_schemes", ""),
+    ],
+)
+def test_settings_that_cannot_be_read_are_named(name: str, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"HEADGATE_{name.upper()}"):
+        url_policy(Settings(**{name: text}))
+
+
+def test_settings_make_the_policy() -> None:
+    policy = url_policy(Settings(egress="public", egress_allow="10.0.0.0/8", egress_ports="443", listen="127.0.0.1:99"))
+    assert policy == UrlPolicy("public", networks("10.0.0.0/8"), ports=((443, 443),), own_url="http://127.0.0.1:99")
