@@ -60,6 +60,7 @@ async def sends_an_endless_body(reader: asyncio.StreamReader, writer: asyncio.St
     while True:
         writer.write(chunk)
         await writer.drain()
+        await asyncio.sleep(0.001)  # the dispatcher is on this loop, too
 
 
 async def replies_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -69,6 +70,7 @@ async def replies_without_end(reader: asyncio.StreamReader, writer: asyncio.Stre
     while True:
         writer.write(chunk)
         await writer.drain()
+        await asyncio.sleep(0.001)  # the dispatcher is on this loop, too
 
 
 async def sends_endless_headers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,6 +79,7 @@ async def sends_endless_headers(reader: asyncio.StreamReader, writer: asyncio.St
     while True:
         writer.write(b"x-more: " + b"y" * 1_000 + b"\r\n")
         await writer.drain()
+        await asyncio.sleep(0.001)  # the dispatcher is on this loop, too
 
 
 async def sends_ten_thousand_headers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,6 +94,7 @@ async def continues_without_end(reader: asyncio.StreamReader, writer: asyncio.St
     while True:
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
         await writer.drain()
+        await asyncio.sleep(0.001)  # the dispatcher is on this loop, too
 
 
 @functools.cache
