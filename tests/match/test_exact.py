@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ from headgate.match.dataframe import build_table
 from headgate.match.keys import Secrets
 from headgate.match.questions import ask
 from headgate.match.shapes import readable_part
-from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.filter.strategies import random_event, random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts
 
 pytestmark = pytest.mark.spark
@@ -31,6 +31,7 @@ ALLOWED = {
 }
 """What the matcher may say, by what CEL says. Silence about an error is fine: it is closed all the same."""
 
+Write = Callable[[random.Random], str]
 Tally = Counter[tuple[OutcomeKind, Verdict | None]]
 
 
@@ -72,9 +73,8 @@ def _report(event: Event, one: Program, outcome: OutcomeKind, verdict: Verdict |
     return f"CEL says {outcome.name}, Spark {said}\n{one.cel}\n{seen}\n  {rows}"
 
 
-def _run(spark: SparkSession, seed: int, *, events: int, filters: int, hard: bool, patterns_max: int) -> Tally:
+def _run(spark: SparkSession, seed: int, write: Write, *, events: int, filters: int, patterns_max: int) -> Tally:
     rng = random.Random(seed)
-    write = random_hard_filter if hard else random_filter
     texts = [write(rng) for _ in range(filters)]
     many = [random_event(rng) for _ in range(events)]
     frame = frame_of(spark, many)
@@ -86,7 +86,7 @@ def _run(spark: SparkSession, seed: int, *, events: int, filters: int, hard: boo
 
 
 def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
-    tally = _run(spark, 1, events=1_600, filters=200, hard=False, patterns_max=PATTERNS_COMPILED_MAX)
+    tally = _run(spark, 1, random_filter, events=1_600, filters=200, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally.total() >= 200_000
     outcomes = Counter[OutcomeKind]()
     for (outcome, _), count in tally.items():
@@ -99,14 +99,20 @@ def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
     assert tally[OutcomeKind.ERROR, Verdict.ERROR] > 0.05 * outcomes[OutcomeKind.ERROR]
 
 
+def test_every_form_of_a_value_is_what_cel_makes_of_it(spark: SparkSession) -> None:
+    tally = _run(spark, 5, random_shaped_filter, events=600, filters=150, patterns_max=PATTERNS_COMPILED_MAX)
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 4 * tally[OutcomeKind.TRUE, Verdict.CANDIDATE]
+    assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 5_000
+
+
 def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
-    tally = _run(spark, 2, events=400, filters=150, hard=True, patterns_max=PATTERNS_COMPILED_MAX)
+    tally = _run(spark, 2, random_hard_filter, events=400, filters=150, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 1_000
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
 
 
 def test_more_patterns_than_fit_lose_no_match(spark: SparkSession) -> None:
-    tally = _run(spark, 3, events=400, filters=250, hard=False, patterns_max=1_000_000)
+    tally = _run(spark, 3, random_filter, events=400, filters=250, patterns_max=1_000_000)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 500
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
 

@@ -8,7 +8,7 @@ number of filters, brokers, shapes or places (`questions.py`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -24,6 +24,7 @@ from headgate.match.table import CompiledPattern, MatchTable, TableBuilder, buil
 __all__ = ["MatchTable", "TableBuilder", "build_table", "match_events"]
 
 _IDENTITY: Final = ("partition", "offset")
+_NO_TIME: Final = -(2**63)
 _CHECK_BITS: Final = 0xFFFF_FFFF
 """Of an event's check; a bit above them says that a number of the key is in doubt."""
 
@@ -63,6 +64,7 @@ def answer(table: MatchTable) -> Column:
         F.lit(table.secrets.seed).cast("bigint"),
         F.lit(table.secrets.check),
         *(column(name, "string") for name in (*ATTRIBUTES, "extensions")),
+        F.coalesce(column("time_us", "bigint"), F.lit(_NO_TIME)),
         F.col("data_kind"),
         column("data", "binary"),
     )
@@ -73,9 +75,12 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
     holds = _by_pattern([judgement.holds for judgement in judgements])
     same = F.col("check").bitwiseAND(F.lit(_CHECK_BITS)) == F.col("row_check")
     doubt = F.col("check") > _CHECK_BITS
+    unknown = F.lit(False)
     for number, judgement in enumerate(judgements):
         if judgement.doubt is not None:
             doubt = doubt | ((F.col("pattern") == number) & judgement.doubt)
+        if judgement.unknown is not None:
+            unknown = unknown | ((F.col("pattern") == number) & judgement.unknown)
     # Catalyst would push the filter below this projection and compute every comparison twice, were it not for an
     # expression that it may not move. This one costs nothing and is always true.
     once = F.spark_partition_id() >= 0
@@ -83,7 +88,7 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
         *_IDENTITY,
         "target",
         F.when(once, same & holds).alias("holds"),
-        (~F.col("exact") | doubt).alias("unsure"),
+        (~F.col("exact") | doubt | unknown).alias("unsure"),
         (same & doubt).alias("doubt"),
     )
     said = judged.where(F.coalesce(F.col("holds"), F.lit(True)) | F.col("doubt"))
@@ -108,13 +113,18 @@ def _by_pattern(columns: Sequence[Column]) -> Column:
 
 
 def _conjunction(compiled: CompiledPattern) -> Judgement:
-    holds, doubts = F.lit(True), []
+    holds = F.lit(True)
+    judgements = []
     for test, place, constant in zip(compiled.pattern, compiled.places, compiled.constants, strict=True):
         judgement = judge(test, PlaceColumns.of(_value(place)), F.col(constant) if constant else None)
         holds = holds & judgement.holds
-        doubts.append(judgement.doubt)
-    real = [doubt for doubt in doubts if doubt is not None]
-    return Judgement(holds, reduce(or_, real) if real else None)
+        judgements.append(judgement)
+    return Judgement(holds, _any(one.doubt for one in judgements), _any(one.unknown for one in judgements))
+
+
+def _any(columns: Iterable[Column | None]) -> Column | None:
+    real = [column for column in columns if column is not None]
+    return reduce(or_, real) if real else None
 
 
 def _value(place: str) -> str:

@@ -12,6 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -29,12 +30,13 @@ from headgate.filter.plan import (
 )
 from headgate.limits import BROKER_KEYS_MAX
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
-from headgate.match.reads import column_of
+from headgate.match.reads import columns_of
 from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part, usable
 
 Pattern = tuple[Residual, ...]
-"""Residual comparisons, each at the place `ANYWHERE`, sorted."""
+"""Residual comparisons, each at a form of `ANYWHERE`, sorted."""
 ANYWHERE: Final = Place(Root.DATA, ())
+"""Stands for the place of a residual in a pattern; its form is that of the real one."""
 
 Row = tuple[object, ...]
 """row_key, row_check, target, exact, the number of each residual's place, each residual's constant if it takes one."""
@@ -127,7 +129,7 @@ class _Asker:
         for target, row, own in rows:
             plan = plans[id(own)]
             made.setdefault(plan.pattern, []).append(plan.row(target, row, self._secrets))
-        return Asked(self._state, self._question(), frozenset(map(column_of, self._places)), made)
+        return Asked(self._state, self._question(), frozenset(chain.from_iterable(map(columns_of, self._places))), made)
 
     def _fit(self, row: PlanRow) -> Fit:
         identity = id(row.signature), usable(row)
@@ -147,7 +149,7 @@ class _Asker:
                 self._parts.setdefault(part, len(self._parts))
                 self._place(part.place)
         tests = sorted(
-            (replace(test, place=ANYWHERE), index, test.place)
+            (replace(test, place=replace(ANYWHERE, form=test.place.form)), index, test.place)
             for index, test in zip(own.residual, own.shape.residual, strict=True)
         )
         return _Plan(
@@ -165,7 +167,7 @@ class _Asker:
     def _question(self) -> str:
         parts = [(self._places[part.place], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
-        places = [(place.root, *place.path) for place in self._places]
+        places = [(place.root, place.form, place.path) for place in self._places]
         return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
 
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.plan import Form, Place, Root
+from headgate.filter.plan import MANY, Form, Place, Root
 
 ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 """Context attributes with a column of their own in the log, in the order of the function's arguments."""
@@ -28,6 +28,8 @@ class PlaceColumns:
         is_null: Whether it is JSON's null, NULL when there is no value.
         mismatch: FALSE when there is a value, else NULL: what `==` says to a value of another type.
         has: CEL's has(): NULL when the parent is not an object.
+        doubt: Whether only cel-cpp knows the value; all others are NULL then. Never NULL.
+        items: Of a form of many values, these; else NULL.
     """
 
     text: str
@@ -36,6 +38,8 @@ class PlaceColumns:
     is_null: str
     mismatch: str
     has: str
+    doubt: str
+    items: str
 
     @classmethod
     def of(cls, column: str) -> PlaceColumns:
@@ -48,25 +52,25 @@ def readable(place: Place, *, presence_only: bool = False) -> bool:
 
     A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
     """
-    if place.form is not Form.VALUE:
-        return False
     if not all(map(_writable, place.path)):
         return False
     if place.root is Root.DATA:
         return bool(place.path)
-    if len(place.path) != 1:
+    if len(place.path) != 1 or place.form in MANY:
         return False
     (name,) = place.path
     if name in ATTRIBUTES:
-        return name not in _UNTYPED or presence_only
+        return name not in _UNTYPED or presence_only or place.form is Form.TIME
     return json.dumps(name, ensure_ascii=False) == f'"{name}"'
 
 
-def column_of(place: Place) -> str:
-    """The column of the log that holds a place."""
+def columns_of(place: Place) -> tuple[str, ...]:
+    """The columns of the log that hold a place."""
     if place.root is Root.DATA:
-        return "data"
-    return place.path[0] if place.path[0] in ATTRIBUTES else "extensions"
+        return ("data",)
+    if place.form is Form.TIME:
+        return ("time", "time_us")
+    return (place.path[0],) if place.path[0] in ATTRIBUTES else ("extensions",)
 
 
 def _writable(name: str) -> bool:

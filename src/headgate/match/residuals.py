@@ -6,38 +6,61 @@ one: two numbers beyond 2**53 that are equal as doubles may differ as integers. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.filter.plan import ConstantKind, Op, Residual
+from headgate.filter.plan import DOUBTFUL, ConstantKind, Form, Op, Residual
 from headgate.match.reads import PlaceColumns
 
 EXACT_INTEGER_MAX: Final = 2.0**53
 """From here on neighbouring integers share a double."""
 
+_EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
+"""What `headgate.exists` answers; 0 is false."""
 _TYPED: Final = frozenset({ConstantKind.STRING, ConstantKind.NUMBER, ConstantKind.BOOL})
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One comparison: its value (NULL is an error) and where that value is not to be trusted (never NULL)."""
+    """What one comparison says.
+
+    Attributes:
+        holds: Its value; NULL is an error, or unknown.
+        doubt: Where `holds` may be wrong; never NULL.
+        unknown: Where `holds` is NULL because only cel-cpp knows; never NULL.
+    """
 
     holds: Column
     doubt: Column | None = None
+    unknown: Column | None = None
 
 
 def expressible(residual: Residual) -> bool:
     """Whether `judge` can say this exactly. `in` a list of nulls is not worth a column."""
-    return residual.op is not Op.EXISTS and not (residual.op is Op.IN and residual.kind not in _TYPED)
+    return not (residual.op is Op.IN and residual.kind not in _TYPED)
 
 
 def judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> Judgement:
     """The residual on one joined row; `constant` is the row's column, None where the kind needs none."""
-    judgement = _judge(residual, place, constant)
-    return Judgement(~judgement.holds, judgement.doubt) if residual.negated else judgement
+    judgement = _exists(residual, place, constant) if residual.op is Op.EXISTS else _judge(residual, place, constant)
+    return replace(judgement, holds=~judgement.holds) if residual.negated else judgement
+
+
+def _exists(residual: Residual, place: PlaceColumns, constants: Column | None) -> Judgement:
+    """CEL's `||` over many values, in a function of ours: Spark would interpret a lambda, value by value."""
+    probes = " ".join(f"{'!' * probe.negated}{probe.op}{'?' * probe.lenient}" for probe in residual.probes)
+    nothing = F.array().cast("array<string>")
+    said = F.call_function(
+        "headgate.exists",
+        F.col(place.items),
+        F.lit(f"{residual.kind} {probes}".strip()),
+        nothing if constants is None else constants,
+    )
+    holds = F.when(said < _EXISTS_ERROR, said == _EXISTS_TRUE)
+    return Judgement(holds, unknown=F.col(place.doubt) | (said == _EXISTS_DOUBT))
 
 
 def _judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> Judgement:
@@ -59,7 +82,9 @@ def _judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> 
     if residual.op in {Op.EQ, Op.IN}:
         holds = F.coalesce(holds, F.col(place.mismatch))
     doubt = _doubt(residual.op, value, constant) if residual.kind is ConstantKind.NUMBER else None
-    return Judgement(holds, doubt)
+    if residual.place.form is Form.TIME and doubt is not None:
+        doubt = doubt | _between(residual.op, place, constant)
+    return Judgement(holds, doubt, F.col(place.doubt) if residual.place.form in DOUBTFUL else None)
 
 
 def _error() -> Column:
@@ -92,6 +117,12 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             raise AssertionError(residual.op)
         case _:
             assert_never(residual.op)
+
+
+def _between(op: Op, place: PlaceColumns, constant: Column) -> Column:
+    """An instant with more digits than microseconds lies anywhere between two; `flag` says that it has more."""
+    near = F.lit(True) if op is Op.IN else F.floor(constant) == F.col(place.number)
+    return F.coalesce(F.col(place.flag) & near, F.lit(False))
 
 
 def _doubt(op: Op, number: Column, constant: Column) -> Column:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.plan import Constant, KeyKind, KeyPart, Op, PlanRow, Residual, Root, Signature
+from headgate.filter.plan import MANY, Constant, KeyKind, KeyPart, Op, PlanRow, Residual, Root, Signature
 from headgate.match.reads import readable
 from headgate.match.residuals import expressible
 
@@ -57,14 +57,16 @@ class Fit:
 
 def readable_part(signature: Signature) -> Fit:
     """What of a signature Spark can say; the rest of its conditions is dropped and the rows become candidates."""
-    key = tuple(i for i, part in enumerate(signature.key) if readable(part.place))
+    many = [i for i, part in enumerate(signature.key) if part.place.form in MANY]
+    # One part of many values is enough: two would make a key for each pair. The residual says the others as well.
+    key = tuple(i for i, part in enumerate(signature.key) if readable(part.place) and i not in many[1:])
     residual = tuple(
         i
         for i, test in enumerate(signature.residual)
         if expressible(test) and readable(test.place, presence_only=test.op is Op.HAS)
     )
     shape = Shape(tuple(signature.key[i] for i in key), tuple(signature.residual[i] for i in residual))
-    whole = len(key) == len(signature.key) and len(residual) == len(signature.residual)
+    whole = len(key) + len(many[1:]) == len(signature.key) and len(residual) == len(signature.residual)
     return Fit(shape, key, residual, signature.exact and whole)
 
 

@@ -183,7 +183,9 @@ def _compiled(pattern: Pattern) -> CompiledPattern:
         return f"{kind}_{used[kind] - 1}"
 
     constants = tuple(
-        column(_CONSTANT_TYPES[test.kind] + ("s" if test.op is Op.IN else "")) if takes_constant(test) else ""
+        column(_CONSTANT_TYPES[test.kind] + ("s" if test.op in {Op.IN, Op.EXISTS} else ""))
+        if takes_constant(test)
+        else ""
         for test in pattern
     )
     return CompiledPattern(pattern, tuple(column("place") for _ in pattern), constants)

@@ -1,5 +1,6 @@
 package dev.headgate.connector.ask;
 
+import java.util.List;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
 import org.apache.spark.sql.connector.catalog.FunctionCatalog;
 import org.apache.spark.sql.connector.catalog.Identifier;
@@ -8,7 +9,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The catalogue of our SQL functions: `spark.sql.catalog.headgate` names this class. */
 public final class Functions implements FunctionCatalog {
-  private final Ask ask = new Ask();
+  private static final List<UnboundFunction> ALL = List.of(new Ask(), new Exists());
   private String name;
 
   @Override
@@ -23,13 +24,15 @@ public final class Functions implements FunctionCatalog {
 
   @Override
   public Identifier[] listFunctions(String[] namespace) {
-    return new Identifier[] {Identifier.of(namespace, ask.name())};
+    return ALL.stream().map(one -> Identifier.of(namespace, one.name())).toArray(Identifier[]::new);
   }
 
   @Override
   public UnboundFunction loadFunction(Identifier identifier) throws NoSuchFunctionException {
-    if (identifier.namespace().length == 0 && identifier.name().equals(ask.name())) {
-      return ask;
+    for (UnboundFunction one : ALL) {
+      if (identifier.namespace().length == 0 && identifier.name().equals(one.name())) {
+        return one;
+      }
     }
     throw new NoSuchFunctionException(identifier);
   }

@@ -2,7 +2,10 @@ package dev.headgate.connector.ask;
 
 import dev.headgate.connector.ask.Value.Kind;
 import java.io.ByteArrayOutputStream;
+import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
@@ -21,15 +24,23 @@ final class JsonScan {
     this.bytes = bytes;
   }
 
-  /** Fills in the values below `names` where the text is an object; leaves them as they are where it is none. */
-  static void read(byte[] bytes, Names names, Value[] values) {
+  /** Fills in the values below `node` where the text is an object; leaves them as they are where it is none. */
+  static void read(byte[] bytes, Names.Node node, Value[] values) {
     JsonScan scan = new JsonScan(bytes);
     try {
-      if (scan.token() == '{') {
-        scan.object(names, values);
+      switch (scan.token()) {
+        case '{' -> scan.object(node.below, values);
+        case '[' -> behindArray(node, values);
+        default -> {}
       }
     } catch (IndexOutOfBoundsException | NumberFormatException e) {
       return; // no JSON
+    }
+  }
+
+  private static void behindArray(Names.Node node, Value[] values) {
+    for (int value : node.valuesBelow) {
+      values[value].behindArray = true;
     }
   }
 
@@ -42,14 +53,17 @@ final class JsonScan {
     return found;
   }
 
-  private void object(Names names, Value[] values) {
+  /** Returns the number of members. */
+  private int object(Names names, Value[] values) {
     for (Names.Node node : names.all) {
-      if (node.place >= 0) {
-        values[node.place].absent();
+      if (node.value >= 0) {
+        values[node.value].absent();
       }
     }
     at++;
+    int count = 0;
     while (token() == '"') {
+      count++;
       Names.Node node = member(names);
       token(); // the colon
       at++;
@@ -63,8 +77,10 @@ final class JsonScan {
         break;
       }
       at++;
+      token();
     }
     at++;
+    return count;
   }
 
   /** Reads a member's name and finds what is asked of it. */
@@ -84,19 +100,72 @@ final class JsonScan {
   }
 
   private void value(byte first, Names.Node node, Value[] values) {
-    if (first == '{' && node.below != null) {
-      if (node.place >= 0) {
-        values[node.place].kind = Kind.OTHER;
+    Value value = node.value < 0 ? null : values[node.value];
+    switch (first) {
+      case '{' -> {
+        if (value != null) {
+          value.kind = Kind.OBJECT;
+        }
+        if (node.below == null && !node.counted) {
+          skipNested();
+          return;
+        }
+        int size = object(node.below == null ? Names.NONE : node.below, values);
+        if (value != null) {
+          value.size = size;
+        }
       }
-      object(node.below, values);
-      return;
+      case '[' -> {
+        behindArray(node, values);
+        if (value != null) {
+          value.kind = Kind.ARRAY;
+        }
+        if (value == null || !node.counted && !node.listed) {
+          skipNested();
+        } else {
+          array(value, node.listed);
+        }
+      }
+      default -> scalar(first, value);
     }
+  }
+
+  private void array(Value value, boolean listed) {
+    List<Value> items = new ArrayList<>();
+    at++;
+    while (token() != ']') {
+      byte first = token();
+      Value item = listed && value.size < Question.ITEMS_MAX ? new Value() : null;
+      switch (first) {
+        case '{', '[' -> {
+          skipNested();
+          if (item != null) {
+            item.kind = first == '{' ? Kind.OBJECT : Kind.ARRAY;
+          }
+        }
+        default -> scalar(first, item);
+      }
+      if (item != null) {
+        items.add(item);
+      }
+      value.size++;
+      if (token() == ',') {
+        at++;
+      } else if (bytes[at] != ']') {
+        throw new NumberFormatException("no JSON");
+      }
+    }
+    at++;
+    value.items = value.size > Question.ITEMS_MAX ? null : items.toArray(new Value[0]);
+  }
+
+  /** Reads a string, number, boolean or null; into nothing where `value` is null. */
+  private void scalar(byte first, Value value) {
     int from = at;
     boolean escaped = skip(first);
-    if (node.place < 0) {
+    if (value == null) {
       return;
     }
-    Value value = values[node.place];
     switch (first) {
       case '"' -> {
         if (escaped) {
@@ -105,28 +174,39 @@ final class JsonScan {
           value.text(UTF8String.fromBytes(bytes, from + 1, at - from - 2));
         }
       }
-      case '{', '[' -> value.kind = Kind.OTHER;
       case 't' -> value.kind = Kind.TRUE;
       case 'f' -> value.kind = Kind.FALSE;
       case 'n' -> value.kind = Kind.NULL;
-      default -> value.number(number(from, at));
+      default -> number(value, from, at);
     }
   }
 
-  private double number(int from, int to) {
+  private void number(Value value, int from, int to) {
+    value.kind = Kind.NUMBER;
     boolean negative = bytes[from] == '-';
     int first = negative ? from + 1 : from;
-    if (to - first > DIGITS_EXACT_MAX) {
-      return Value.parse(bytes, from, to);
-    }
+    value.whole = true;
     long whole = 0;
     for (int digit = first; digit < to; digit++) {
       if (bytes[digit] < '0' || bytes[digit] > '9') {
-        return Value.parse(bytes, from, to);
+        value.whole = false;
+        break;
       }
-      whole = whole * 10 + bytes[digit] - '0';
+      whole = whole * 10 + bytes[digit] - '0'; // may wrap around, and is not used then
     }
-    return negative ? -whole : whole;
+    if (value.whole && to - first <= DIGITS_EXACT_MAX) {
+      value.fits = true;
+      value.integer = negative ? -whole : whole;
+      value.number = value.integer;
+      return;
+    }
+    String text = new String(bytes, from, to - from, StandardCharsets.ISO_8859_1);
+    value.number = Double.parseDouble(text);
+    if (value.whole) {
+      BigInteger exact = new BigInteger(text);
+      value.fits = exact.bitLength() < Long.SIZE;
+      value.integer = exact.longValue();
+    }
   }
 
   /** Steps over a value; whether it was a string with an escape. */

@@ -5,10 +5,25 @@ import java.util.Map;
 
 /** The members of an object that somebody asks for, found by the bytes of their names. */
 final class Names {
-  /** What is asked of a member: its value (an index, or -1) and what is below it (or null). */
+  /** Nothing is asked. */
+  static final Names NONE = new Names(Map.of());
+
+  /** What is asked of a member. */
   static final class Node {
-    int place = -1;
+    /** Where its value goes, or -1. */
+    int value = -1;
+
+    /** What is asked below it, or null. */
     Names below;
+
+    /** Where the values below it go. */
+    int[] valuesBelow = {};
+
+    /** Whether its size is asked. */
+    boolean counted;
+
+    /** Whether its items are asked. */
+    boolean listed;
   }
 
   private final byte[][] names;

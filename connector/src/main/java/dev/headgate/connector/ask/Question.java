@@ -4,18 +4,21 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
-import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.stream.IntStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** What the filters of a broker want to know of an event: places, parts of keys, keys. `match/questions.py` writes it. */
 final class Question {
   /** A hundred megabytes, if every question were as long as they get with ordinary filters. */
   private static final int QUESTIONS_MAX = 32_768;
+
+  /** `plan.EXISTS_ITEMS_MAX`. */
+  static final int ITEMS_MAX = 64;
 
   private static final Map<Long, Question> KNOWN = new ConcurrentHashMap<>();
   private static final ObjectMapper JSON = new ObjectMapper();
@@ -35,40 +38,51 @@ final class Question {
   /** A key: the number of its kind, and which parts it is made of. */
   record Key(long number, int[] parts) {}
 
-  /** By the order of `ask`'s arguments; -1 where nobody looks. */
+  /** A place: where the value at its path is, and what is taken of it. */
+  record Place(int value, Form form) {}
+
+  /** Where the values of attributes go, by the order of `ask`'s arguments; -1 where nobody looks. */
   final int[] attributes;
 
-  final Names extensions;
-  final Names data;
-  final int[] extensionPlaces;
+  /** Where the instant of `ce.time` goes, or -1. */
+  final int instant;
+
+  final Names.Node extensions;
+  final Names.Node data;
+  final Place[] places;
+  final int valueCount;
   final Part[] parts;
   final Key[] keys;
-  final int placeCount;
 
   private Question(JsonNode written) {
     Tree extensionTree = new Tree();
     Tree dataTree = new Tree();
     attributes = new int[Ask.ATTRIBUTES.size()];
-    java.util.Arrays.fill(attributes, -1);
-    List<Integer> added = new ArrayList<>();
-    int place = 0;
-    for (JsonNode one : written.get("places")) {
-      String first = one.size() == 0 ? "" : one.get(1).asText();
-      int attribute = Ask.ATTRIBUTES.indexOf(first);
-      if (one.get(0).asText().equals("data")) {
-        dataTree.put(one, place);
-      } else if (attribute >= 0) {
-        attributes[attribute] = place;
+    Arrays.fill(attributes, -1);
+    int values = 0;
+    int time = -1;
+    places = new Place[written.get("places").size()];
+    for (int i = 0; i < places.length; i++) {
+      JsonNode one = written.get("places").get(i);
+      Form form = Form.of(one.get(1).asText());
+      JsonNode path = one.get(2);
+      int attribute = Ask.ATTRIBUTES.indexOf(path.get(0).asText());
+      int value;
+      if (form == Form.TIME) {
+        value = time = time < 0 ? values++ : time;
+      } else if (one.get(0).asText().equals("ce") && attribute >= 0) {
+        value = attributes[attribute] = attributes[attribute] < 0 ? values++ : attributes[attribute];
       } else {
-        extensionTree.put(one, place);
-        added.add(place);
+        Tree tree = one.get(0).asText().equals("ce") ? extensionTree : dataTree;
+        value = tree.put(path, form, values);
+        values = Math.max(values, value + 1);
       }
-      place++;
+      places[i] = new Place(value, form);
     }
-    placeCount = place;
-    extensions = extensionTree.names();
-    data = dataTree.names();
-    extensionPlaces = added.stream().mapToInt(Integer::intValue).toArray();
+    instant = time;
+    valueCount = values;
+    extensions = extensionTree.node();
+    data = dataTree.node();
     parts = new Part[written.get("parts").size()];
     int next = 0;
     for (JsonNode one : written.get("parts")) {
@@ -106,31 +120,40 @@ final class Question {
   /** Paths, while they are collected. */
   private static final class Tree {
     private final Map<String, Tree> below = new LinkedHashMap<>();
-    private int place = -1;
+    private int value = -1;
+    private boolean counted;
+    private boolean listed;
 
-    /** `written` is a root and the names of a path. */
-    void put(JsonNode written, int place) {
+    /** Where the value of a path goes: `next`, unless the path is known. */
+    int put(JsonNode path, Form form, int next) {
       Tree tree = this;
-      for (int i = 1; i < written.size(); i++) {
-        tree = tree.below.computeIfAbsent(written.get(i).asText(), name -> new Tree());
+      for (JsonNode name : path) {
+        tree = tree.below.computeIfAbsent(name.asText(), absent -> new Tree());
       }
-      tree.place = place;
+      tree.value = tree.value < 0 ? next : tree.value;
+      tree.counted |= form == Form.SIZE;
+      tree.listed |= form.listed();
+      return tree.value;
     }
 
-    /** Null where nothing is asked. */
-    Names names() {
-      if (below.isEmpty()) {
-        return null;
+    Names.Node node() {
+      Names.Node node = new Names.Node();
+      node.value = value;
+      node.counted = counted;
+      node.listed = listed;
+      if (!below.isEmpty()) {
+        Map<byte[], Names.Node> members = new HashMap<>();
+        below.forEach((name, tree) -> members.put(name.getBytes(StandardCharsets.UTF_8), tree.node()));
+        node.below = new Names(members);
+        node.valuesBelow = valuesBelow().toArray();
       }
-      Map<byte[], Names.Node> members = new HashMap<>();
-      below.forEach(
-          (name, tree) -> {
-            Names.Node node = new Names.Node();
-            node.place = tree.place;
-            node.below = tree.names();
-            members.put(name.getBytes(StandardCharsets.UTF_8), node);
-          });
-      return new Names(members);
+      return node;
+    }
+
+    private IntStream valuesBelow() {
+      return below.values().stream()
+          .flatMapToInt(tree -> IntStream.concat(IntStream.of(tree.value), tree.valuesBelow()))
+          .filter(value -> value >= 0);
     }
   }
 }

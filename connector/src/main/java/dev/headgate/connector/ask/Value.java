@@ -1,9 +1,11 @@
 package dev.headgate.connector.ask;
 
-import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
+import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.Decimal;
@@ -13,7 +15,9 @@ import org.apache.spark.unsafe.types.CalendarInterval;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
-/** What stands at one place of an event, as the struct that `match/asked.py` reads; NULL is "no value of this type". */
+/**
+ * What stands at one place of an event, as the struct that `match/reads.py` reads; NULL is "no value of this type".
+ */
 final class Value extends InternalRow {
   private static final long serialVersionUID = 1L;
 
@@ -23,32 +27,66 @@ final class Value extends InternalRow {
   static final int IS_NULL = 3;
   static final int MISMATCH = 4;
   static final int HAS = 5;
+  static final int DOUBT = 6;
+  static final int ITEMS = 7;
 
-  static final StructType TYPE =
+  private static final StructType SCALAR =
       new StructType()
           .add("text", DataTypes.StringType)
           .add("number", DataTypes.DoubleType)
           .add("flag", DataTypes.BooleanType)
-          .add("is_null", DataTypes.BooleanType)
+          .add("is_null", DataTypes.BooleanType);
+
+  static final int SCALAR_FIELDS = SCALAR.size();
+  static final ArrayType ITEMS_TYPE = DataTypes.createArrayType(SCALAR, false);
+
+  static final StructType TYPE =
+      SCALAR
           .add("mismatch", DataTypes.BooleanType)
-          .add("has", DataTypes.BooleanType);
+          .add("has", DataTypes.BooleanType)
+          .add("doubt", DataTypes.BooleanType, false)
+          .add("items", ITEMS_TYPE);
 
   enum Kind {
     /** Not even its parent is there. */
     UNREACHED,
     ABSENT,
+    /** Only cel-cpp knows. */
+    DOUBTFUL,
     TEXT,
     NUMBER,
     TRUE,
     FALSE,
     NULL,
-    /** An object or an array. */
-    OTHER
+    OBJECT,
+    ARRAY,
+    /** Any number of values. */
+    MANY,
+    /** A number that may lie a little above `number`; NaN where it is no number. */
+    INSTANT,
+    INSTANT_AND_MORE
   }
 
   Kind kind = Kind.UNREACHED;
   UTF8String text;
   double number;
+
+  /** Of a number: whether it is written without fraction and exponent. */
+  boolean whole;
+
+  /** Of a number that `whole` says is one: whether it is an int64, and which. */
+  boolean fits;
+
+  long integer;
+
+  /** Members of an object or items of an array, where somebody asks. */
+  int size;
+
+  /** The items of an array, where somebody asks and they are not too many; those of MANY. */
+  Value[] items;
+
+  /** Whether an array stands where the path leads through. */
+  boolean behindArray;
 
   void absent() {
     kind = Kind.ABSENT;
@@ -64,8 +102,21 @@ final class Value extends InternalRow {
     number = value;
   }
 
+  void doubtful() {
+    kind = Kind.DOUBTFUL;
+  }
+
+  void many(Value[] values) {
+    kind = Kind.MANY;
+    items = values;
+  }
+
   boolean isThere() {
-    return kind.compareTo(Kind.ABSENT) > 0;
+    return kind.compareTo(Kind.DOUBTFUL) > 0;
+  }
+
+  private boolean isInstant() {
+    return kind == Kind.INSTANT || kind == Kind.INSTANT_AND_MORE;
   }
 
   @Override
@@ -77,9 +128,11 @@ final class Value extends InternalRow {
   public boolean isNullAt(int field) {
     return switch (field) {
       case TEXT -> kind != Kind.TEXT;
-      case NUMBER -> kind != Kind.NUMBER;
-      case FLAG -> kind != Kind.TRUE && kind != Kind.FALSE;
+      case NUMBER -> kind != Kind.NUMBER && (!isInstant() || Double.isNaN(number));
+      case FLAG -> kind != Kind.TRUE && kind != Kind.FALSE && !isInstant();
       case HAS -> kind == Kind.UNREACHED;
+      case DOUBT -> false;
+      case ITEMS -> kind != Kind.MANY;
       default -> !isThere();
     };
   }
@@ -87,11 +140,17 @@ final class Value extends InternalRow {
   @Override
   public boolean getBoolean(int field) {
     return switch (field) {
-      case FLAG -> kind == Kind.TRUE;
+      case FLAG -> kind == Kind.TRUE || kind == Kind.INSTANT_AND_MORE;
       case IS_NULL -> kind == Kind.NULL;
       case HAS -> isThere();
+      case DOUBT -> kind == Kind.DOUBTFUL;
       default -> false;
     };
+  }
+
+  @Override
+  public ArrayData getArray(int field) {
+    return new GenericArrayData(items);
   }
 
   @Override
@@ -112,17 +171,19 @@ final class Value extends InternalRow {
     return switch (field) {
       case TEXT -> text;
       case NUMBER -> number;
+      case ITEMS -> getArray(field);
       default -> getBoolean(field);
     };
   }
 
   /** Text of its own: the event's bytes are not the copy's. */
   @Override
-  public InternalRow copy() {
+  public Value copy() {
     Value copy = new Value();
     copy.kind = kind;
     copy.number = number;
     copy.text = text == null ? null : text.copy();
+    copy.items = items == null ? null : Arrays.stream(items).map(Value::copy).toArray(Value[]::new);
     return copy;
   }
 
@@ -201,17 +262,7 @@ final class Value extends InternalRow {
   }
 
   @Override
-  public ArrayData getArray(int field) {
-    throw noSuchField();
-  }
-
-  @Override
   public MapData getMap(int field) {
     throw noSuchField();
-  }
-
-  /** The text of a number, where it is not a short integer. */
-  static double parse(byte[] bytes, int from, int to) {
-    return Double.parseDouble(new String(bytes, from, to - from, StandardCharsets.ISO_8859_1));
   }
 }

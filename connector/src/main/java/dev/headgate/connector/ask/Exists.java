@@ -1,0 +1,228 @@
+package dev.headgate.connector.ask;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.util.ArrayData;
+import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
+import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * The SQL function `headgate.exists`: does one of many values pass all probes? `plan.Op.EXISTS`, as exactly as
+ * `filter/rows.py` says it.
+ */
+public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
+  private static final long serialVersionUID = 1L;
+
+  private static final int FALSE = 0;
+  private static final int TRUE = 1;
+  private static final int ERROR = 2;
+  private static final int DOUBT = 3;
+  private static final double INTEGER_EXACT_MAX = 0x1p53;
+
+  private enum Kind {
+    STRING(Value.TEXT),
+    NUMBER(Value.NUMBER),
+    BOOL(Value.FLAG),
+    NULL(Value.IS_NULL),
+    NONE(-1);
+
+    final int field;
+
+    Kind(int field) {
+      this.field = field;
+    }
+
+    boolean isOf(ArrayData items, int at) {
+      if (this == NONE) {
+        return false;
+      }
+      InternalRow item = items.getStruct(at, Value.SCALAR_FIELDS);
+      return !item.isNullAt(field) && (this != NULL || item.getBoolean(field));
+    }
+  }
+
+  private enum Op {
+    EQ,
+    LT,
+    LE,
+    GT,
+    GE,
+    STARTS,
+    ENDS,
+    CONTAINS,
+    HAS,
+    IN
+  }
+
+  private record Probe(Op op, boolean negated, boolean lenient) {}
+
+  private record Probes(Kind kind, List<Probe> all) {}
+
+  private static final Map<UTF8String, Probes> KNOWN = new ConcurrentHashMap<>();
+
+  private final DataType constants;
+
+  /** As the catalogue has it. */
+  public Exists() {
+    this(DataTypes.createArrayType(DataTypes.StringType));
+  }
+
+  private Exists(DataType constants) {
+    this.constants = constants;
+  }
+
+  @Override
+  public DataType[] inputTypes() {
+    return new DataType[] {Value.ITEMS_TYPE, DataTypes.StringType, constants};
+  }
+
+  @Override
+  public DataType resultType() {
+    return DataTypes.IntegerType;
+  }
+
+  @Override
+  public boolean isResultNullable() {
+    return false;
+  }
+
+  @Override
+  public String name() {
+    return "exists";
+  }
+
+  @Override
+  public String canonicalName() {
+    return "headgate.exists(" + constants.simpleString() + ")";
+  }
+
+  @Override
+  public BoundFunction bind(StructType types) {
+    return new Exists(types.fields()[2].dataType());
+  }
+
+  @Override
+  public String description() {
+    return "0 false, 1 true, 2 an error, 3 in doubt";
+  }
+
+  /**
+   * Called by the code that Spark generates.
+   *
+   * @param items null where there is no list: an error
+   * @param written the constants' kind, then for each probe its operator, with ! before it when negated and ? behind it
+   *     when lenient, with spaces between: `string !eq? starts`
+   */
+  public static int invoke(ArrayData items, UTF8String written, ArrayData constants) {
+    if (items == null) {
+      return ERROR;
+    }
+    Probes probes = KNOWN.get(written);
+    if (probes == null) {
+      probes = parse(written.toString());
+      KNOWN.put(written.clone(), probes);
+    }
+    int result = FALSE;
+    for (int at = 0; at < items.numElements(); at++) {
+      int said = all(probes, items, at, constants);
+      if (said == TRUE) {
+        return TRUE;
+      }
+      result = Math.max(result, said);
+    }
+    return result;
+  }
+
+  private static Probes parse(String written) {
+    String[] words = written.split(" ");
+    List<Probe> probes = new ArrayList<>();
+    for (int i = 1; i < words.length; i++) {
+      String name = words[i].replace("!", "").replace("?", "").toUpperCase(Locale.ROOT);
+      probes.add(new Probe(Op.valueOf(name), words[i].startsWith("!"), words[i].endsWith("?")));
+    }
+    return new Probes(Kind.valueOf(words[0].toUpperCase(Locale.ROOT)), probes);
+  }
+
+  /** CEL's `&&` over the probes of one value; false beats doubt, and doubt an error. */
+  private static int all(Probes probes, ArrayData items, int at, ArrayData constants) {
+    int result = TRUE;
+    int next = 0;
+    for (Probe probe : probes.all) {
+      int said;
+      if (probe.op == Op.HAS || probes.kind == Kind.NULL) {
+        said = probes.kind.isOf(items, at) ? TRUE : FALSE;
+      } else if (!probes.kind.isOf(items, at)) {
+        said = probe.lenient ? FALSE : ERROR;
+        next++;
+      } else if (probe.op == Op.IN) {
+        said = in(probes.kind, items, at, constants);
+      } else {
+        said = compare(probe.op, probes.kind, items, at, constants, next++);
+      }
+      if (probe.negated && said <= TRUE) {
+        said = TRUE - said;
+      }
+      if (said == FALSE) {
+        return FALSE;
+      }
+      result = Math.max(result, said);
+    }
+    return result;
+  }
+
+  private static int in(Kind kind, ArrayData items, int at, ArrayData constants) {
+    int result = FALSE;
+    for (int i = 0; i < constants.numElements(); i++) {
+      int said = compare(Op.EQ, kind, items, at, constants, i);
+      if (said == TRUE) {
+        return TRUE;
+      }
+      result = Math.max(result, said);
+    }
+    return result;
+  }
+
+  private static int compare(Op op, Kind kind, ArrayData items, int at, ArrayData constants, int constant) {
+    InternalRow item = items.getStruct(at, Value.SCALAR_FIELDS);
+    switch (kind) {
+      case STRING:
+        UTF8String text = item.getUTF8String(Value.TEXT);
+        UTF8String other = constants.getUTF8String(constant);
+        return switch (op) {
+          case STARTS -> text.startsWith(other) ? TRUE : FALSE;
+          case ENDS -> text.endsWith(other) ? TRUE : FALSE;
+          case CONTAINS -> text.contains(other) ? TRUE : FALSE;
+          default -> ordered(op, text.compareTo(other));
+        };
+      case NUMBER:
+        double number = item.getDouble(Value.NUMBER);
+        double limit = constants.getDouble(constant);
+        if (number == limit && Math.abs(number) >= INTEGER_EXACT_MAX) {
+          return DOUBT;
+        }
+        return ordered(op, number == limit ? 0 : number < limit ? -1 : 1);
+      default:
+        return ordered(op, Boolean.compare(item.getBoolean(Value.FLAG), constants.getBoolean(constant)));
+    }
+  }
+
+  private static int ordered(Op op, int order) {
+    return switch (op) {
+      case EQ -> order == 0 ? TRUE : FALSE;
+      case LT -> order < 0 ? TRUE : FALSE;
+      case LE -> order <= 0 ? TRUE : FALSE;
+      case GT -> order > 0 ? TRUE : FALSE;
+      case GE -> order >= 0 ? TRUE : FALSE;
+      default -> ERROR;
+    };
+  }
+}
