@@ -100,7 +100,7 @@ def test_what_spark_decides_is_what_cel_says(spark: SparkSession) -> None:
 
 
 def test_every_form_of_a_value_is_what_cel_makes_of_it(spark: SparkSession) -> None:
-    tally = _run(spark, 5, random_shaped_filter, events=600, filters=150, patterns_max=PATTERNS_COMPILED_MAX)
+    tally = _run(spark, 5, random_shaped_filter, events=800, filters=80, patterns_max=PATTERNS_COMPILED_MAX)
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 4 * tally[OutcomeKind.TRUE, Verdict.CANDIDATE]
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 5_000
 
