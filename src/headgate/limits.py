@@ -44,6 +44,8 @@ FILTER_CONSTANTS_A_NODE: Final = 2
 """Constants that count as one node: they cost half, and lists of them are what is long."""
 FILTER_DEPTH_MAX: Final = 32
 """Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
+FILTER_WORDS_MAX: Final = 2_500
+"""Words of one filter in a language that is translated to CEL: room for a list of 1,000 strings with its commas."""
 FILTER_LIST_ITEMS_MAX: Final = 1_000
 """Items of one list or map literal."""
 FILTERS_MAX: Final = 256

@@ -14,7 +14,7 @@ TEXT = (REPOSITORY / "docs" / "filters.md").read_text(encoding="utf-8")
 
 def test_limits() -> None:
     rows = re.findall(r"^\| `(FILTERS?_\w+)`.*\| ([0-9,]+) \|$", TEXT, re.MULTILINE)
-    assert len(rows) == 12
+    assert len(rows) == 13
     for name, value in rows:
         assert getattr(limits, name) == int(value.replace(",", "")), name
     assert f"beyond {limits.FILTER_CONJUNCTIONS_MAX} alternatives" in TEXT

@@ -45,6 +45,12 @@ def test_a_wrong_expectation_fails() -> None:
             'ce.exists(name, name.startsWith("tag") && ce[name] == "red") && '
             'ce.exists(name, name.startsWith("tag") && ce[name] in ["5", 5])',
         ),
+        (
+            {f"anytag{i}": str(i) for i in range(600)},
+            'ce.exists(name, name.startsWith("tag") && string(ce[name]) in ['
+            + ", ".join(f'"{i}"' for i in range(600))
+            + "])",
+        ),
         ({"alltag": "true"}, 'ce.exists(name, name.startsWith("tag") && ce[name] in ["true", true])'),
     ],
 )
@@ -92,6 +98,7 @@ def test_one_of_any_and_all_of_all(wanted: dict[str, str], carried: dict[str, st
         ({f"alltag{i}": "a" for i in range(1001)}, "filter.tags"),
         ({f"alltag{i}": str(i) for i in range(1000)}, "filter.tags"),
         ({"anytag1": "a\ud800"}, "filter.tags"),
+        ({"anytag1": "a" * 1_000_000}, "filter.tags.anytag1"),
         ("anytag1", "filter.tags"),
     ],
 )

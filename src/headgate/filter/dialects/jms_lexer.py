@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.filter.errors import FilterError, caret
-from headgate.limits import FILTER_CHARACTERS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_WORDS_MAX
 
 KEYWORDS: Final = frozenset({"AND", "BETWEEN", "ESCAPE", "FALSE", "IN", "IS", "LIKE", "NOT", "NULL", "OR", "TRUE"})
 """Words that are no identifiers, in upper, lower or mixed case."""
@@ -83,13 +83,18 @@ def tokens(text: str) -> Iterator[Token]:
             f"the selector has {len(text)} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)",
             limit="FILTER_CHARACTERS_MAX",
         )
-    position = 0
+    position, words = 0, 0
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
             shown = repr(text[position])
             raise fault(text, position, f"unexpected {shown}", _hint(text, position))
         group, word = str(found.lastgroup), found[0]
+        words += group != "space"
+        if words > FILTER_WORDS_MAX:
+            over = fault(text, position, f"the selector has more than {FILTER_WORDS_MAX} words (FILTER_WORDS_MAX)")
+            over.limit = "FILTER_WORDS_MAX"
+            raise over
         if group == "number" and _AFTER_NUMBER.match(text, found.end()):
             raise fault(text, position, "a number runs into a name", "a name begins with a letter, _ or $")
         if group == "text":

@@ -55,8 +55,8 @@ def parse(text: str) -> Condition:
 class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = list(tokens(text))
-        self._next = 0
+        self._tokens = tokens(text)
+        self._token = next(self._tokens)
         self._depth = 0
 
     def whole(self) -> Condition:
@@ -101,7 +101,7 @@ class _Parser:
         left = self._sum()
         token = self._peek()
         if token.kind is Kind.SIGN and token.text in _COMPARISONS:
-            self._next += 1
+            self._advance()
             right = self._value(self._sum())
             again = self._peek()
             if again.kind is Kind.SIGN and again.text in _COMPARISONS:
@@ -159,7 +159,7 @@ class _Parser:
     def _left_to_right(self, operand: Callable[[], _Part], operators: set[str]) -> _Part:
         left, deeper = operand(), 0
         while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
-            self._next += 1
+            self._advance()
             self._deeper(token)  # every further operator is one level of the tree
             deeper += 1
             right = self._value(operand())
@@ -171,10 +171,10 @@ class _Parser:
         token = self._peek()
         if token.kind is not Kind.SIGN or token.text not in {"+", "-"}:
             return self._primary()
-        self._next += 1
+        self._advance()
         following = self._peek()
         if following.kind is Kind.NUMBER:
-            self._next += 1
+            self._advance()
             return self._number(following, token)
         self._deeper(token)
         operand = self._value(self._signed())
@@ -183,7 +183,7 @@ class _Parser:
 
     def _primary(self) -> _Part:
         token = self._peek()
-        self._next += 1
+        self._advance()
         match token:
             case Token(Kind.NUMBER):
                 return self._number(token, None)
@@ -217,7 +217,11 @@ class _Parser:
     # --- tokens and faults ---
 
     def _peek(self) -> Token:
-        return self._tokens[min(self._next, len(self._tokens) - 1)]
+        return self._token
+
+    def _advance(self) -> None:
+        if self._token.kind is not Kind.END:
+            self._token = next(self._tokens)
 
     def _at(self, word: str) -> bool:
         token = self._peek()
@@ -225,7 +229,8 @@ class _Parser:
 
     def _take(self, word: str) -> bool:
         found = self._at(word)
-        self._next += found
+        if found:
+            self._advance()
         return found
 
     def _expect(self, word: str) -> None:
@@ -236,7 +241,7 @@ class _Parser:
         token = self._peek()
         if token.kind is not Kind.TEXT:
             raise self._unexpected(token, reason)
-        self._next += 1
+        self._advance()
         return Text(token.text, token.position)
 
     def _deeper(self, token: Token) -> None:

@@ -31,7 +31,7 @@ from headgate.filter.dialects.pulsar_tree import (
 )
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
-from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_WORDS_MAX
 
 JsonObject = dict[str, object]
 
@@ -55,7 +55,30 @@ def from_json(value: object, field: str) -> Expr:
     Raises:
         FilterError: It is none, or over a limit.
     """
+    _check_size(value, field)
     return _expression(value, field, 1)
+
+
+def _check_size(value: object, field: str) -> None:
+    """Refuses what is too large before anything is made of it."""
+    values, characters = 0, 0
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case Mapping() as members:
+                values += len(members)
+                waiting.extend(members.values())
+            case list() | tuple() as items:
+                values += len(items)
+                waiting.extend(items)
+            case str() as text:
+                characters += len(text)
+        if values > FILTER_WORDS_MAX:
+            reason = f"the expression has more than {FILTER_WORDS_MAX} values (FILTER_WORDS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTER_WORDS_MAX")
+    if characters > FILTER_CHARACTERS_MAX:
+        reason = f"the texts have {characters} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
+        raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
 
 
 def to_json(expression: Expr) -> JsonObject:

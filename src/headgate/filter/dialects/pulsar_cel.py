@@ -30,7 +30,7 @@ from headgate.filter.dialects.pulsar_tree import (
 )
 from headgate.filter.dialects.sql_like import Pattern, like, plain_text
 from headgate.filter.dialects.sql_like import parse_pattern as parse_like
-from headgate.filter.dialects.texts import constants
+from headgate.filter.dialects.texts import text_is_one_of
 from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, attribute, both, compared, either
 
 _ORDERS: Final = {
@@ -130,8 +130,9 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
 
 
 def _equal(name: str, texts: list[str]) -> Truth:
-    values = [_string(text) for text in texts] if name in _TEXTS else constants(texts)
-    return compared(_needs(name), _in(attribute(name), list(values)))
+    value = attribute(name)
+    same = _in(value, [_string(text) for text in texts]) if name in _TEXTS else text_is_one_of(value, texts)
+    return compared(_needs(name), same)
 
 
 def _like(name: str, pattern: Pattern) -> Truth:

@@ -14,11 +14,7 @@ from typing import Final
 from headgate.filter.ast import (
     And,
     Call,
-    Compare,
-    Comparison,
-    In,
     Index,
-    ListOf,
     Literal,
     LiteralKind,
     Macro,
@@ -26,10 +22,10 @@ from headgate.filter.ast import (
     Name,
     Node,
 )
-from headgate.filter.dialects.texts import constants
+from headgate.filter.dialects.texts import text_is_one_of
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
-from headgate.limits import FILTER_LIST_ITEMS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
 
 ANY: Final = "anytag"
 ALL: Final = "alltag"
@@ -56,6 +52,9 @@ def tags(value: object, field: str) -> str:
             raise FilterError("must begin with anytag or alltag", field=f"{field}.{name}", hint=_HINT)
         if not isinstance(tag, str):
             raise FilterError("must be a string", field=f"{field}.{name}")
+        if len(tag) > FILTER_CHARACTERS_MAX:
+            reason = f"has {len(tag)} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
+            raise FilterError(reason, field=f"{field}.{name}", limit="FILTER_CHARACTERS_MAX")
     return unparse(_condition(value))
 
 
@@ -77,6 +76,5 @@ def _condition(wanted: Mapping[str, str]) -> Node:
 def _carried(wanted: list[str]) -> Node:
     """`ce.exists(name, name.startsWith("tag") && ce[name] in [...])`."""
     is_tag = Call("startsWith", _VARIABLE, (Literal(LiteralKind.STRING, _PREFIX),))
-    tag, values = Index(Name("ce"), _VARIABLE), constants(wanted)
-    equal = Compare(Comparison.EQ, tag, values[0]) if len(values) == 1 else In(tag, ListOf(values))
+    equal = text_is_one_of(Index(Name("ce"), _VARIABLE), wanted)
     return Macro(MacroKind.EXISTS, Name("ce"), _VARIABLE.name, And((is_tag, equal)), None)

@@ -11,14 +11,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
-from headgate.filter.ast import FALSE, TRUE, Literal, LiteralKind
+from headgate.filter.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, LiteralKind, Node
+from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
 
 
-def constants(texts: Iterable[str]) -> tuple[Literal, ...]:
-    """The CEL constants that an attribute equals when its text is one of `texts`; each once, in their order."""
-    return tuple(dict.fromkeys(constant for text in texts for constant in _constants(text)))
+def text_is_one_of(value: Node, texts: Iterable[str]) -> Node:
+    """Whether the text of an attribute's value is one of `texts`: `value in ["5", 5]`."""
+    constants = tuple(dict.fromkeys(constant for text in texts for constant in _constants(text)))
+    if len(constants) > FILTER_LIST_ITEMS_MAX:
+        value = Call("string", None, (value,))
+        constants = tuple(constant for constant in constants if constant.kind is LiteralKind.STRING)
+    if len(constants) == 1:
+        return Compare(Comparison.EQ, value, constants[0])
+    return In(value, ListOf(constants))
 
 
 def _constants(text: str) -> tuple[Literal, ...]:

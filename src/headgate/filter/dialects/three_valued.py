@@ -157,7 +157,6 @@ def _operands(join: type[And] | type[Or], node: Node) -> tuple[Node, ...]:
 
 
 def _join(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
-    unique = tuple(dict.fromkeys(operands))
-    if not unique:
+    if not operands:
         return empty
-    return unique[0] if len(unique) == 1 else join(unique)
+    return operands[0] if len(operands) == 1 else join(operands)
