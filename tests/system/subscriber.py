@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import uvicorn
 
@@ -32,6 +33,12 @@ class Subscriber:
     status: int = 202
     port: int = field(default_factory=free_port)
     deliveries: list[Delivery] = field(default_factory=list)
+    answers: dict[str, Any] = field(default_factory=dict)
+    """What to answer on a path instead: (status, body, (header, value), ...), or a function of the delivery to that."""
+
+    def at(self, path: str) -> list[Delivery]:
+        """What came to `path`, in order."""
+        return [delivery for delivery in self.deliveries if delivery.path == f"/{path}"]
 
     def __post_init__(self) -> None:
         config = uvicorn.Config(
@@ -65,6 +72,11 @@ class Subscriber:
             if not message.get("more_body"):
                 break
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        self.deliveries.append(Delivery(scope["path"], headers, body))
-        await send({"type": "http.response.start", "status": self.status, "headers": [(b"content-length", b"0")]})
-        await send({"type": "http.response.body", "body": b""})
+        delivery = Delivery(scope["path"], headers, body)
+        self.deliveries.append(delivery)
+        answer = self.answers.get(scope["path"].lstrip("/"), (self.status, b""))
+        status, data, *extra = answer(delivery) if callable(answer) else answer
+        fields = [(name.encode(), value.encode()) for name, value in extra]
+        fields.append((b"content-length", str(len(data)).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": fields})
+        await send({"type": "http.response.body", "body": data})

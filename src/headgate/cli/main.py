@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 
 from headgate import __version__
+from headgate.cli import deadletter as deadletter_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import log as log_commands
 from headgate.cli import objects as object_commands
@@ -40,6 +41,7 @@ def _root(
 app.command("serve")(serve_command.serve)
 app.command("send")(send_command.send)
 app.add_typer(object_commands.app)
+app.add_typer(deadletter_commands.app, name="deadletter")
 app.add_typer(filter_commands.app, name="filter")
 app.add_typer(log_commands.app, name="log")
 

@@ -229,6 +229,11 @@ class LetterStore:
         """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
         return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
+    def newest(self) -> int:
+        """The highest id there is; 0 in an empty store."""
+        (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
+        return int(found or 0)
+
     def get(self, id_: int) -> Letter | None:
         """One letter."""
         found = self._letters("WHERE id = ?", (id_,))

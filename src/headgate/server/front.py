@@ -18,6 +18,8 @@ from headgate.control.api import ControlApi
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
+from headgate.dispatch.letters_api import PREFIX as LETTERS_PREFIX
+from headgate.dispatch.letters_api import LettersApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
@@ -63,7 +65,8 @@ async def _serve(settings: Settings) -> None:
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
-        fallback = Starlette(routes=[*health.routes(settings), Mount("/", api.app)])
+        letters = Mount(LETTERS_PREFIX, LettersApi(settings.data / "deadletters.db").app)
+        fallback = Starlette(routes=[*health.routes(settings), letters, Mount("/", api.app)])
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))

@@ -1,0 +1,157 @@
+"""`headgate deadletter`: events that could not be delivered, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Final
+from urllib.parse import quote, urlencode
+
+import typer
+
+from headgate.cli.objects import SERVER_DEFAULT, Namespace, Server, _fail, _print_table, _request
+from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.errors import HeadgateError
+from headgate.limits import REDRIVE_RATE_DEFAULT
+
+_PREFIX: Final = "/apis/headgate.dev/v1"
+_HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
+
+app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
+
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids of letters; without any, all that the options select.")]
+Trigger = Annotated[str, typer.Option("--trigger", help="Letters of this trigger.")]
+Reason = Annotated[str, typer.Option("--reason", help="Letters with this reason: 400, 5xx, timeout, filter-error, ...")]
+State = Annotated[str, typer.Option("--state", help="sending, kept or redriving.")]
+Since = Annotated[str, typer.Option("--since", help="Died at or after this time (RFC 3339).")]
+Until = Annotated[str, typer.Option("--until", help="Died before this time (RFC 3339).")]
+Filter = Annotated[str, typer.Option("--filter", help="CEL over the event, as in a trigger's filter.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: State = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    limit: Annotated[int, typer.Option("--limit", help="At most this many.", min=1)] = 100,
+    as_json: Json = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Show dead letters, the oldest first."""
+    items: list[dict[str, Any]] = []
+    query = _selection(trigger, reason, state, since, until, filter_)
+    while len(items) < limit:
+        answer = _call(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
+        items += answer["items"]
+        if "next" not in answer:
+            break
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    del items[limit:]
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo("no dead letters found", err=True)
+    else:
+        _print_table([_HEADS, *map(_row, items)])
+
+
+@app.command()
+def show(
+    id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a letter.")],
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Print one dead letter with its event, as JSON."""
+    typer.echo(json.dumps(_call(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
+
+
+@app.command()
+def redrive(
+    ids: Ids = None,
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: State = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    rate: Annotated[float, typer.Option("--rate", help="Letters a second.")] = REDRIVE_RATE_DEFAULT,
+    as_json: Json = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Send dead letters to their triggers' subscribers again; the server goes on when this command has ended."""
+    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
+
+
+@app.command()
+def discard(
+    ids: Ids = None,
+    trigger: Trigger = "",
+    reason: Reason = "",
+    state: State = "",
+    since: Since = "",
+    until: Until = "",
+    filter_: Filter = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Forget dead letters for good."""
+    if not yes and not typer.confirm("discard these dead letters for good?"):
+        raise typer.Exit(1)
+    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    _each_page("discard", query, ids, namespace, server, as_json=as_json)
+
+
+def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
+    given = {
+        "trigger": trigger,
+        "reason": reason,
+        "state": state,
+        "since": since,
+        "until": until,
+        "filter": filter_,
+    }
+    return {name: value for name, value in given.items() if value}
+
+
+def _each_page(
+    what: str, query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
+) -> None:
+    """Ask page by page until the server says that there is no more."""
+    count = 0
+    if ids:
+        query["ids"] = ids
+    while True:
+        answer = _call(server, "POST", f"{_base(namespace)}/{what}", body=query)
+        count += answer["count"]
+        if "next" not in answer:
+            break
+        query |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+    if as_json:
+        typer.echo(json.dumps({"count": count}))
+    else:
+        done = "are sent again" if what == "redrive" else "discarded"
+        typer.echo(f"{count} dead letter{'' if count == 1 else 's'} {done}")
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    fields = ("id", "trigger", "state", "reason", "died", "attempts", "eventType")
+    return [*(str(item[field]) for field in fields), f"{item['eventSource']} {item['eventId']}"]
+
+
+def _base(namespace: str) -> str:
+    return f"{_PREFIX}/namespaces/{quote(namespace, safe='')}/deadletters"
+
+
+def _call(server: str, method: str, path: str, *, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return _request(server, method, path, body=body)
+    except HeadgateError as error:
+        _fail(error.message, hint=error.hint)

@@ -1,0 +1,285 @@
+"""What can a person do about dead letters? List, show, redrive and discard them, a page of the store at a time.
+
+    GET  /apis/headgate.dev/v1/deadletters                         all namespaces
+    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
+    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
+    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
+    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
+
+Every answer to a selection says where it stopped (`next`, absent at the end): the caller goes on there. So a request is
+short, one that is broken off has done what it has done, and asking again is harmless. `ceiling` is the newest letter
+at the first page: what dies while a person redrives is not redriven with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.api import CrossSiteError
+from headgate.control.kubestatus import failure_of
+from headgate.dispatch.letters import Letter, LetterStore, State
+from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, TooLargeError
+from headgate.event.json_format import encode_event
+from headgate.event.rfc3339 import micros
+from headgate.filter.compiler import compile_filter
+from headgate.filter.evaluate import OutcomeKind, Program, program
+from headgate.observe import metrics
+
+PREFIX: Final = "/apis/headgate.dev/v1"
+_BODY_BYTES_MAX: Final = 64 << 10
+_JSON: Final = "application/json"
+
+
+class LetterNotFoundError(NotFoundError):
+    """No dead letter has this id; it may have been sent, or discarded."""
+
+    code = "letter-not-found"
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which letters are meant; what is empty selects all.
+
+    Attributes:
+        trigger: Name of the trigger in the namespace.
+        reason: As letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
+        state: `sending`, `kept` or `redriving`.
+        since: Died at or after, RFC 3339.
+        until: Died before, RFC 3339.
+        filter: CEL over the event, as in `spec.filter.expression`.
+        ids: These letters only.
+        after: Go on behind this id.
+        ceiling: Not beyond this id; 0 is the newest there is.
+        limit: Letters of one page.
+        rate: Letters a second, of a redrive.
+    """
+
+    trigger: str = ""
+    reason: str = ""
+    state: str = ""
+    since: str = ""
+    until: str = ""
+    filter: str = ""
+    ids: tuple[int, ...] = ()
+    after: int = 0
+    ceiling: int = 0
+    limit: int = limits.DEADLETTER_PAGE_MAX
+    rate: float = limits.REDRIVE_RATE_DEFAULT
+
+
+class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """A letter as people see it; `event` is the event in the JSON format, only where one letter is shown."""
+
+    id: int
+    namespace: str
+    trigger: str
+    state: str
+    reason: str
+    died: str
+    attempts: int
+    code: int
+    destination: str
+    answer: str = ""
+    sink: str = ""
+    problem: str = ""
+    event_id: str
+    event_source: str
+    event_type: str
+    bytes: int
+    event: msgspec.Raw | None = None
+
+
+class LettersApi:
+    """`app` answers below PREFIX.
+
+    Args:
+        path: `deadletters.db`.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(self, path: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+        self._path = path
+        self._clock_us = clock_us
+        routes = [Route("/deadletters", self._list, methods=["GET"])]
+        base = "/namespaces/{namespace}/deadletters"
+        routes += [
+            Route(base, self._list, methods=["GET"]),
+            Route(f"{base}/redrive", self._redrive, methods=["POST"]),
+            Route(f"{base}/discard", self._discard, methods=["POST"]),
+            Route(f"{base}/{{id:int}}", self._show, methods=["GET"]),
+        ]
+        self.app = Starlette(routes=routes, exception_handlers={HeadgateError: _on_error})
+
+    async def _list(self, request: Request) -> Response:
+        query = dict(request.query_params)
+        selection = _converted({name: int(v) if v.isdigit() and name in _NUMBERS else v for name, v in query.items()})
+        namespace = request.path_params.get("namespace")
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            return msgspec.json.encode({"items": [_view(letter) for letter in found], **page})
+
+        return await self._answer(work)
+
+    async def _show(self, request: Request) -> Response:
+        key, namespace = request.path_params["id"], request.path_params["namespace"]
+
+        def work(store: LetterStore) -> bytes:
+            letter = store.get(key)
+            if letter is None or letter.trigger.partition("/")[0] != namespace:
+                raise LetterNotFoundError(f"there is no dead letter {key}", hint="it may have been sent or discarded")
+            return msgspec.json.encode(_view(letter, whole=True))
+
+        return await self._answer(work)
+
+    async def _redrive(self, request: Request) -> Response:
+        selection, namespace = _decoded(await _body(request)), request.path_params["namespace"]
+        if not 0 < selection.rate <= limits.REDRIVE_RATE_MAX:
+            raise InvalidInputError(f"rate must be above 0 and at most {limits.REDRIVE_RATE_MAX:.0f} letters a second")
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            pace_us = int(1e6 / selection.rate)
+            count = store.redrive([one.id for one in found], now_us=self._clock_us(), pace_us=pace_us)
+            return msgspec.json.encode({"count": count, **page})
+
+        return await self._answer(work)
+
+    async def _discard(self, request: Request) -> Response:
+        selection, namespace = _decoded(await _body(request)), request.path_params["namespace"]
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            count = store.discard(one.id for one in found)
+            metrics.DEAD_LETTERS.labels("discarded").inc(count)
+            return msgspec.json.encode({"count": count, **page})
+
+        return await self._answer(work)
+
+    async def _answer(self, work: Callable[[LetterStore], bytes]) -> Response:
+        def run() -> bytes:
+            store = LetterStore(self._path)
+            try:
+                return work(store)
+            finally:
+                store.close()
+
+        return Response(await run_in_threadpool(run), media_type=_JSON)
+
+
+_NUMBERS: Final = frozenset({"after", "ceiling", "limit"})
+
+
+def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Letter]]:
+    """The letters of one page that are meant, and where the next page begins."""
+    wanted = _program(selection.filter)
+    limit = selection.limit
+    if not 1 <= limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
+        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} letters")
+    conditions: list[str] = []
+    parameters: list[object] = []
+
+    def need(condition: str, *values: object) -> None:
+        conditions.append(condition)
+        parameters.extend(values)
+
+    ceiling = selection.ceiling or store.newest()
+    need("id <= ?", ceiling)
+    if namespace is not None:
+        if selection.trigger:
+            need("trigger = ?", f"{namespace}/{selection.trigger}")
+        else:
+            need("trigger >= ? AND trigger < ?", f"{namespace}/", f"{namespace}0")
+    if selection.reason:
+        need("reason = ?", selection.reason)
+    if selection.state:
+        if selection.state not in set(State):
+            raise InvalidInputError(f"state must be one of {', '.join(State)}")
+        need("state = ?", selection.state)
+    for name, sign in (("since", ">="), ("until", "<")):
+        text = getattr(selection, name)
+        if text:
+            instant = micros(text)
+            if instant is None:
+                raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
+            need(f"died_us {sign} ?", instant)
+    if selection.ids:
+        need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
+    found = store.page(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
+    if wanted is not None:
+        found = [letter for letter in found if wanted.evaluate(letter.event).kind is OutcomeKind.TRUE]
+    return page, found
+
+
+def _program(expression: str) -> Program | None:
+    return program(compile_filter({"expression": expression}).cel) if expression else None
+
+
+def _view(letter: Letter, *, whole: bool = False) -> LetterView:
+    namespace, _, trigger = letter.trigger.partition("/")
+    event = letter.event
+    seconds, micro = divmod(letter.died_us, 1_000_000)
+    died = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micro:06d}Z"
+    return LetterView(
+        id=letter.id,
+        namespace=namespace,
+        trigger=trigger,
+        state=letter.state,
+        reason=letter.reason,
+        died=died,
+        attempts=letter.attempts,
+        code=letter.code,
+        destination=letter.destination,
+        answer=letter.data.decode("utf-8", "replace") if whole else "",
+        sink=letter.sink,
+        problem=letter.problem,
+        event_id=event.id,
+        event_source=event.source,
+        event_type=event.type,
+        bytes=len(event.data or b""),
+        event=msgspec.Raw(encode_event(event)) if whole else None,
+    )
+
+
+async def _body(request: Request) -> bytes:
+    """A JSON body, bounded; what a browser sends for another site is refused."""
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise CrossSiteError("the request was made by a page of another site")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
+        raise InvalidInputError(f"the body must be {_JSON}")
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > _BODY_BYTES_MAX:
+            raise TooLargeError(f"the body is over {_BODY_BYTES_MAX} bytes")
+    return bytes(body)
+
+
+def _decoded(body: bytes) -> Selection:
+    try:
+        return msgspec.json.decode(body, type=Selection)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise InvalidInputError(f"the body is no selection of dead letters: {error}") from error
+
+
+def _converted(query: dict[str, object]) -> Selection:
+    try:
+        return msgspec.convert(query, Selection)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
+
+
+async def _on_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadgateError)
+    return Response(msgspec.json.encode(failure_of(error)), error.http_status, media_type=_JSON)

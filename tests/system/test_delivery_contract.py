@@ -1,0 +1,233 @@
+"""The contract's lines on delivery, each on a real server with a real subscriber."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate import limits
+from headgate.testing import Server, condition
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Delivery, Subscriber
+from tests.system.test_main_job import eventually
+
+pytestmark = pytest.mark.system
+
+_names = itertools.count()
+FAST = {"backoffDelay": "PT0.02S", "backoffPolicy": "linear"}
+REPLY = (("ce-specversion", "1.0"), ("ce-id", "r1"), ("ce-source", "/reply"), ("ce-type", "reply"))
+
+
+@pytest.fixture
+def broker(server: Server) -> str:
+    """A broker of the test's own."""
+    name = f"contract-{next(_names)}"
+    server.create("brokers", "default", name, {})
+    return name
+
+
+def trigger(server: Server, broker: str, name: str, url: str, *, wait: bool = True, **spec: Any) -> str:
+    """A trigger; of several, only the last one needs to be waited for: their filters come into force together."""
+    full = f"{broker}-{name}"
+    server.create("triggers", "default", full, {"broker": broker, "subscriber": {"uri": url}, **spec})
+    if wait:
+        server.wait_trigger_ready("default", full)
+    return full
+
+
+def publish(server: Server, broker: str, event_id: str, type_: str, data: Any = None, **extensions: str) -> None:
+    assert Publisher(server, f"default/{broker}").publish(event_id, type_, data, **extensions) == 202
+
+
+def metric(server: Server, name: str) -> float:
+    with urllib.request.urlopen(f"{server.url}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
+
+
+def cli(server: Server, *arguments: str) -> Any:
+    command = [str(Path(sys.executable).with_name("headgate")), "deadletter", *arguments, "--server", server.url]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
+
+
+# --- answers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answers", "retried"), [((404, 408, 409, 429, 500, 503, 777), True), ((301, 400, 401, 403, 413, 422), False)]
+)
+def test_answers_are_tried_again_or_not(
+    server: Server, subscriber: Subscriber, broker: str, answers: tuple[int, ...], retried: bool
+) -> None:
+    """D08, R08."""
+    for status in answers:
+        subscriber.answers[f"s{status}"] = (status, b"")
+        rules = FAST | {"retry": 2}
+        trigger(server, broker, f"s{status}", subscriber.url(f"s{status}"), wait=status == answers[-1], delivery=rules)
+    publish(server, broker, "e", "t")
+    eventually(lambda: all(len(subscriber.at(f"s{status}")) >= (3 if retried else 1) for status in answers))
+    time.sleep(0.3)
+    assert [len(subscriber.at(f"s{status}")) for status in answers] == [3 if retried else 1] * len(answers)
+
+
+def test_retry_after_and_the_brokers_rules(server: Server, subscriber: Subscriber) -> None:
+    """C20: a trigger's rules replace the broker's as a whole."""
+    server.create("brokers", "default", "ruled", {"delivery": FAST | {"retry": 0}})
+    times: dict[str, list[float]] = {"own": [], "brokers": []}
+
+    def busy(delivery: Delivery) -> tuple[Any, ...]:
+        times[delivery.path.lstrip("/")].append(time.monotonic())
+        return 429, b"", ("retry-after", "5")
+
+    subscriber.answers |= {"own": busy, "brokers": busy}
+    rules = FAST | {"retry": 1, "retryAfterMax": "PT0.5S"}
+    trigger(server, "ruled", "own", subscriber.url("own"), wait=False, delivery=rules)
+    trigger(server, "ruled", "brokers", subscriber.url("brokers"))
+    publish(server, "ruled", "e", "t")
+    eventually(lambda: len(times["own"]) == 2)
+    assert 0.5 <= times["own"][1] - times["own"][0] < 4
+    assert len(times["brokers"]) == 1
+
+
+# --- replies -------------------------------------------------------------------------------------------
+
+
+def test_a_reply_comes_to_every_trigger_its_own_too(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """R05, D11, D13, D21: by the same way as any event, version and data as they are."""
+    body = b'{"specversion":"0.3","id":"r1","source":"/reply","type":"reply","data":{"a": 1.50}}'
+
+    def answer(delivery: Delivery) -> tuple[Any, ...]:
+        if delivery.headers.get("ce-type") != "order":
+            return 204, b""
+        return 200, body, ("content-type", "application/cloudevents+json")
+
+    subscriber.answers["replier"] = answer
+    trigger(server, broker, "replier", subscriber.url("replier"), wait=False)
+    trigger(server, broker, "other", subscriber.url("other"), filter={"attributes": {"type": "reply"}})
+    publish(server, broker, "o1", "order")
+    eventually(lambda: subscriber.ids("other") == {"r1": 1} and subscriber.ids("replier") == {"o1": 1, "r1": 1})
+    (reply,) = subscriber.at("other")
+    assert reply.headers["ce-specversion"] == "0.3"
+    assert reply.body == b'{"a": 1.50}'
+    assert reply.headers["headgate-hops"] == "2"
+    assert subscriber.at("replier")[0].headers["prefer"] == "reply"
+
+
+def test_no_reply_and_malformed_replies(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """D12: a 202 is never a reply. D17, D18: a malformed reply is a failed delivery."""
+    subscriber.answers["taken"] = (202, b"x", *REPLY)
+    subscriber.answers["plain"] = (200, b"ok", ("content-type", "text/plain"))
+    subscriber.answers["malformed"] = (200, b"x", *REPLY[1:])
+    only = {"filter": {"attributes": {"type": "order"}}, "delivery": FAST | {"retry": 2}}
+    for name in ("taken", "plain", "malformed"):
+        trigger(server, broker, name, subscriber.url(name), wait=False, **only)
+    trigger(server, broker, "replies", subscriber.url("replies"), filter={"attributes": {"type": "reply"}})
+    publish(server, broker, "o1", "order")
+    eventually(lambda: len(subscriber.at("malformed")) == 3)
+    time.sleep(0.5)
+    assert len(subscriber.at("malformed")) == 3
+    assert (len(subscriber.at("taken")), len(subscriber.at("plain"))) == (1, 1)
+    assert subscriber.at("replies") == []
+
+
+def test_a_loop_of_replies_ends_and_is_counted(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """R07: whatever the reply says of itself."""
+    numbers = itertools.count()
+
+    def answer(_: Delivery) -> tuple[Any, ...]:
+        return 200, b"", *REPLY[:1], ("ce-id", f"loop{next(numbers)}"), *REPLY[2:], ("headgate-hops", "0")
+
+    subscriber.answers["loop"] = answer
+    looped = metric(server, 'headgate_replies_total{result="looped"}')
+    trigger(server, broker, "loop", subscriber.url("loop"))
+    publish(server, broker, "o1", "order")
+    eventually(lambda: len(subscriber.at("loop")) == limits.HOPS_MAX + 1)
+    time.sleep(1.5)
+    assert len(subscriber.at("loop")) == limits.HOPS_MAX + 1
+    assert metric(server, 'headgate_replies_total{result="looped"}') == looped + 1
+
+
+# --- dead letters --------------------------------------------------------------------------------------
+
+
+def test_dead_letters_say_what_went_wrong(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """R09, C11."""
+    bodies = {size: b"<!DOCTYPE html>\r\n"[:size] + b"\x80" * (size - 17) for size in (0, 767, 768, 1_024, 1 << 20)}
+    for size, body in bodies.items():
+        sink = {"deadLetterSink": {"uri": subscriber.url(f"dead{size}")}}
+        subscriber.answers[f"bad{size}"] = (404, body)
+        rules = FAST | {"retry": 1} | sink
+        trigger(server, broker, str(size), subscriber.url(f"bad{size}"), wait=False, delivery=rules)
+    for size in bodies:
+        name = f"{broker}-{size}"
+        server.wait_trigger_ready("default", name)
+        uri = subscriber.url(f"dead{size}")
+        assert server.get("triggers", "default", name)["status"]["deadLetterSinkUri"] == uri
+    publish(server, broker, "e1", "t", {"n": 1}, tenant="a")
+    eventually(lambda: all(len(subscriber.at(f"dead{size}")) == 1 for size in bodies))
+    for size, body in bodies.items():
+        (dead,) = subscriber.at(f"dead{size}")
+        assert dead.body == subscriber.at(f"bad{size}")[0].body
+        assert dead.headers["ce-tenant"] == "a"
+        assert dead.headers["ce-knativeerrordest"] == subscriber.url(f"bad{size}")
+        assert dead.headers["ce-knativeerrorcode"] == "404"
+        text = dead.headers.get("ce-knativeerrordata", "")
+        assert len(text) == min(-(-size // 3) * 4, 1_024)
+        assert base64.b64decode(text) == body[:768]
+
+
+def test_dead_letters_to_a_broker(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """C03, C20: the broker's sink is another broker; its triggers can filter by what went wrong."""
+    graves = f"{broker}-graves"
+    server.create("brokers", "default", graves, {})
+    reference = {"ref": {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": graves}}
+    dying = f"{broker}-dying"
+    made = {"delivery": FAST | {"retry": 0, "deadLetterSink": reference}}
+    server.create("brokers", "default", dying, made)
+    eventually(lambda: condition(server.get("brokers", "default", dying), "Ready").get("status") == "True")
+    uri = f"{server.url}/default/{graves}"
+    assert server.get("brokers", "default", dying)["status"]["deadLetterSinkUri"] == uri
+    subscriber.answers["bad"] = (400, b"no")
+    name = trigger(server, dying, "bad", subscriber.url("bad"), wait=False)
+    trigger(server, graves, "seen", subscriber.url("seen"), filter={"expression": 'ce.knativeerrorcode == "400"'})
+    assert server.get("triggers", "default", name)["status"]["deadLetterSinkUri"] == uri
+    publish(server, dying, "e1", "t")
+    eventually(lambda: subscriber.ids("seen") == {"e1": 1})
+    assert subscriber.at("seen")[0].headers["headgate-hops"] == "2"
+
+
+def test_what_no_sink_takes_is_kept_listed_redriven_and_discarded(
+    server: Server, subscriber: Subscriber, broker: str
+) -> None:
+    """R09, D19: nothing is dropped silently."""
+    subscriber.answers |= {"bad": (400, b"no"), "dead": (400, b"nor I")}
+    rules = FAST | {"retry": 1, "deadLetterSink": {"uri": subscriber.url("dead")}}
+    name = trigger(server, broker, "bad", subscriber.url("bad"), delivery=rules)
+    for number in range(6):
+        publish(server, broker, f"e{number}", "even" if number % 2 == 0 else "odd", {"n": number})
+    eventually(lambda: len(cli(server, "list", "--trigger", name, "--state", "kept", "--json")) == 6)
+    found = cli(server, "list", "--trigger", name, "--reason", "400", "--filter", "data.n >= 2", "--json")
+    assert [item["eventId"] for item in found] == ["e2", "e3", "e4", "e5"]
+    assert cli(server, "list", "--trigger", name, "--reason", "timeout", "--json") == []
+    assert cli(server, "list", "--trigger", name, "--since", "2999-01-01T00:00:00Z", "--json") == []
+    shown = cli(server, "show", str(found[0]["id"]))
+    assert (shown["event"]["data"], shown["answer"]) == ({"n": 2}, "no")
+    subscriber.answers["bad"] = (202, b"")
+    subscriber.deliveries.clear()
+    assert cli(server, "redrive", "--trigger", name, "--filter", 'ce.type == "odd"', "--rate", "20", "--json") == {
+        "count": 3
+    }
+    eventually(lambda: subscriber.ids("bad") == {"e1": 1, "e3": 1, "e5": 1})
+    assert cli(server, "discard", str(found[0]["id"]), "--yes", "--json") == {"count": 1}
+    eventually(lambda: len(cli(server, "list", "--trigger", name, "--json")) == 2)
+    assert cli(server, "discard", "--trigger", name, "--yes", "--json") == {"count": 2}
+    assert cli(server, "list", "--trigger", name, "--json") == []
