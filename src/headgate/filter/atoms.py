@@ -30,6 +30,7 @@ from headgate.filter.ast import (
     Or,
     Select,
 )
+from headgate.filter.casts import cast_words
 from headgate.filter.operands import (
     EXACT_DOUBLE_MAX,
     NEVER,
@@ -105,6 +106,9 @@ Said = tuple[tuple[Atom, ...], ...] | Unsaid
 
 def words(node: Node) -> Node | None:
     """The same condition in simpler ones; None when it is simple already, or cannot be said more simply."""
+    simpler = cast_words(node)
+    if simpler is not None:
+        return simpler
     match node:
         case Not(operand):
             simpler = words(operand)
@@ -289,6 +293,8 @@ def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negate
     kind, constant = KINDS[right.kind], constant_of(right)
     if kind is ConstantKind.NULL and comparison in ORDERS:
         return ()  # null has no order: always an error
+    if constant == "" and comparison is Comparison.LT and not negated:
+        return ()  # nothing lies before the empty text
     return _only(_comparison(place, comparison, kind, constant, negated=negated))
 
 

@@ -306,6 +306,8 @@ def _negate(node: Node) -> Node:
             return And(tuple(map(_negate, operands)))
         case Conditional(condition, then, otherwise):
             return Conditional(push_not(condition), _negate(then), _negate(otherwise))
+        case Literal(LiteralKind.BOOL, value):
+            return FALSE if value else TRUE
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
             return Compare(_OPPOSITE[comparison], left, right)
         # Neither a constant nor JSON is ever NaN, so one of two opposite orders holds.

@@ -28,8 +28,8 @@ class Translation:
     """An expression in CEL.
 
     Attributes:
-        cel: The filter: true exactly when CESQL's value is true and there is no error. What is an error in CESQL is an
-            error or false.
+        cel: The filter: true exactly when CESQL's value is true and there is no error. Else it is false or an error,
+            not always the same as `exact`.
         exact: CESQL's value, of any type, and a CEL error exactly when there is an error.
         otherwise: CESQL's value beside an error: that of the first of these that is no CEL error.
         type: Of the value, as far as it is known without an event.

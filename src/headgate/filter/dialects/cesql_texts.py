@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
-from headgate.filter.ast import FALSE, Call, Compare, In, ListOf, Name, Node, Or, Select
+from headgate.filter.ast import FALSE, Call, Compare, In, ListOf, Literal, Name, Node, Or, Select
 from headgate.filter.ast import Comparison as Op
 from headgate.filter.cel import is_timestamp
-from headgate.filter.dialects.cesql_values import CE, Aim, Part, Type, cast, condition, constant, literal, negated
+from headgate.filter.dialects.cesql_values import CE, Aim, Part, Type, cast, condition, constant, literal, negated, read
 from headgate.filter.dialects.sql_like import Pattern, Wildcard, like, plain_text
 from headgate.filter.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.functions.declare import FunctionError
@@ -58,7 +58,30 @@ def _equal_text(left: Part, text: str, aim: Aim) -> Part:
         # This is how CEL writes the instant, so the texts are equal when the instants are.
         instant = Call("timestamp", None, (literal(text),))
         return condition(Compare(Op.EQ, Select(CE, "time"), instant), left)
-    return _in(left if left.type is Type.ANY else cast(left, Type.STRING), [text], aim)
+    if left.type is Type.ANY:
+        return _in(left, [text], aim)
+    left = cast(left, Type.STRING)
+    return _affix(left, text, aim) or _in(left, [text], aim)
+
+
+def _affix(left: Part, text: str, aim: Aim) -> Part | None:
+    """`LEFT(s, 3) = 'abc'` is `s LIKE 'abc%'`, and `RIGHT` likewise; None for other lengths."""
+    match left.node:
+        case Call("cesql.left", None, (operand, Literal(_, int(length)))) if length == len(text) > 0:
+            return _like(_read_by(operand, left), Pattern((text, Wildcard.ANY)), aim)
+        case Call("cesql.right", None, (operand, Literal(_, int(length)))) if length == len(text) > 0:
+            return _like(_read_by(operand, left), Pattern((Wildcard.ANY, text)), aim)
+        case _:
+            return None
+
+
+def _read_by(operand: Node, part: Part) -> Part:
+    """The argument of a function whose call is `part`."""
+    match operand:
+        case Select(Name("ce"), name) | Call("string", None, (Select(Name("ce"), name),)):
+            return read(name)
+        case _:
+            return Part(operand, Type.STRING, part.fails, part.needs)
 
 
 def _in(operand: Part, texts: list[str], aim: Aim) -> Part:
@@ -136,6 +159,10 @@ def is_like(operand: Part, pattern: str, aim: Aim) -> Part:
     text = plain_text(parts)
     if text is not None:
         return _equal_text(operand, text, aim)
+    return _like(operand, parts, aim)
+
+
+def _like(operand: Part, parts: Pattern, aim: Aim) -> Part:
     others = _may_match_others(parts)
     if operand.type is Type.ANY and aim is Aim.TRUE and not others:
         return condition(like(operand.node, parts), operand)
