@@ -1,7 +1,7 @@
 """Filters as people write them: which ones does the matcher decide by itself, found by an index?
 
 `corpus/<dialect>.jsonl` holds filters after the documentation of the systems they come from, one a line: `name`,
-`filter` (a `spec.filter`) or `filters`, and `source`. They are written down as they are there, whatever becomes of them.
+`filter` (a `spec.filter`) or `filters`, and `source`. They are written down as they are there, whatever comes of it.
 """
 
 from __future__ import annotations
