@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +14,7 @@ from hypothesis import strategies as st
 from headgate.conformance import selectors
 from headgate.conformance.cases import Verdict
 from headgate.event.model import Event
+from headgate.filter.advice import advice
 from headgate.filter.cel import Activation, OutcomeKind, compile_expression
 from headgate.filter.compiler import compile_filter
 from headgate.filter.dialects.jms import jms
@@ -238,6 +242,162 @@ def test_limits(selector: str, limit: str) -> None:
         compile_filter({"jms": selector})
     assert refused.value.limit == limit
     assert refused.value.field == "filter.jms"
+
+
+def test_names_that_no_event_has_are_told() -> None:
+    selector = "orderId = 5 AND JMSType = 'a' OR colour IS NULL AND order_no > 1"
+    (said,) = advice({"jms": selector})
+    assert said.reason == "NameImpossible"
+    assert said.message.startswith("spec.filter.jms reads orderId, order_no: ")
+    (said,) = advice(None, [{"not": {"all": [{"jms": selector}]}}])
+    assert said.message.startswith("spec.filters[0].not.all[0].jms reads orderId")
+    assert advice({"jms": "orderid = 5 AND properties.subject = 'x' AND JMSTimestamp > 0"}) == ()
+
+
+# --- a reference in plain Python: SQL's three values, and JMS' rule that unlike values compare false ---
+
+Truth = bool | None
+
+
+def _not(value: Truth) -> Truth:
+    return None if value is None else not value
+
+
+def _and(*values: Truth) -> Truth:
+    return False if False in values else None if None in values else True
+
+
+def _or(*values: Truth) -> Truth:
+    return _not(_and(*map(_not, values)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _compare(sign: str, left: Any, right: Any) -> Truth:
+    if left is None or right is None:
+        return None
+    if _is_number(left) != _is_number(right) or (not _is_number(left) and type(left) is not type(right)):
+        return False
+    if sign not in {"=", "<>"} and not _is_number(left):
+        return False
+    computed = {"=": left == right, "<>": left != right}
+    if sign in computed:
+        return computed[sign]
+    return {"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[sign]
+
+
+Condition = tuple[str, Callable[[dict[str, Any]], Truth]]
+Value = tuple[str, Callable[[dict[str, Any]], Any]]
+PROPERTIES: list[Any] = ["a", "ab", "b%", "5", 5, -5, 2, 0, True, False]
+names = st.sampled_from(["x", "y", "z"])
+
+
+def _read(name: str) -> Value:
+    return name, lambda event: event.get(name)
+
+
+def _arithmetic(left: Value, sign: str, right: Value) -> Value:
+    def value(event: dict[str, Any]) -> Any:
+        one, two = left[1](event), right[1](event)
+        if not _is_number(one) or not _is_number(two) or (sign == "/" and two == 0):
+            return None
+        return {"+": lambda: one + two, "-": lambda: one - two, "*": lambda: one * two, "/": lambda: one / two}[sign]()
+
+    return f"({left[0]} {sign} {right[0]})", value
+
+
+numbers: st.SearchStrategy[Value] = st.sampled_from([5, -5, 2, 0, 2.5]).map(lambda n: (str(n), lambda _: n))
+arithmetic = st.builds(
+    _arithmetic,
+    st.one_of(names.map(_read), numbers),
+    st.sampled_from("+-*/"),
+    st.one_of(names.map(_read), numbers),
+)
+texts: st.SearchStrategy[Value] = st.sampled_from(["a", "ab", "5"]).map(lambda text: (f"'{text}'", lambda _: text))
+flags: st.SearchStrategy[Value] = st.booleans().map(lambda flag: (str(flag), lambda _: flag))
+
+
+def _comparison(left: Value, sign: str, right: Value) -> Condition:
+    return f"{left[0]} {sign} {right[0]}", lambda event: _compare(sign, left[1](event), right[1](event))
+
+
+def _between(value: Value, low: Value, high: Value, negated: bool) -> Condition:
+    def truth(event: dict[str, Any]) -> Truth:
+        one, two, three = value[1](event), low[1](event), high[1](event)
+        if negated:
+            return _or(_compare("<", one, two), _compare(">", one, three))
+        return _and(_compare(">=", one, two), _compare("<=", one, three))
+
+    return f"{value[0]}{' NOT' * negated} BETWEEN {low[0]} AND {high[0]}", truth
+
+
+def _one_of(name: str, items: list[str], negated: bool) -> Condition:
+    def truth(event: dict[str, Any]) -> Truth:
+        found = _or(*(_compare("=", event.get(name), item) for item in items))
+        return _not(found) if negated else found
+
+    return f"{name}{' NOT' * negated} IN ({', '.join(map(repr, items))})", truth
+
+
+def _like(name: str, pattern: str, negated: bool) -> Condition:
+    def truth(event: dict[str, Any]) -> Truth:
+        value = event.get(name)
+        if not isinstance(value, str):
+            return None
+        written = "".join(
+            {"%": ".*", "_": "."}.get(part) or re.escape(part[-1]) for part in re.findall("!.|.", pattern)
+        )
+        return (re.fullmatch(written, value, re.DOTALL) is not None) is not negated
+
+    return f"{name}{' NOT' * negated} LIKE '{pattern}' ESCAPE '!'", truth
+
+
+plain = st.one_of(names.map(_read), numbers)
+leaves: st.SearchStrategy[Condition] = st.one_of(
+    st.builds(
+        _comparison,
+        st.one_of(names.map(_read), arithmetic, numbers),
+        st.sampled_from(["=", "<>", "<", "<=", ">", ">="]),
+        st.one_of(plain, arithmetic),
+    ),
+    st.builds(_comparison, names.map(_read), st.sampled_from(["=", "<>"]), st.one_of(texts, flags)),
+    st.builds(_comparison, st.one_of(texts, flags), st.sampled_from(["=", "<>"]), st.one_of(texts, names.map(_read))),
+    st.builds(_between, names.map(_read), plain, plain, st.booleans()),
+    st.builds(_one_of, names, st.lists(st.sampled_from(["a", "ab", "5"]), min_size=1, max_size=3), st.booleans()),
+    st.builds(
+        _like, names, st.sampled_from(["a", "a%", "%b", "%", "_", "a_", "a%b", "b!%", "%a%b%", ""]), st.booleans()
+    ),
+    st.builds(
+        lambda name, negated: (
+            f"{name} IS{' NOT' * negated} NULL",
+            lambda event: (event.get(name) is None) is not negated,
+        ),
+        names,
+        st.booleans(),
+    ),
+    names.map(lambda name: (name, lambda event: event.get(name) if isinstance(event.get(name), bool) else None)),
+)
+selectors_and_meanings = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.tuples(inner).map(lambda one: (f"NOT ({one[0][0]})", lambda event: _not(one[0][1](event)))),
+        st.tuples(inner, inner).map(
+            lambda two: (f"({two[0][0]} AND {two[1][0]})", lambda event: _and(two[0][1](event), two[1][1](event)))
+        ),
+        st.tuples(inner, inner).map(
+            lambda two: (f"({two[0][0]} OR {two[1][0]})", lambda event: _or(two[0][1](event), two[1][1](event)))
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=500, deadline=None)
+@given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
+def test_cel_says_what_the_reference_says(selector: Condition, event: dict[str, object]) -> None:
+    assert truth(selector[0], event) is selector[1](event)
 
 
 WORDS = ["a", "b", "JMSType", "JMSTimestamp", "1", "2.5", "'x'", "'x%'", "TRUE", "NULL", "NOT", "AND", "OR", "IN", "IS"]

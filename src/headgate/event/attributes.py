@@ -91,7 +91,8 @@ def is_source(text: str) -> bool:
 
 
 @lru_cache(VALUES_CACHED_MAX)
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
+    """Whether an attribute can have this name."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -189,7 +190,7 @@ def _extensions(attributes: dict[str, object]) -> dict[str, ExtensionValue]:
     """Checks what is left of the attributes; the same dict is the result when nothing in it is None."""
     unset = False
     for name, value in attributes.items():
-        if len(name) > ATTRIBUTE_NAME_CHARS_MAX or not _is_name(name):
+        if len(name) > ATTRIBUTE_NAME_CHARS_MAX or not is_name(name):
             _refuse_name(name)
         if type(value) is str or type(value) is bool:
             continue

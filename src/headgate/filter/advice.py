@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.event.attributes import is_name
+from headgate.filter.dialects.jms import names_in
+
 _DEPRECATED: Final = "sourceAndType"
+_SELECTOR: Final = "jms"
+_NAMES_SHOWN: Final = 5
 _NESTING: Final = ("all", "any", "not")
 
 
@@ -32,23 +37,33 @@ def _said(filter_object: Mapping[str, object] | None, filters: Sequence[object])
     if filters and filter_object:
         message = "spec.filter has no effect beside spec.filters: remove it, or move it there as an element"
         yield Advice("FilterOverridden", message)
-    deprecated = [f"spec.filter.{_DEPRECATED}"] if filter_object and _DEPRECATED in filter_object else []
+    written = list(_written(filter_object, "spec.filter"))
     for at, one in enumerate(filters):
-        deprecated.extend(_deprecated(one, f"spec.filters[{at}]"))
+        written.extend(_written(one, f"spec.filters[{at}]"))
+    deprecated = [f"{field}.{name}" for field, name, _ in written if name == _DEPRECATED]
     if deprecated:
         message = f"{', '.join(deprecated)}: {_DEPRECATED} is deprecated, write attributes instead"
         yield Advice("DialectDeprecated", message)
 
+    for field, name, value in written:
+        if name == _SELECTOR and isinstance(value, str):
+            impossible = [read for read in names_in(value) if not is_name(read)]
+            if impossible:
+                listed = ", ".join(impossible[:_NAMES_SHOWN])
+                message = f"{field}.{name} reads {listed}: no event has it, names are lower-case letters and digits"
+                yield Advice("NameImpossible", message)
 
-def _deprecated(value: object, field: str) -> Iterator[str]:
+
+def _written(value: object, field: str) -> Iterator[tuple[str, str, object]]:
+    """Fields of filters, nested ones too: path of the filter, the field's name, its value."""
     if not isinstance(value, Mapping):
         return
-    if _DEPRECATED in value:
-        yield f"{field}.{_DEPRECATED}"
+    for name, inner in value.items():
+        yield field, str(name), inner
     for name in _NESTING:
         inner = value.get(name)
         if isinstance(inner, list | tuple):
             for at, one in enumerate(inner):
-                yield from _deprecated(one, f"{field}.{name}[{at}]")
+                yield from _written(one, f"{field}.{name}[{at}]")
         else:
-            yield from _deprecated(inner, f"{field}.{name}")
+            yield from _written(inner, f"{field}.{name}")

@@ -10,6 +10,8 @@ nor does its negation; in CEL that is false and no error.
 from __future__ import annotations
 
 from headgate.filter.dialects.jms_cel import translate
+from headgate.filter.dialects.jms_lexer import Kind, tokens
+from headgate.filter.dialects.jms_names import Attribute, meaning
 from headgate.filter.dialects.jms_parser import parse
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
@@ -27,3 +29,9 @@ def jms(value: object, field: str) -> str:
         return unparse(translate(value, parse(value)))
     except FilterError as error:
         raise error.at_field(field) from None
+
+
+def names_in(selector: str) -> tuple[str, ...]:
+    """Names of the attributes that a valid selector reads, each once."""
+    found = (meaning(token.text) for token in tokens(selector) if token.kind is Kind.IDENTIFIER)
+    return tuple(dict.fromkeys(one.name for one in found if isinstance(one, Attribute)))

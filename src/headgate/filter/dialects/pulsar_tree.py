@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.event import rfc3339
+from headgate.event.attributes import is_name
 from headgate.filter.dialects.sql_like import PatternError, parse_pattern
 from headgate.filter.errors import FilterError
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -111,7 +112,6 @@ class Negation:
 
 Expr = Predicate | AllOf | AnyOf | Negation
 
-_NAME: Final = re.compile(r"[a-z0-9]+")
 _INT64: Final = (-(2**63), 2**63 - 1)
 _FINER_THAN_MICROSECONDS: Final = re.compile(r"\.[0-9]{6}0*[1-9]")
 
@@ -135,7 +135,7 @@ def predicate(
     _check_count(operator, len(values), field)
     if isinstance(subject, EventTime):
         return _of_time(operator, values, type_, field)
-    if subject in {"data", "data_base64"} or not _NAME.fullmatch(subject):
+    if subject in {"data", "data_base64"} or not is_name(subject):
         reason = "is no attribute name (lower-case letters and digits)" if subject != "data" else "data is no attribute"
         raise FilterError(reason, field=f"{field}.property")
     if subject == "time":
