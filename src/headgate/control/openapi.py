@@ -121,6 +121,7 @@ def _filter() -> JsonObject:
             ),
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
+            "cesql": _text("A CloudEvents SQL expression: type = 'order.paid' AND subject LIKE 'shop/%'."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
             "pulsar": {
                 "type": "object",

@@ -62,6 +62,8 @@ from headgate.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX
 _ORDERS: Final = {"<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _DEPTH_MAX: Final = 2 * FILTER_DEPTH_MAX
 """Levels of our tree, some of which are none in cel-cpp's."""
+_NODES_MAX: Final = 2 * FILTER_NODES_MAX
+"""Nodes of our tree, constants among them, which count half in the compiler."""
 
 
 class Translator:
@@ -108,7 +110,7 @@ class Translator:
             inner = [self._extents[id(child)] for child in children(node)]
             count = 1 + sum(count for _, count, _ in inner)
             depth = 1 + max((depth for _, _, depth in inner), default=0)
-            if count > FILTER_NODES_MAX:
+            if count > _NODES_MAX:
                 raise self._over("FILTER_NODES_MAX", "becomes too large in CEL", position)
             if depth > _DEPTH_MAX:
                 raise self._over("FILTER_DEPTH_MAX", "is nested too deeply in CEL", position)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.filter.errors import FilterError, caret
-from headgate.limits import FILTER_CHARACTERS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_WORDS_MAX
 
 KEYWORDS: Final = frozenset({"AND", "EXISTS", "FALSE", "IN", "LIKE", "NOT", "OR", "TRUE", "XOR"})
 """Words that are no names, in upper, lower or mixed case."""
@@ -77,13 +77,18 @@ def tokens(text: str) -> Iterator[Token]:
         what = f"the expression has {len(text)} characters"
         reason = f"{what}: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
         raise FilterError(reason, limit="FILTER_CHARACTERS_MAX")
-    position = 0
+    position, words = 0, 0
     while position < len(text):
         found = _TOKEN.match(text, position)
         if found is None:
             shown = ascii(text[position])
             raise fault(text, position, f"unexpected {shown}", _HINTS.get(text[position], ""))
         word = found[0]
+        words += found.lastgroup != "space"
+        if words > FILTER_WORDS_MAX:
+            over = fault(text, position, f"the expression has more than {FILTER_WORDS_MAX} words (FILTER_WORDS_MAX)")
+            over.limit = "FILTER_WORDS_MAX"
+            raise over
         match found.lastgroup:
             case "text":
                 yield Token(Kind.TEXT, _unquoted(text, word, position), position)

@@ -176,6 +176,8 @@ def _may_match_others(pattern: Pattern) -> bool:
     """Whether the text of an Integer or Boolean may be like the pattern; when in doubt it may."""
     if all(isinstance(part, Wildcard) or set(part) <= _INTEGER_CHARACTERS for part in pattern.parts):
         return True
+    if sum(part is not Wildcard.ANY and len(part if isinstance(part, str) else "_") for part in pattern.parts) > 5:
+        return False  # longer than "false"
     written = {Wildcard.ANY: ".*", Wildcard.ONE: "."}
     parts = (written[part] if isinstance(part, Wildcard) else re.escape(part) for part in pattern.parts)
     expression = re.compile("".join(parts))
