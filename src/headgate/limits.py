@@ -80,6 +80,10 @@ TRACE_PARTS_MAX: Final = 200
 """Subexpressions that a trace shows; each costs a compilation of some 100 us."""
 TRACE_ELEMENTS_MAX: Final = 100
 """Elements of a macro's range in which a trace looks for the one that decided."""
+UNION_FILTERS_MAX: Final = 1_000
+"""Different filters that are joined as they are written, at some 0.2 ms each. Beyond it their keys are joined."""
+UNION_CHARACTERS_MAX: Final = 8_192
+"""One filter for all that a broker's triggers want; what is longer is widened, so that a source can apply it."""
 PRUNE_VALUES_MAX: Final = 1_024
 """Filter values by which a reader skips chunks; every header costs a probe each, so a filter with more skips none."""
 
@@ -131,6 +135,10 @@ WATCHES_MAX: Final = 256
 """Watches open at the same time."""
 WATCH_SECONDS_MAX: Final = 3_600
 """A watch ends after this; clients open the next one where it ended."""
+PROPAGATION_WAIT_SECONDS_MAX: Final = 60
+"""How long a request for a broker's filter may wait for a change: below the timeouts of usual proxies."""
+PROPAGATION_BROKERS_KEPT: Final = 1_000
+"""Brokers whose joined filter is remembered."""
 RETRY_MAX: Final = 1_000
 """spec.delivery.retry: with the longest back-off this is over a year."""
 BACKOFF_SECONDS_MAX: Final = 86_400

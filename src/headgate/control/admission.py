@@ -39,7 +39,7 @@ from headgate.control.objects import (
     encode,
 )
 from headgate.control.store import Store
-from headgate.control.validate import object_causes
+from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
 from headgate.filter.advice import advice
 from headgate.filter.errors import FilterError
@@ -170,6 +170,33 @@ class Admission:
         kind = kind_of(document)
         meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
         return ObjectKey(kind, meta.namespace, meta.name)
+
+    def review(
+        self, kind: Kind, document: Mapping[str, object], before: object, *, namespace: str | None = None
+    ) -> tuple[str, ...]:
+        """Judge an object that another store keeps; unknown fields are that store's business.
+
+        Args:
+            kind: What the document must be.
+            document: Decoded JSON.
+            before: The object that it replaces; None for a new one.
+            namespace: Where the request says it goes.
+
+        Returns:
+            Warnings.
+
+        Raises:
+            InvalidInputError: The document is no valid object, or changes an immutable field.
+        """
+        decoded, _ = self._admit(kind, document, namespace, None, FieldValidation.WARN)
+        if before is not None:
+            try:
+                old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
+            except InvalidInputError:
+                return decoded.warnings  # older than the rules: nothing to compare with
+            if causes := change_causes(_with_defaults(old), decoded.obj):
+                raise InvalidObjectError(causes, kind=kind, name=decoded.obj.metadata.name)
+        return decoded.warnings
 
     def apply(self, document: object, *, namespace: str | None = None, dry_run: bool = False) -> Admitted:
         """Create the object, or give the stored one this spec, these labels and these annotations.

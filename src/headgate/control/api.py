@@ -6,25 +6,26 @@ It runs beside the publish path, on the same event loop: whatever touches SQLite
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import MalformedObjectError
-from headgate.control.kubestatus import Status, failure, failure_of, success
+from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body
+from headgate.control.kubestatus import Status, failure, success
 from headgate.control.namespaces import namespace_list, namespace_object
 from headgate.control.objects import API_VERSION, GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Form,
     ListQuery,
@@ -40,28 +41,12 @@ from headgate.control.queries import (
 from headgate.control.reading import Page
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, watch
-from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate.limits import OBJECT_BYTES_MAX
+from headgate.control.webhook import AdmissionWebhook
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 LIST_CHUNK: Final = 250
 """Objects of a list that are read and sent at once."""
-_JSON: Final = "application/json"
 _LOCAL: Final = UrlPolicy()
-
-
-class UnsupportedMediaTypeError(InvalidInputError):
-    """The body is in a form that is not taken."""
-
-    code = "unsupported-media-type"
-    http_status = 415
-
-
-class CrossSiteError(HeadgateError):
-    """A browser sent the request on behalf of another site."""
-
-    code = "cross-site"
-    http_status = 403
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,9 +76,10 @@ class ControlApi:
         self._admission = Admission(store, policy)
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
+        self._propagation = Propagation(store, self._feed)
         self.app = Starlette(
             routes=list(self._routes()),
-            exception_handlers={HeadgateError: _on_error, HTTPException: _on_http_error, Exception: _on_bug},
+            exception_handlers=ERROR_HANDLERS,
         )
         self.app.router.redirect_slashes = False
 
@@ -123,6 +109,8 @@ class ControlApi:
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
             yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
+        yield from self._propagation.routes()
+        yield from AdmissionWebhook(self._admission).routes()
 
     # --- collections -----------------------------------------------------------------------------
 
@@ -140,13 +128,13 @@ class ControlApi:
         return handle
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        body = await _body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
 
         def work() -> Admitted:
-            document = _document(request, body)
-            return self._admission.create(kind, document, namespace=namespace, validation=validation, dry_run=dry_run)
+            found = decoded(request, body)
+            return self._admission.create(kind, found, namespace=namespace, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work), status_code=201)
 
@@ -183,7 +171,7 @@ class ControlApi:
                 metadata["continue"] = continue_token(version, last.namespace, last.name)
             yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
-        return StreamingResponse(stream(), media_type=_JSON)
+        return StreamingResponse(stream(), media_type=JSON)
 
     async def _pages(self, query: ListQuery) -> AsyncIterator[Page]:
         """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
@@ -207,12 +195,12 @@ class ControlApi:
 
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
-        options = _delete_options(await _body(request, JSON_TYPES | YAML_TYPES))
+        options = _delete_options(await read_body(request, JSON_TYPES | YAML_TYPES))
         dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
         async for page in self._pages(query):
             for item in page.items:
                 await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
-        return _json(Status("Status", "v1", {}, "Success"))
+        return json_response(Status("Status", "v1", {}, "Success"))
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         form = form_of(request.headers.get("accept", ""))
@@ -224,7 +212,7 @@ class ControlApi:
                 async for lines in watch(self._store, self._feed, query, clock_s=self._clock_s):
                     yield lines
 
-        return StreamingResponse(stream(), media_type=_JSON)
+        return StreamingResponse(stream(), media_type=JSON)
 
     # --- one object ------------------------------------------------------------------------------
 
@@ -244,18 +232,18 @@ class ControlApi:
         return handle
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
-        body = await _body(request, JSON_TYPES | YAML_TYPES)
+        body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
 
         def work() -> Admitted:
-            document = _document(request, body)
-            return self._admission.replace(key, document, validation=validation, dry_run=dry_run)
+            found = decoded(request, body)
+            return self._admission.replace(key, found, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
 
     async def _merge(self, request: Request, key: ObjectKey) -> Response:
-        body = await _body(request, frozenset({MERGE_PATCH}))
+        body = await read_body(request, frozenset({MERGE_PATCH}))
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
 
@@ -265,7 +253,7 @@ class ControlApi:
         return await self._written(request, await run_in_threadpool(work))
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        options = _delete_options(await _body(request, JSON_TYPES | YAML_TYPES))
+        options = _delete_options(await read_body(request, JSON_TYPES | YAML_TYPES))
         dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
         wanted = options.preconditions or DeleteOptions.Preconditions()
 
@@ -274,7 +262,7 @@ class ControlApi:
                 key, uid=wanted.uid or "", resource_version=wanted.resource_version or "", dry_run=dry_run
             )
 
-        return _json(success(await run_in_threadpool(work)))
+        return json_response(success(await run_in_threadpool(work)))
 
     async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
         response = await self._answer(request, admitted.obj)
@@ -295,7 +283,7 @@ class ControlApi:
                 body = tables.partial_object(obj.metadata)
             case _:
                 body = encode(obj)
-        return Response(body, media_type=_JSON)
+        return Response(body, media_type=JSON)
 
     # --- namespaces ------------------------------------------------------------------------------
 
@@ -303,20 +291,19 @@ class ControlApi:
         names = await run_in_threadpool(self._store.namespaces)
         is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
         wanted = list_query(Kind.BROKER, None, request.query_params)
-        return _json(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
+        return json_response(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
 
     async def _no_namespace(self, request: Request) -> Response:
-        return _json(failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405)
+        return json_response(
+            failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405
+        )
 
     async def _namespace(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in await run_in_threadpool(self._store.namespaces):
-            return _json(failure(404, f'namespaces "{name}" not found'), 404)
+            return json_response(failure(404, f'namespaces "{name}" not found'), 404)
         is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        return _json(namespace_list([name], is_table=True) if is_table else namespace_object(name))
-
-
-Handler = Callable[[Request], Awaitable[Response]]
+        return json_response(namespace_list([name], is_table=True) if is_table else namespace_object(name))
 
 
 def _no_events() -> JsonObject:
@@ -344,13 +331,13 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
 
 def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:
     async def handle(request: Request) -> Response:
-        return _json(make(), status_code)
+        return json_response(make(), status_code)
 
     return handle
 
 
 async def _openapi_document(request: Request) -> Response:
-    return Response(openapi.document(), media_type=_JSON)
+    return Response(openapi.document(), media_type=JSON)
 
 
 def _list_head(kind: Kind, form: Form) -> bytes:
@@ -363,42 +350,6 @@ def _list_head(kind: Kind, form: Form) -> bytes:
             return f'{{"kind":"{kind}List","apiVersion":"{API_VERSION}","items":['.encode()
 
 
-def _json(value: JsonObject | Status, status_code: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status_code, media_type=_JSON)
-
-
-async def _body(request: Request, types: frozenset[str]) -> bytes:
-    """The request's body, bounded; a write that a browser sends for another site is refused."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise CrossSiteError("the request was made by a page of another site")
-    chunks = bytearray()
-    async for chunk in request.stream():
-        chunks += chunk
-        if len(chunks) > OBJECT_BYTES_MAX:
-            raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
-    found = media_type(request.headers.get("content-type", ""))
-    if chunks and found not in types:
-        raise UnsupportedMediaTypeError(
-            f"the body of the request was in an unknown format {found!r} - "
-            f"accepted media types include: {', '.join(sorted(filter(None, types)))}",
-            hint=_MEDIA_HINTS.get(found, ""),
-        )
-    return bytes(chunks)
-
-
-_MEDIA_HINTS: Final = {
-    "application/apply-patch+yaml": "server-side apply is not supported: leave --server-side out",
-    "application/strategic-merge-patch+json": "use a merge patch: kubectl patch --type merge",
-    "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
-    "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
-}
-
-
-def _document(request: Request, body: bytes) -> object:
-    is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
-    return decode_yaml(body) if is_yaml else decode_json(body)
-
-
 def _delete_options(body: bytes) -> DeleteOptions:
     if not body:
         return DeleteOptions()
@@ -406,25 +357,3 @@ def _delete_options(body: bytes) -> DeleteOptions:
         return msgspec.convert(decode_json(body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
-
-
-async def _on_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HeadgateError)
-    response = _json(failure_of(error), error.http_status)
-    if error.retriable:
-        response.headers["Retry-After"] = "1"
-    return response
-
-
-async def _on_http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    messages = {
-        404: "the server could not find the requested resource",
-        405: "the server does not allow this method on the requested resource",
-    }
-    return _json(failure(error.status_code, messages.get(error.status_code, error.detail)), error.status_code)
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    # Starlette raises the error again behind this answer, so that the server logs it.
-    return _json(failure(500, "an internal error occurred"), 500)

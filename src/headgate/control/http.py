@@ -1,0 +1,99 @@
+"""How are requests read and answered in the API's way? Bodies, media types, JSON, and errors as `Status` objects."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headgate.control.bodies import YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.kubestatus import failure, failure_of
+from headgate.control.objects import JsonObject
+from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
+from headgate.limits import OBJECT_BYTES_MAX
+
+JSON: Final = "application/json"
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class UnsupportedMediaTypeError(InvalidInputError):
+    """The body is in a form that is not taken."""
+
+    code = "unsupported-media-type"
+    http_status = 415
+
+
+class CrossSiteError(HeadgateError):
+    """A browser sent the request on behalf of another site."""
+
+    code = "cross-site"
+    http_status = 403
+
+
+def json_response(value: JsonObject | msgspec.Struct, status_code: int = 200) -> Response:
+    """A JSON body."""
+    return Response(msgspec.json.encode(value), status_code, media_type=JSON)
+
+
+async def read_body(request: Request, types: frozenset[str]) -> bytes:
+    """The request's body, bounded; a write that a browser sends for another site is refused."""
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise CrossSiteError("the request was made by a page of another site")
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > OBJECT_BYTES_MAX:
+            raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+    found = media_type(request.headers.get("content-type", ""))
+    if chunks and found not in types:
+        raise UnsupportedMediaTypeError(
+            f"the body of the request was in an unknown format {found!r} - "
+            f"accepted media types include: {', '.join(sorted(filter(None, types)))}",
+            hint=_MEDIA_HINTS.get(found, ""),
+        )
+    return bytes(chunks)
+
+
+_MEDIA_HINTS: Final = {
+    "application/apply-patch+yaml": "server-side apply is not supported: leave --server-side out",
+    "application/strategic-merge-patch+json": "use a merge patch: kubectl patch --type merge",
+    "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
+    "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
+}
+
+
+def decoded(request: Request, body: bytes) -> object:
+    """The body as the document it says it is: YAML or JSON."""
+    is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
+    return decode_yaml(body) if is_yaml else decode_json(body)
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadgateError)
+    response = json_response(failure_of(error), error.http_status)
+    if error.retriable:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    messages = {
+        404: "the server could not find the requested resource",
+        405: "the server does not allow this method on the requested resource",
+    }
+    return json_response(failure(error.status_code, messages.get(error.status_code, error.detail)), error.status_code)
+
+
+async def _on_bug(request: Request, error: Exception) -> Response:
+    # Starlette raises the error again behind this answer, so that the server logs it.
+    return json_response(failure(500, "an internal error occurred"), 500)
+
+
+ERROR_HANDLERS: Final = {HeadgateError: _on_error, HTTPException: _on_http_error, Exception: _on_bug}
+"""For a Starlette app: every error is a Status."""

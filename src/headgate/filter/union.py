@@ -1,0 +1,260 @@
+"""Which events does any of these filters want? One CEL text that is true wherever one of them is.
+
+A source applies it before it sends. The promise is one-sided: for every event on which one of the filters is true, the
+union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
+error), and both mean that nobody wants the event.
+
+Joined alternatives lose those that others imply, and equalities of one place become one list. What is too long then is
+widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then values become prefixes, ever
+shorter; last comes `true`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from headgate.filter.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Or,
+    Select,
+)
+from headgate.filter.cel import compile_expression
+from headgate.filter.compiler import compile_cel
+from headgate.filter.decode import decode
+from headgate.filter.errors import FilterError
+from headgate.filter.plan import CompiledFilter, Form, KeyKind, KeyPart, Place, PlanRow, Root
+from headgate.filter.rewrite import rewrite
+from headgate.filter.unparse import unparse
+from headgate.limits import (
+    FILTER_CANONICAL_CHARACTERS_MAX,
+    FILTER_LIST_ITEMS_MAX,
+    UNION_CHARACTERS_MAX,
+    UNION_FILTERS_MAX,
+)
+
+_PREFIXES: Final = (32, 16, 12, 8, 6, 4, 3, 2, 1)
+_TYPE: Final = Place(Root.CE, ("type",))
+_PATHS_MERGED_MAX: Final = 16
+_EVERYTHING: Final = frozenset[Node]()
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """What any of some filters wants.
+
+    Attributes:
+        cel: CEL text; "false" when there is no filter.
+        exact: Whether it is true only of events that one of them wants; False when it was widened.
+    """
+
+    cel: str
+    exact: bool
+
+
+def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHARACTERS_MAX) -> Union:
+    """One filter that is true wherever one of `filters` is.
+
+    Args:
+        filters: Any number.
+        characters_max: How long the text may be.
+    """
+    different = {one.cel: one for one in filters}
+    if "true" in different:
+        return Union("true", exact=True)
+    if len(different) <= UNION_FILTERS_MAX:
+        alternatives = _joined(a for cel in different for a in _alternatives(cel))
+        if (text := _fitting(alternatives, characters_max)) is not None:
+            return Union(text, exact=True)
+    rows = [row for one in different.values() for row in one.rows]
+    for keys in _widenings():
+        if (text := _fitting(_joined(map(keys, rows)), characters_max)) is not None:
+            return Union(text, exact=False)
+    return Union("true", exact=False)
+
+
+def _widenings() -> Iterator[Callable[[PlanRow], frozenset[Node]]]:
+    """Ever less of a row: an event on which a filter is true meets the keys of one of its rows."""
+    yield lambda row: _keys(row, None)
+    yield lambda row: _keys(row, _TYPE)
+    for length in _PREFIXES:
+        yield lambda row, length=length: _keys(row, _TYPE, length)  # type: ignore[misc]
+
+
+def _keys(row: PlanRow, only: Place | None, length: int | None = None) -> frozenset[Node]:
+    """The conditions of a row's keys on attributes, as far as they are certain."""
+    found = set()
+    for part, constant in zip(row.signature.key, row.key, strict=True):
+        plain = part.place.root is Root.CE and part.place.form is Form.VALUE and isinstance(constant, str)
+        if plain and (only is None or part.place == only) and (node := _condition(part, str(constant), length)):
+            found.add(node)
+    return frozenset(found)
+
+
+def _condition(part: KeyPart, text: str, length: int | None) -> Node | None:
+    path = Select(Name("ce"), part.place.path[0])
+    match part.kind:
+        case KeyKind.STRING if length is None or len(text) <= length:
+            return Compare(Comparison.EQ, path, Literal(LiteralKind.STRING, text))
+        case KeyKind.STRING | KeyKind.PREFIX:
+            return Call("startsWith", path, (Literal(LiteralKind.STRING, text[:length]),))
+        case KeyKind.SUFFIX if length is None:
+            return Call("endsWith", path, (Literal(LiteralKind.STRING, text),))
+        case _:
+            return None
+
+
+def _alternatives(cel: str) -> Iterator[frozenset[Node]]:
+    """The alternatives of a filter, each as conditions that hold together."""
+    tree = rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
+    for alternative in tree.operands if isinstance(tree, Or) else (tree,):
+        if alternative != FALSE:
+            operands = alternative.operands if isinstance(alternative, And) else (alternative,)
+            yield frozenset(operands) - {TRUE}
+
+
+# --- joining --------------------------------------------------------------------------------------------------------
+
+
+def _joined(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+    """The same alternatives, fewer: equalities of one place merged, those that others imply left out."""
+    merged = _merged(dict.fromkeys(alternatives))
+    if _EVERYTHING in merged:
+        return [_EVERYTHING]
+    implied = _Implied(merged)
+    return [alternative for alternative in merged if not implied(alternative)]
+
+
+def _merged(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+    """`p == 1 && x || p == 2 && x` is `p in [1, 2] && x`, for each of the places that are compared most often."""
+    merged = list(alternatives)
+    paths = Counter(found.path for alternative in merged for node in alternative if (found := _equality(node)))
+    for path, count in paths.most_common(_PATHS_MERGED_MAX):
+        if count > 1:
+            merged = _merged_at(path, merged)
+    return merged
+
+
+def _merged_at(path: Node, alternatives: list[frozenset[Node]]) -> list[frozenset[Node]]:
+    groups: dict[frozenset[Node], dict[Literal, None]] = {}
+    kept: dict[frozenset[Node], None] = {}
+    for alternative in alternatives:
+        found = [one for node in alternative if (one := _equality(node)) and one.path == path]
+        if len(found) == 1:
+            groups.setdefault(alternative - {found[0].node}, {}).update(dict.fromkeys(found[0].constants))
+        else:
+            kept[alternative] = None
+    for rest, constants in groups.items():
+        for some in _pieces(list(constants)):
+            kept[rest | {_one_of(path, some)}] = None
+    return list(kept)
+
+
+class _Equality(NamedTuple):
+    """A condition that a value is one of some constants."""
+
+    path: Node
+    constants: tuple[Literal, ...]
+    node: Node
+
+
+def _equality(node: Node) -> _Equality | None:
+    match node:
+        case Compare(Comparison.EQ, path, Literal() as constant) if not isinstance(path, Literal):
+            return _Equality(path, (constant,), node)
+        case In(path, ListOf(items)):
+            constants = tuple(item for item in items if isinstance(item, Literal))
+            return _Equality(path, constants, node) if len(constants) == len(items) > 0 else None
+        case _:
+            return None
+
+
+def _one_of(path: Node, constants: list[Literal]) -> Node:
+    if len(constants) == 1:
+        return Compare(Comparison.EQ, path, constants[0])
+    ordered = sorted(constants, key=lambda literal: (literal.kind, repr(literal.value)))
+    return In(path, ListOf(tuple(ordered)))
+
+
+def _pieces(constants: list[Literal]) -> Iterator[list[Literal]]:
+    for start in range(0, len(constants), FILTER_LIST_ITEMS_MAX):
+        yield constants[start : start + FILTER_LIST_ITEMS_MAX]
+
+
+class _Implied:
+    """Says which alternatives are implied by others: by fewer of the same conditions, or by a wider single one."""
+
+    def __init__(self, alternatives: Collection[frozenset[Node]]) -> None:
+        self._all = set(alternatives)
+        self._constants: dict[Node, set[Literal]] = {}
+        self._prefixes: dict[Node, set[str]] = {}
+        for alternative in alternatives:
+            if len(alternative) == 1:
+                self._add(next(iter(alternative)))
+
+    def _add(self, node: Node) -> None:
+        match node:
+            case Call("startsWith", path, (Literal(LiteralKind.STRING, str(prefix)),)) if path is not None:
+                self._prefixes.setdefault(path, set()).add(prefix)
+            case _:
+                if (found := _equality(node)) is not None:
+                    self._constants.setdefault(found.path, set()).update(found.constants)
+
+    def __call__(self, alternative: frozenset[Node]) -> bool:
+        if any(self._all_others_hold(alternative, node) for node in alternative):
+            return True
+        return len(alternative) > 1 and any(frozenset({node}) in self._all for node in alternative)
+
+    def _all_others_hold(self, alternative: frozenset[Node], node: Node) -> bool:
+        """Whether another alternative of one condition is true wherever `node` is."""
+        match node:
+            case Call("startsWith", path, (Literal(LiteralKind.STRING, str(text)),)) if path is not None:
+                return self._has_prefix(path, text, shorter=len(alternative) == 1)
+            case _ if (found := _equality(node)) is not None:
+                path, constants = found.path, found.constants
+                texts = [constant.value for constant in constants if isinstance(constant.value, str)]
+                if len(texts) == len(constants) and all(self._has_prefix(path, text, shorter=False) for text in texts):
+                    return True
+                return len(alternative) > 1 and self._constants.get(path, set()).issuperset(constants)
+            case _:
+                return False
+
+    def _has_prefix(self, path: Node, text: str, *, shorter: bool) -> bool:
+        known = self._prefixes.get(path)
+        return known is not None and any(text[:length] in known for length in range(len(text) + (not shorter)))
+
+
+def _fitting(alternatives: list[frozenset[Node]], characters_max: int) -> str | None:
+    """The alternatives as one text, or None when no broker would admit it or it is too long."""
+    if not alternatives:
+        return "false"
+    ordered = [sorted(map(_operand, alternative)) for alternative in alternatives]
+    if [] in ordered:
+        return "true"
+    text = " || ".join(sorted(" && ".join(operands) for operands in ordered))
+    if len(text) > characters_max:
+        return None
+    try:
+        compile_cel(text)
+    except FilterError:
+        return None
+    return text
+
+
+def _operand(node: Node) -> str:
+    """Text that stands as an operand of `&&`."""
+    text = unparse(And((node, TRUE)))
+    return text.removesuffix(" && true")

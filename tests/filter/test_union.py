@@ -1,0 +1,128 @@
+"""A source that applies the union loses nothing: wherever a filter is true, so is it; also when it was widened."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate.event.model import Event
+from headgate.filter.compiler import compile_cel
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.union import union
+from headgate.limits import UNION_CHARACTERS_MAX, UNION_FILTERS_MAX
+from tests.filter.strategies import events, filters, random_event, random_filter, random_hard_filter
+
+SIZES = [UNION_CHARACTERS_MAX, 300, 120, 60, 25, 4]
+
+
+def true_on(cel: str, view: EventView) -> bool:
+    return program(cel).evaluate_view(view).kind is OutcomeKind.TRUE
+
+
+def joined(texts: list[str], characters_max: int = UNION_CHARACTERS_MAX) -> tuple[str, bool]:
+    found = union([compile_cel(text) for text in texts], characters_max=characters_max)
+    return found.cel, found.exact
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    texts=st.lists(st.one_of(filters(), filters(hard=True)), min_size=1, max_size=8),
+    of=st.lists(events(), min_size=1, max_size=5),
+    size=st.sampled_from(SIZES),
+)
+def test_nothing_is_lost(texts: list[str], of: list[Event], size: int) -> None:
+    cel, exact = joined(texts, size)
+    assert len(cel) <= max(size, 5)
+    for view in map(EventView, of):
+        wanted = any(true_on(text, view) for text in texts)
+        found = true_on(cel, view)
+        assert found or not wanted, (texts, cel)
+        assert found == wanted or not exact, (texts, cel)
+
+
+def test_nothing_is_lost_of_many_and_widening_still_filters() -> None:
+    rng = random.Random(61)
+    views = [EventView(random_event(rng)) for _ in range(150)]
+    kept = dict.fromkeys(SIZES, 0)
+    for _ in range(40):
+        types = rng.sample(["a", "b", "order", "order.created", "order.cancelled", "éa"], 2)
+        texts = [
+            f'ce.type == "{rng.choice(types)}" && ({rng.choice([random_filter, random_hard_filter])(rng, 2)})'
+            for _ in range(12)
+        ]
+        wanted = [any(true_on(text, view) for text in texts) for view in views]
+        for size in SIZES:
+            cel, _ = joined(texts, size)
+            found = [true_on(cel, view) for view in views]
+            assert all(f or not w for f, w in zip(found, wanted, strict=True)), (size, texts, cel)
+            kept[size] += sum(found)
+    everything = 40 * len(views)
+    # Widening that always gives up would be right, and worth nothing.
+    assert 0 < kept[SIZES[0]] <= kept[300] <= kept[60] < everything / 2
+    assert kept[4] == everything
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], "false"),
+        (["false", "ce.type == 'a' && false"], "false"),
+        (["ce.type == 'a'", "true"], "true"),
+        (["ce.type == 'a'", "ce.type == 'a'"], 'ce.type == "a"'),
+        (["ce.type == 'b'", "ce.type in ['a', 'c']", "ce.type == 'a'"], 'ce.type in ["a", "b", "c"]'),
+        (["ce.type == 'a'", "ce.type == 'a' && data.x > 1"], 'ce.type == "a"'),
+        (["ce.type in ['a', 'b']", "data.x > 1 && ce.type == 'a'"], 'ce.type in ["a", "b"]'),
+        (["ce.type == 'a' && data.x == 1", "ce.type == 'a' && data.x == 2"], 'ce.type == "a" && data.x in [1, 2]'),
+        (["ce.type == 'a' && data.x > 1", "ce.type == 'b' && data.x > 1"], 'ce.type in ["a", "b"] && data.x > 1'),
+        (["ce.type.startsWith('a.')", "ce.type == 'a.b'", "ce.type.startsWith('a.b') && data.x"], None),
+        (["ce.type == 'a' || data.x > 1", "data.x > 1"], 'ce.type == "a" || data.x > 1'),
+        (["data.x ? data.y : data.z", "ce.id == '1'"], '(data.x ? data.y : data.z) || ce.id == "1"'),
+    ],
+)
+def test_says_it_in_few_words(texts: list[str], expected: str | None) -> None:
+    cel, exact = joined(texts)
+    assert exact
+    assert cel == (expected or 'ce.type.startsWith("a.")')
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (200, 'ce.subject == "s" && data.x > 1 && ce.type == "shop.order.created" || ce.type == "shop.order.paid"'),
+        (90, 'ce.subject == "s" && ce.type == "shop.order.created" || ce.type == "shop.order.paid"'),
+        (60, 'ce.type in ["shop.order.created", "shop.order.paid"]'),
+        (40, 'ce.type.startsWith("shop.ord")'),
+        (25, 'ce.type.startsWith("sho")'),
+        (4, "true"),
+    ],
+)
+def test_widens_step_by_step(size: int, expected: str) -> None:
+    texts = ["ce.type == 'shop.order.created' && ce.subject == 's' && data.x > 1", "ce.type == 'shop.order.paid'"]
+    cel, exact = joined(texts, size)
+    if size == 200:
+        assert exact
+    else:
+        assert not exact
+        assert len(cel) <= size
+    view = EventView(Event("1.0", "1", "/a", "shop.order.paid"))
+    assert true_on(cel, view)
+    if size > 4:
+        assert not true_on(cel, EventView(Event("1.0", "1", "/a", "other")))
+        assert sorted(cel.replace(" || ", " && ").split(" && ")) == sorted(
+            expected.replace(" || ", " && ").split(" && ")
+        )
+
+
+def test_very_many_filters_are_joined_by_their_keys() -> None:
+    texts = [f"ce.type == 'order.{n % 50}' && data.n == {n}" for n in range(UNION_FILTERS_MAX + 1)]
+    cel, exact = joined(texts)
+    assert not exact
+    assert program(cel)
+    assert cel.startswith('ce.type in ["order.0", "order.1"')
+
+
+def test_what_no_key_finds_widens_to_everything() -> None:
+    assert joined(["data.x > 1" + " " * 10, "data.y > 123456789"], 20) == ("true", False)
