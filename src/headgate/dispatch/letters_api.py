@@ -26,7 +26,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.api import CrossSiteError
+from headgate.control.http import CrossSiteError
 from headgate.control.kubestatus import failure_of
 from headgate.dispatch.letters import Letter, LetterStore, State
 from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, TooLargeError
