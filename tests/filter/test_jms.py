@@ -126,6 +126,9 @@ def test_becomes_cel(selector: str, text: str) -> None:
         ("x <> y", {"x": 1, "y": 1.0}, False),
         ("x <> y", {"x": 1, "y": "1"}, False),
         ("x + 1 > 3", {"x": "5"}, None),
+        ("x + 1 <> x", {"x": "5"}, None),
+        ("x + 1 < y", {"x": "5", "y": "6"}, None),
+        ("x + 1 < y", {"x": 5, "y": "6"}, False),
         ("x / 0 = 1", {"x": 5}, None),
         ("x", {"x": "true"}, None),
         ("x LIKE '5%'", {"x": 55}, None),
@@ -394,7 +397,7 @@ selectors_and_meanings = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
 def test_cel_says_what_the_reference_says(selector: Condition, event: dict[str, object]) -> None:
     assert truth(selector[0], event) is selector[1](event)

@@ -264,7 +264,7 @@ def _unequal(left: _Value, right: _Value) -> Truth:
     else:
         same = Compare(Op.EQ, _type(left), _type(right))
         alike = Or((same, And((_is_number(left), _is_number(right)))))
-    return compared(needs, And((alike, differ)))
+    return _checked(left, right, And((alike, differ)), (alike,), differ)
 
 
 def _ordered(op: Op, left: _Value, right: _Value) -> Truth:
@@ -275,7 +275,17 @@ def _ordered(op: Op, left: _Value, right: _Value) -> Truth:
     else:
         first, second = (_double(value) for value in (left, right))
         holds = Compare(op, first, second)
-    fails = Not(And((*map(_is_number, unsure), holds))) if unsure else Not(holds)
+    return _checked(left, right, holds, tuple(map(_is_number, unsure)), holds)
+
+
+def _checked(left: _Value, right: _Value, holds: Node, alike: tuple[Node, ...], comparison: Node) -> Truth:
+    """A comparison that is false where types are not `alike`, and unknown where something cannot be computed."""
+    if not alike:
+        return compared((*left.needs, *right.needs), holds)
+    computed = [value.node for value in (left, right) if value.type is Type.NUMBER and value.literal is None]
+    differs = Not(And((*alike, comparison)))
+    # Types that differ would hide the error of what cannot be computed.
+    fails = And((differs, *(Compare(Op.EQ, node, node) for node in computed))) if computed else differs
     return compared((*left.needs, *right.needs), holds, fails)
 
 
