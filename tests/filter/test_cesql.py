@@ -60,6 +60,12 @@ from tests.filter.cesql_oracle import CesqlError, Value, value_of
         ("LOWER(tenant) = 'abc'", 'ce.tenant.lowerAscii() == "abc"'),
         ("LOWER(tenant) != 'abc'", 'string(ce.tenant).lowerAscii() != "abc"'),
         ("LOWER(type) = 'kafka'", 'cesql.lower(ce.type) == "kafka"'),
+        ("UPPER(type) = 'EU'", 'ce.type.upperAscii() == "EU"'),
+        ("UPPER(tenant) IN ('EU', 'UA')", 'ce.tenant.upperAscii() in ["EU", "UA"]'),
+        ("UPPER(type) = 'US'", 'cesql.upper(ce.type) == "US"'),
+        ("SUBSTRING(subject, 1, 4) = 'item'", 'ce.subject.startsWith("item")'),
+        ("SUBSTRING(subject, 1, 4) != 'item'", 'cesql.substring(ce.subject, 1, 4) != "item"'),
+        ("EXISTS a XOR EXISTS b", "has(ce.a) ? !has(ce.b) : has(ce.b)"),
         ("LENGTH(subject) > 3", "size(ce.subject) > 3"),
         ("LEFT(type, 3) = 'abc'", 'ce.type.startsWith("abc")'),
         ("RIGHT(tenant, 3) = 'abc'", 'ce.tenant.endsWith("abc")'),
@@ -108,6 +114,9 @@ def test_becomes_cel(text: str, cel: str) -> None:
         "type = 'x' AND prio > 5 AND prio + 1 <= 9",
         "flag = TRUE AND type = 'x'",
         "NOT flag AND type = 'x'",
+        "type LIKE 'order.v_'",
+        "type LIKE 'order.%__' AND subject LIKE '_%'",
+        "type = 'a' AND (EXISTS region XOR EXISTS zone)",
         "LEFT(type, 6) = 'order.' AND tenant IN ('a', 'b', '5')",
         "firstname = 'F' AND lastname = 'G' OR subject = 'F G'",
         "(id = 'a' AND type LIKE '%.success') OR (id = 'b' AND source LIKE 'http://%' AND type LIKE '%.warning')",
@@ -325,6 +334,43 @@ def holds(compiled: CompiledFilter, view: EventView, outcome: OutcomeKind) -> No
     assert verdict is not Verdict.MATCH or outcome is OutcomeKind.TRUE, compiled
     assert verdict is not Verdict.ERROR or outcome is OutcomeKind.ERROR, compiled
     assert outcome is not OutcomeKind.TRUE or verdict in {Verdict.MATCH, Verdict.CANDIDATE}, compiled
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a_", "_a", "a_a", "a__%", "%_", "_", "aba%ba", "ab%ba", "a%_%a", "a.%_b\\%", "_%_"]
+)
+def test_wildcards_count_characters(pattern: str) -> None:
+    texts = [
+        "",
+        "a",
+        "b",
+        "aa",
+        "aba",
+        "abba",
+        "ababa",
+        "a\na",
+        "a\U0001d4b3",
+        "a\u0301",
+        "\n",
+        "a.b%",
+        "a.xb%",
+        "a.xyb",
+    ]
+    for text in (f"a LIKE '{pattern}'", f"a NOT LIKE '{pattern}'"):
+        compiled = compile_filter({"cesql": text})
+        for value in [*texts, 5, 42, True]:
+            view = EventView(event_of({"type": "x", "a": value}))
+            outcome = program(compiled.cel).evaluate_view(view).kind
+            assert (outcome is OutcomeKind.TRUE) == value_of(parse(text), {"type": "x", "a": value}), (text, value)
+            holds(compiled, view, outcome)
+
+
+def test_what_becomes_ascii_in_another_case() -> None:
+    others = [chr(code) for code in range(128, 0x110000) if not 0xD800 <= code < 0xE000]
+    lower = {low for one in others if (low := one.lower())[0].isascii()}
+    assert lower == {"k", "i\u0307"}
+    upper = {up for one in others if (up := one.upper()).isascii()}
+    assert all(set(up) & {"F", "I", "S"} for up in upper)
 
 
 @pytest.mark.parametrize("operator", ["=", "!=", "<", "<=", ">", ">="])

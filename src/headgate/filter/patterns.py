@@ -6,6 +6,7 @@ alternatives of (anchored?) text (anything?) ... pieces; whatever else it holds 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,9 @@ _SPECIAL: Final = frozenset("\\.+*?()[]{}|^$")
 _ESCAPED: Final = frozenset("\\.+*?()[]{}|^$/-_@:,;#&=!\"'<>%~` ")
 _FOLDS_BEYOND_ASCII: Final = frozenset("kKsS")
 """With `(?i)` they also stand for U+212A and U+017F."""
+_PLAIN: Final = r"((?:[^\\.+*?()\[\]{}|^$]|\\[\\.+*?()\[\]{}|^$])*)"
+_LIKE: Final = re.compile(rf"\^{_PLAIN}((?:\(\?s:\.\*?\))+){_PLAIN}\$")
+"""What becomes of LIKE: text, wildcards for one or any number of characters of all kinds, text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
 
     For any other value the regular expression is an error, and the words may be false.
     """
+    if (found := _LIKE.fullmatch(pattern)) is not None:
+        return _like(subject, *(re.sub(r"\\(.)", r"\1", text) for text in found.groups()))
     fold = pattern.startswith("(?i)")
     if fold:
         pattern = pattern[4:]
@@ -52,6 +58,15 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
     except _Unsaid:
         return None
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _like(subject: Node, first: str, wildcards: str, last: str) -> Node:
+    """The ends, and the length: with it the ends cannot overlap."""
+    length = len(first) + len(last) + wildcards.count("(?s:.)")
+    comparison = Comparison.GE if "(?s:.*)" in wildcards else Comparison.EQ
+    ends = [_method(subject, "startsWith", first)] if first or not last else []
+    ends += [_method(subject, "endsWith", last)] if last else []
+    return And((*ends, _sized(subject, comparison, length)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +248,10 @@ def _one_line(subject: Node) -> Node:
 
 
 def _longer(subject: Node, least: int) -> Node:
+    return _sized(subject, Comparison.GE, least)
+
+
+def _sized(subject: Node, comparison: Comparison, length: int) -> Node:
     if isinstance(subject, Call) and subject.function == "lowerAscii" and subject.target is not None:
         subject = subject.target  # as long
-    return Compare(Comparison.GE, Call("size", None, (subject,)), Literal(LiteralKind.INT, least))
+    return Compare(comparison, Call("size", None, (subject,)), Literal(LiteralKind.INT, length))

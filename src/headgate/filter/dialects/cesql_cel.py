@@ -211,7 +211,7 @@ class Translator:
             parts = tuple(self._condition(operand, Aim.EXACT) for operand in tree.operands)
             node = parts[0].node
             for part in parts[1:]:
-                node = Compare(Op.NE, node, part.node)
+                node = Conditional(node, negated(part.node), part.node)
             return condition(node, *parts)
         exact = tuple(self._condition(operand, Aim.EXACT) for operand in tree.operands)
         aimed = tuple(self._condition(operand, aim) for operand in tree.operands)

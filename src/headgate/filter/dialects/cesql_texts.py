@@ -71,6 +71,11 @@ def _affix(left: Part, text: str, aim: Aim) -> Part | None:
             return _like(_read_by(operand, left), Pattern((text, Wildcard.ANY)), aim)
         case Call("cesql.right", None, (operand, Literal(_, int(length)))) if length == len(text) > 0:
             return _like(_read_by(operand, left), Pattern((Wildcard.ANY, text)), aim)
+        # An empty text has no first place, which is an error: only what is true is the same.
+        case Call("cesql.substring", None, (operand, Literal(_, 1), Literal(_, int(length)))) if (
+            length == len(text) > 0 and aim is Aim.TRUE
+        ):
+            return _like(_read_by(operand, left), Pattern((text, Wildcard.ANY)), aim)
         case _:
             return None
 
@@ -90,7 +95,7 @@ def _in(operand: Part, texts: list[str], aim: Aim) -> Part:
     if operand.type is Type.ANY:
         values.extend(to_int(text) for text in texts if _is_integer_text(text))
         values.extend(text == "true" for text in texts if text in {"true", "false"})
-    operand = _in_lower_case(operand, texts, aim)
+    operand = _in_one_case(operand, texts, aim, whole=True)
     return condition(_member(operand.node, values), operand)
 
 
@@ -168,7 +173,8 @@ def _like(operand: Part, parts: Pattern, aim: Aim) -> Part:
         return condition(like(operand.node, parts), operand)
     operand = cast(operand, Type.STRING)
     if Wildcard.ONE not in parts.parts and not others:
-        operand = _in_lower_case(operand, [part for part in parts.parts if isinstance(part, str)], aim)
+        texts = [part for part in parts.parts if isinstance(part, str)]
+        operand = _in_one_case(operand, texts, aim, whole=False)
     return condition(like(operand.node, parts), operand)
 
 
@@ -184,26 +190,43 @@ def _may_match_others(pattern: Pattern) -> bool:
     return any(expression.fullmatch(text) for text in ("true", "false"))
 
 
-def _in_lower_case(part: Part, texts: list[str], aim: Aim) -> Part:
+def _in_one_case(part: Part, texts: list[str], aim: Aim, *, whole: bool) -> Part:
     """`LOWER(s)` compared with texts is `s.lowerAscii()` where that makes no difference, for the matcher knows it.
 
-    Beside A to Z only two characters become ASCII in lower case: the Kelvin sign `k`, and the I with a dot `i` followed
-    by a mark.
+    Args:
+        part: What is compared.
+        texts: With what.
+        aim: Of the comparison.
+        whole: The texts are compared with the whole, not with a part of it.
     """
-    if any(not text.isascii() or "k" in text or text.endswith("i") for text in texts):
-        return part
     match part.node:
-        case Call("cesql.lower", None, (Call("string", None, (Select(Name("ce"), name) as extension,)),)) if (
-            name != "time" and aim is Aim.TRUE and not any(_is_text_of_other(text) for text in texts)
-        ):
-            # What is no string is an error then, and could not be equal.
-            return replace(part, node=Call("lowerAscii", extension, ()))
-        case Call("cesql.lower", None, (operand,)):
-            return replace(part, node=Call("lowerAscii", operand, ()))
+        case Call("cesql.lower", None, (operand,)) if all(_is_lower_case_of_ascii(text, whole=whole) for text in texts):
+            function = "lowerAscii"
+        case Call("cesql.upper", None, (operand,)) if whole and all(map(_is_upper_case_of_ascii, texts)):
+            function = "upperAscii"
         case _:
             return part
+    match operand:
+        case Call("string", None, (Select(Name("ce"), name) as extension,)) if (
+            name != "time" and aim is Aim.TRUE and not any(map(_is_text_of_other, texts))
+        ):
+            # What is no string is an error then, and could not be equal.
+            operand = extension
+        case _:
+            pass
+    return replace(part, node=Call(function, operand, ()))
+
+
+def _is_lower_case_of_ascii(text: str, *, whole: bool) -> bool:
+    """Only two other characters become ASCII in lower case: the Kelvin sign `k`, I with a dot `i` and a mark."""
+    return text.isascii() and "k" not in text and (whole or not text.endswith("i"))
+
+
+def _is_upper_case_of_ascii(text: str) -> bool:
+    """Other characters that become ASCII alone in upper case become I, S, SS, ST, FF, FI, FL and the like."""
+    return text.isascii() and not set(text) & {"F", "I", "S"}
 
 
 def _is_text_of_other(text: str) -> bool:
-    """Whether an Integer or Boolean is written so."""
-    return _is_integer_text(text) or text in {"true", "false"}
+    """Whether an Integer or Boolean is written so, in lower or upper case."""
+    return _is_integer_text(text) or text.lower() in {"true", "false"}
