@@ -19,8 +19,10 @@ from headgate.filter.cel import Activation, OutcomeKind, compile_expression
 from headgate.filter.compiler import compile_filter
 from headgate.filter.dialects.jms import jms
 from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import program
+from headgate.filter.evaluate import EventView, program
+from headgate.filter.rows import row_verdicts
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 
 
@@ -401,6 +403,14 @@ selectors_and_meanings = st.recursive(
 @given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
 def test_cel_says_what_the_reference_says(selector: Condition, event: dict[str, object]) -> None:
     assert truth(selector[0], event) is selector[1](event)
+
+
+@settings(max_examples=400, deadline=None)
+@given(selectors_and_meanings, st.dictionaries(st.sampled_from(["x", "y", "z"]), st.sampled_from(PROPERTIES)))
+def test_rows_say_no_more_than_cel_cpp(selector: Condition, carried: dict[str, str | int | bool]) -> None:
+    compiled = compile_filter({"jms": selector[0]})
+    view = EventView(Event(specversion="1.0", id="1", source="/a", type="t", extensions=carried))
+    assert (program(compiled.cel).evaluate_view(view).kind, row_verdicts(compiled, view)) in ALLOWED
 
 
 WORDS = ["a", "b", "JMSType", "JMSTimestamp", "1", "2.5", "'x'", "'x%'", "TRUE", "NULL", "NOT", "AND", "OR", "IN", "IS"]

@@ -34,7 +34,9 @@ from headgate.filter.dialects.pulsar_tree import (
     Type,
 )
 from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.rows import row_verdicts
+from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -201,6 +203,13 @@ def test_cel_says_what_the_reference_says(
     expected = reference(expr, of)
     assert holds(Condition(expr), of) is (expected is True)
     assert holds(Condition(Negation(expr)), of) is (expected is False)
+
+
+@settings(max_examples=300, deadline=None)
+@given(expressions, attributes, st.none() | st.sampled_from(TIMES))
+def test_rows_say_no_more_than_cel_cpp(value: Any, carried: dict[str, object], time: str | None) -> None:
+    compiled, view = compile_filter({"pulsar": value}), EventView(event(time, **carried))
+    assert (program(compiled.cel).evaluate_view(view).kind, row_verdicts(compiled, view)) in ALLOWED
 
 
 @settings(max_examples=200, deadline=None)

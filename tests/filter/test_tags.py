@@ -14,7 +14,9 @@ from headgate.event.model import Event
 from headgate.filter.compiler import compile_filter
 from headgate.filter.dialects.tags import tags, tags_of
 from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.rows import row_verdicts
+from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 
 
@@ -81,8 +83,10 @@ def test_one_of_any_and_all_of_all(wanted: dict[str, str], carried: dict[str, st
     any_of = {value for name, value in wanted.items() if name.startswith("anytag")}
     all_of = {value for name, value in wanted.items() if name.startswith("alltag")}
     expected = (not any_of or bool(any_of & found)) and all_of <= found
-    kind = program(compile_filter({"tags": wanted}).cel).evaluate(event).kind
+    compiled, view = compile_filter({"tags": wanted}), EventView(event)
+    kind = program(compiled.cel).evaluate_view(view).kind
     assert kind is (OutcomeKind.TRUE if expected else OutcomeKind.FALSE)
+    assert (kind, row_verdicts(compiled, view)) in ALLOWED
 
 
 @pytest.mark.parametrize(
