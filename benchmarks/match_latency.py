@@ -71,6 +71,7 @@ class Sink:
         self._server = socket.create_server(("127.0.0.1", 0))
         self.address = LinkAddress("127.0.0.1", self._server.getsockname()[1], os.urandom(32))
         self.arrived: dict[int, int] = {}
+        self.passed = 0
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -85,6 +86,8 @@ class Sink:
             for kind, _, _, offset in FRAME.iter_unpack(rest[:whole]):
                 if kind == ROW:
                     self.arrived[offset] = now
+                else:
+                    self.passed = offset
             rest = rest[whole:]
 
     def wait_for(self, offset: int) -> None:
