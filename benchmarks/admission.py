@@ -1,0 +1,154 @@
+"""How long until filters are in force? Many admitted one after the other, and one more beside very many.
+
+    python -m benchmarks.admission [--admit 10000] [--among 100000] [--json]
+
+The rooms themselves in one process, without HTTP. *Admitting* is what the API does with a trigger: decode, validate,
+compile a filter that no other trigger has, store it durably (a transaction each). *Taking effect* is what happens then:
+routing snapshot, table, plan and a second query beside the running one, until that has passed the log's end; the new
+filter must then match an event. Baseline in the same run: the same with a table built from nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import structlog
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.match_latency import DELIVERY, Sink
+from headgate.control.admission import Admission
+from headgate.control.objects import Kind
+from headgate.control.routing import RoutingTable, Target
+from headgate.control.store import Store
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.model import DataKind, Event
+from headgate.filter.compiler import compile_cel
+from headgate.log.writer import PartitionWriter
+from headgate.match.runner import SparkRunner
+from headgate.match.session import connector_jar, start_session, task_slots
+
+BROKER = "default/default"
+
+
+@dataclass(frozen=True)
+class Result:
+    """Seconds by the clock, and of this process's processor time.
+
+    Attributes:
+        what: What was done.
+        filters: How many filters there were.
+    """
+
+    what: str
+    filters: int
+    clock_s: float
+    cpu_s: float
+
+
+class Watch:
+    """Both clocks."""
+
+    def __init__(self) -> None:
+        self._clock, self._cpu = time.perf_counter(), time.process_time()
+
+    def result(self, what: str, filters: int) -> Result:
+        clock_s, cpu_s = time.perf_counter() - self._clock, time.process_time() - self._cpu
+        return Result(what, filters, round(clock_s, 2), round(cpu_s, 2))
+
+
+def text(number: int) -> str:
+    """A filter that no other number has."""
+    return f'ce.type == "com.example.t{number}" && data.amount > {number} && data.region in ["eu-{number}", "us"]'
+
+
+def admit(scratch: Path, count: int) -> Result:
+    store = Store.open(scratch / "control.db")
+    admission = Admission(store)
+    watch = Watch()
+    for number in range(count):
+        document = {
+            "apiVersion": "eventing.knative.dev/v1",
+            "kind": "Trigger",
+            "metadata": {"name": f"t{number}", "namespace": "default"},
+            "spec": {
+                "broker": "default",
+                "filter": {"cel": text(number)},
+                "subscriber": {"uri": "http://localhost:8099/"},
+            },
+        }
+        admission.create(Kind.TRIGGER, document)
+    result = watch.result("admitted one by one", count)
+    watch = Watch()
+    table = store.snapshot()
+    if len(table.targets) != count:
+        raise SystemExit(f"wrong: {len(table.targets)} of {count} filters are routed")
+    store.close()
+    return result
+
+
+def target(number: int) -> Target:
+    return Target(number, f"default/t{number}", BROKER, compile_cel(text(number)), "http://localhost/", DELIVERY)
+
+
+def take_effect(scratch: Path, count: int) -> list[Result]:
+    """The first table of all filters, then one filter more, then a hundred more."""
+    spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
+    results = []
+    with PartitionWriter.open(scratch / "log" / "0", EVENT_SCHEMA) as writer:
+        runner = SparkRunner(spark, scratch / "log", 1, scratch / "runs")
+        watch = Watch()
+        targets = [target(number) for number in range(count)]
+        results.append(watch.result("compiled", count))
+        runs = []
+        for number, (what, more) in enumerate(
+            (("in force, from nothing", 0), ("one more in force", 1), ("one more in force", 1), ("100 more", 100))
+        ):
+            targets += [target(len(targets) + new) for new in range(more)]
+            sink = Sink()
+            watch = Watch()
+            table = RoutingTable(number + 1, number + 1, frozenset({BROKER}), tuple(targets))
+            runs.append(runner.start(table, number + 1, {0: writer.next_offset}, sink.address))
+            newest = len(targets) - 1
+            data = json.dumps({"amount": newest + 1, "region": "us"}).encode()
+            event = Event("1.0", "1", "/bench", f"com.example.t{newest}", data_kind=DataKind.JSON, data=data)
+            offset = writer.next_offset
+            writer.append(to_batch([StoredEvent(BROKER, event)]), [event.type])
+            sink.wait_for(offset)
+            results.append(watch.result(what, len(targets)))
+        for run in runs:
+            run.stop()
+    spark.stop()
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--admit", type=int, default=10_000)
+    parser.add_argument("--among", type=int, default=100_000)
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    arguments = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory(prefix="headgate-admission-") as temporary:
+        found = [admit(Path(temporary), arguments.admit)] if arguments.admit else []
+        found += take_effect(Path(temporary), arguments.among) if arguments.among else []
+    if arguments.json:
+        for one in found:
+            print(json.dumps(asdict(one)))
+        return
+    table = Table(title="until filters are in force")
+    for heading in ("what", "filters", "s", "cpu s (Python)"):
+        table.add_column(heading, justify="left" if heading == "what" else "right")
+    for one in found:
+        table.add_row(one.what, f"{one.filters:,}", f"{one.clock_s:.2f}", f"{one.cpu_s:.2f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
