@@ -91,11 +91,15 @@ def wanted(number: int) -> dict[str, Any]:
 
 
 def filters(count: int, share: float) -> list[CompiledFilter]:
-    every = round(1 / share) if share else count + 1
+    every = round(1 / share) if share else 0
     return [
-        compile_filter(None, [wanted(number), UNDECIDED] if number % every == 0 else [wanted(number)])
+        compile_filter(None, [wanted(number), UNDECIDED] if every and number % every == every - 1 else [wanted(number)])
         for number in range(count)
     ]
+
+
+def is_candidate(one: CompiledFilter) -> bool:
+    return any(not row.signature.exact and not row.is_of_doubt for row in one.rows)
 
 
 def make_event(rng: random.Random) -> Event:
