@@ -325,6 +325,10 @@ CURSOR_FLUSH_S: Final = 0.05
 """How old the cursors on disk may be: deliveries ended since then are repeated after a crash."""
 REPORT_S_MIN: Final = 1.0
 """Time between two reports of filter errors to the control store."""
+WHY_CHUNKS_MAX: Final = 50_000
+WHY_BYTES_MAX: Final = 256 << 20
+WHY_SECONDS_MAX: Final = 5.0
+"""One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is asked whether it changed."""
 NEEDED_CHUNKS_MAX: Final = 4_096

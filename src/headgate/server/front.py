@@ -11,15 +11,18 @@ import structlog
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch.letters_api import PREFIX as LETTERS_PREFIX
 from headgate.dispatch.letters_api import LettersApi
+from headgate.dispatch.why import Why
+from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
@@ -65,8 +68,7 @@ async def _serve(settings: Settings) -> None:
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
-        letters = Mount(LETTERS_PREFIX, LettersApi(settings.data / "deadletters.db").app)
-        fallback = Starlette(routes=[*health.routes(settings), letters, Mount("/", api.app)])
+        fallback = other_paths(settings, store, api)
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))
@@ -98,6 +100,21 @@ async def _serve(settings: Settings) -> None:
         trimming.cancel()
         for commit in commits:
             await commit.close()
+
+
+def other_paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
+    """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
+    letters = LettersApi(settings.data / "deadletters.db").app
+    # Path by path and not as a mount: other paths below the same prefix are the API's.
+    routes = [
+        Route(f"{LETTERS_PREFIX}{route.path}", route.endpoint, methods=list(route.methods or ()))
+        for route in letters.routes
+        if isinstance(route, Route)
+    ]
+    why = WhyApi(Why(settings.data, store)).routes()
+    return Starlette(
+        routes=[*health.routes(settings), *routes, *why, Mount("/", api.app)], exception_handlers=ERROR_HANDLERS
+    )
 
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:

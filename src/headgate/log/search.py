@@ -1,0 +1,65 @@
+"""Which chunks were written last? Reads partitions backwards, newest chunk first, until the caller has seen enough."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from headgate.log.bloom import might_contain, probe
+from headgate.log.files import Committed
+from headgate.log.reader import Chunk
+from headgate.log.segments import Segments
+
+
+def newest_first(
+    directory: Path, *, before: int | None = None, not_before_us: int = 0, wanted: Collection[str] | None = None
+) -> Iterator[Chunk]:
+    """The durable chunks of a partition, the last one first; the partition need not exist.
+
+    Args:
+        directory: The partition.
+        before: Only records below this offset, which is a chunk's first one or behind the last one.
+        not_before_us: Stop at a chunk that was appended earlier: microseconds since 1970 UTC.
+        wanted: Filter values; chunks whose filter excludes all of them are passed over without being read.
+
+    Raises:
+        CorruptChunkError: The way to a chunk is damaged, or its payload.
+    """
+    probes = None if wanted is None else [probe(value) for value in wanted if value]
+    committed_file, segments = Committed(directory), Segments(directory)
+    try:
+        committed = committed_file.next_offset()
+        at = committed if before is None else min(before, committed)
+        while at > committed_file.first_offset():
+            place = segments.locate(at - 1, committed)
+            if place is None or place.header.append_time_us < not_before_us:
+                return
+            header = place.header
+            if probes is None or (
+                header.bloom_bytes
+                and might_contain(place.segment.bloom(place.position, header), header.hash_count, probes)
+            ):
+                yield Chunk(place, header.first_offset)
+            at = header.first_offset
+    finally:
+        segments.close()
+        committed_file.close()
+
+
+def newest_of_all(root: Path, *, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, Chunk]]:
+    """Chunks of all partitions of a log, each with its partition's number, the newest first.
+
+    Args:
+        root: Directory of the partitions.
+        before: Per partition, as in `newest_first`; a partition that is not named is read from its end.
+        not_before_us: As in `newest_first`.
+    """
+    numbers = sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal()) if root.is_dir() else []
+
+    def chunks(number: int) -> Iterator[tuple[int, int, Chunk]]:
+        for chunk in newest_first(root / str(number), before=before.get(number), not_before_us=not_before_us):
+            yield -chunk.append_time_us, number, chunk
+
+    for _, number, chunk in heapq.merge(*map(chunks, numbers), key=lambda found: found[:2]):
+        yield number, chunk

@@ -1,0 +1,283 @@
+"""Why was it not delivered? Every answer from files that look as the processes leave them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headgate import limits
+from headgate.control.admission import Admission
+from headgate.control.errors import ObjectNotFoundError
+from headgate.control.objects import Kind
+from headgate.control.reconciler import Reconciler
+from headgate.control.store import Store
+from headgate.dispatch import why as why_module
+from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.dispatch.letters import Letter, LetterStore
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.dispatch.why import Answer, Fate, Question, Why, trigger_key
+from headgate.dispatch.why_api import WhyApi
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.model import DataKind, Event
+from headgate.filter.plan import Verdict
+from headgate.log.writer import PartitionWriter
+from tests.control.support import trigger
+
+CEL = 'ce.type == "order" && data.amount > 100'
+
+
+def event(id_: str, type_: str = "order", **data: object) -> Event:
+    return Event("1.0", id_, "/shop", type_, data_kind=DataKind.JSON, data=json.dumps(data).encode())
+
+
+@dataclass
+class World:
+    """A data directory, and what writes it."""
+
+    data: Path
+    store: Store
+    now_us: int
+
+    def __post_init__(self) -> None:
+        self.log = self._writer("log/0", EVENT_SCHEMA)
+        self.outbox = self._writer("outbox/0", OUTBOX_SCHEMA)
+        self.cursors = CursorStore(self.data / "dispatch.db")
+        self.letters = LetterStore(self.data / "deadletters.db")
+
+    def _writer(self, name: str, schema: Any) -> PartitionWriter:
+        return PartitionWriter.open(self.data / name, schema, clock_us=lambda: self.now_us)
+
+    def close(self) -> None:
+        for one in (self.log, self.outbox, self.cursors, self.letters, self.store):
+            one.close()
+
+    def accept(self, *events: Event, broker: str = "default/default") -> int:
+        self.now_us += 1_000
+        return self.log.append(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
+
+    def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, passed: int | None = None) -> int:
+        """An outbox row; returns its position."""
+        self.now_us += 1_000
+        segments = [Segment(0, 1, [(offset, self.target, int(verdict))])]
+        batch, values = encode_chunk(segments, {0: (passed if passed is not None else offset + 1, 1)})
+        return self.outbox.append(batch, values)
+
+    def passed(self, offset: int) -> None:
+        self.now_us += 1_000
+        self.outbox.append(*encode_chunk([], {0: (offset, 1)}))
+
+    def handed(self, position: int, *behind: TargetCursor) -> None:
+        self.cursors.flush(CursorChange(position, {}, list(behind), []))
+
+    @property
+    def target(self) -> int:
+        return next(target.id for target in self.store.snapshot().targets if target.name == "default/t")
+
+    def ask(self, id_: str, name: str = "t", **more: Any) -> Answer:
+        return Why(self.data, self.store).answer(Question(trigger_key("default", name), id_, **more))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    store = Store.open(tmp_path / "control.db")
+    Admission(store).create(Kind.TRIGGER, trigger("t", filter={"cel": CEL}))
+    store.set_active_generation(store.desired_generation())
+    reconciler = Reconciler(store)
+    reconciler.step()
+    reconciler.step()
+    made = World(tmp_path, store, time.time_ns() // 1_000 + 5_000_000)
+    yield made
+    made.close()
+
+
+def test_an_event_that_never_came(world: World) -> None:
+    assert world.ask("1").fate is Fate.NOT_STORED
+    world.accept(event("2"))
+    answer = world.ask("1")
+    assert answer.fate is Fate.NOT_STORED
+    assert "no longer kept" in answer.says
+
+
+def test_a_trigger_that_is_not_there(world: World) -> None:
+    with pytest.raises(ObjectNotFoundError):
+        world.ask("1", "nosuch")
+
+
+def test_not_matched_yet(world: World) -> None:
+    world.accept(event("1", amount=200))
+    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
+
+
+def test_filter_false_with_the_part_that_decided(world: World) -> None:
+    world.accept(event("1", amount=7))
+    world.passed(1)
+    answer = world.ask("1")
+    assert answer.fate is Fate.FILTER_FALSE
+    assert answer.trace is not None
+    part = answer.trace.decided
+    assert answer.trace.text[part.start : part.end] == "data.amount > 100"
+    assert answer.found is not None
+    assert (answer.found.partition, answer.found.offset) == (0, 0)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_filter_error_told_by_the_matcher_or_silent(world: World, told: bool) -> None:
+    world.accept(event("1"))
+    if told:
+        world.handed(world.match(0, Verdict.ERROR) + 2)
+    else:
+        world.passed(1)
+    answer = world.ask("1")
+    assert answer.fate is Fate.FILTER_ERROR
+    assert "amount" in answer.says
+
+
+def test_matched_and_waiting_in_each_place(world: World) -> None:
+    world.accept(event("1", amount=200))
+    position = world.match(0)
+    # Not handed out yet, handed out, failed twice, waiting in the backlog.
+    assert world.ask("1").fate is Fate.UNDELIVERED
+    world.handed(position + 2, TargetCursor(world.target, None, (position,)))
+    assert world.ask("1").attempts is not None
+    due_us = world.now_us + 60_000_000
+    world.handed(position + 2, TargetCursor(world.target, None, (position,), ((position, 2, due_us),)))
+    answer = world.ask("1")
+    assert answer.fate is Fate.UNDELIVERED
+    assert answer.attempts is not None
+    assert (answer.attempts.failed, answer.attempts.next_us) == (2, due_us)
+    assert "2 attempts failed" in answer.says
+    world.handed(position + 2, TargetCursor(world.target, position, ()))
+    assert world.ask("1").fate is Fate.UNDELIVERED
+
+
+def test_ended(world: World) -> None:
+    world.accept(event("1", amount=200))
+    position = world.match(0)
+    world.handed(position + 2)
+    answer = world.ask("1")
+    assert answer.fate is Fate.ENDED
+    assert "delivered" in answer.says
+
+
+def test_a_candidate_that_cel_refused(world: World) -> None:
+    world.accept(event("1", amount=7))
+    world.handed(world.match(0, Verdict.CANDIDATE) + 2)
+    assert world.ask("1").fate is Fate.FILTER_FALSE
+
+
+def test_a_dead_letter_with_the_last_answer(world: World) -> None:
+    one = event("1", amount=200)
+    world.accept(one)
+    position = world.match(0)
+    world.handed(position + 2)
+    letter = Letter(
+        target=world.target,
+        position=position,
+        trigger="default/t",
+        broker="default/default",
+        event=one,
+        died_us=world.now_us,
+        reason="400",
+        destination="http://127.0.0.1:9/sink",
+        code=400,
+        data=b"no such customer",
+        attempts=1,
+    )
+    world.letters.apply([letter], [], [])
+    answer = world.ask("1")
+    assert answer.fate is Fate.DEAD_LETTER
+    assert answer.attempts is not None
+    assert (answer.attempts.code, answer.attempts.answer) == (400, "no such customer")
+
+
+def test_another_broker_and_ids_that_repeat(world: World) -> None:
+    world.accept(event("1", amount=200), broker="default/other")
+    assert world.ask("1").fate is Fate.OTHER_BROKER
+    world.accept(event("1", amount=1))
+    world.accept(event("1", amount=2), broker="default/other")
+    world.passed(3)
+    answer = world.ask("1")
+    assert answer.found is not None
+    assert (answer.fate, answer.found.offset) == (Fate.FILTER_FALSE, 1)
+    assert world.ask("1", source="/elsewhere").fate is Fate.NOT_STORED
+
+
+def test_created_later(world: World) -> None:
+    world.accept(event("1", amount=200))
+    world.passed(1)
+    stored = world.store.get(trigger_key("default", "t"))
+    later = msgspec.structs.replace(stored.metadata, creation_timestamp="2100-01-01T00:00:00Z")
+    body = msgspec.json.encode(msgspec.structs.replace(stored, metadata=later))
+    with world.store._database.write() as connection:
+        connection.execute("UPDATE objects SET body = ? WHERE kind = 'Trigger'", (body,))
+    assert world.ask("1").fate is Fate.CREATED_LATER
+
+
+def test_not_ready_then_and_changed_since(world: World) -> None:
+    now_us, world.now_us = world.now_us, world.now_us - 5_000_500
+    world.accept(event("1", amount=200))
+    world.now_us = now_us
+    world.accept(event("2", amount=200))
+    world.passed(2)
+    # The first came in the second in which the trigger was made, before it was Ready.
+    assert world.ask("1").fate in {Fate.NOT_READY, Fate.CREATED_LATER, Fate.CHANGED_SINCE}
+    assert world.ask("2").fate is Fate.CHANGED_SINCE
+
+
+def test_searches_a_bounded_piece_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(20):
+        world.accept(event(str(n), amount=1))
+    world.passed(20)
+    monkeypatch.setattr(why_module, "WHY_CHUNKS_MAX", 6)
+    answer, calls = world.ask("0"), 1
+    while answer.fate is Fate.NOT_FOUND:
+        answer, calls = world.ask("0", before=answer.next), calls + 1
+    assert (answer.fate, calls) == (Fate.FILTER_FALSE, 4)
+    newest = world.ask("19")
+    assert newest.found is not None
+    assert world.ask("0", since_us=newest.found.append_time_us).fate is Fate.NOT_STORED
+    assert limits.WHY_CHUNKS_MAX > 6
+
+
+def call(world: World, query: str) -> tuple[int, dict[str, Any]]:
+    """The HTTP handler, without a server."""
+    from starlette.applications import Starlette
+
+    from headgate.control.http import ERROR_HANDLERS
+
+    app = Starlette(routes=list(WhyApi(Why(world.data, world.store)).routes()), exception_handlers=ERROR_HANDLERS)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/apis/eventing.knative.dev/v1/namespaces/default/triggers/t/why"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    asyncio.run(app(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], json.loads(body)
+
+
+def test_over_http(world: World) -> None:
+    world.accept(event("1", amount=7))
+    world.passed(1)
+    status, answer = call(world, "id=1&source=/shop&since=2020-01-01T00:00:00Z")
+    assert status == 200
+    assert (answer["fate"], answer["trigger"], answer["event"]["offset"]) == ("filter-false", "default/t", 0)
+    assert answer["event"]["event"]["data"] == {"amount": 7}
+    assert answer["trace"]["outcome"] == "false"
+    assert [part["decided"] for part in answer["trace"]["parts"]].count(True) == 1
+    for query in ("", "id=", "id=1&since=yesterday", "id=1&next=x"):
+        status, answer = call(world, query)
+        assert (status, answer["kind"]) == (400, "Status")
