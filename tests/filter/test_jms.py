@@ -189,6 +189,8 @@ def test_a_missing_property_is_no_filter_error() -> None:
         ("a IN (1)", 6, ""),
         ("a IN ('b'", 9, ""),
         ("a IS 1", 5, ""),
+        ("a lıke 'b'", 2, ""),
+        ("a ıs null", 2, ""),
         ("a NOT = 1", 6, ""),
         ("a LIKE b", 7, ""),
         ("a LIKE '%' ESCAPE '!!'", 18, "ESCAPE"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.filter.errors import FilterError, caret
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_WORDS_MAX
@@ -26,8 +25,7 @@ class Kind(StrEnum):
     END = "end"
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One word.
 
     Attributes:
@@ -54,6 +52,7 @@ _TOKEN: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
 _AFTER_NUMBER: Final = re.compile(r"[\w$.]")
 
 _HINTS: Final = {
@@ -99,7 +98,7 @@ def tokens(text: str) -> Iterator[Token]:
             raise fault(text, position, "a number runs into a name", "a name begins with a letter, _ or $")
         if group == "text":
             yield Token(Kind.TEXT, _unquoted(text, word, position), position)
-        elif group == "identifier" and word.upper() in KEYWORDS:
+        elif group == "identifier" and word.isascii() and word.upper() in KEYWORDS:
             yield Token(Kind.KEYWORD, word.upper(), position)
         elif group != "space":
             yield Token(Kind(group), word, position)
@@ -108,10 +107,10 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def _unquoted(text: str, word: str, position: int) -> str:
-    for offset, character in enumerate(word):
-        if character == "\0" or "\ud800" <= character <= "\udfff":
-            what = "a NUL character" if character == "\0" else "half of a surrogate pair"
-            raise fault(text, position + offset, f"{what} in a string")
+    found = _NO_TEXT.search(word)
+    if found is not None:
+        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise fault(text, position + found.start(), f"{what} in a string")
     return word[1:-1].replace("''", "'")
 
 
