@@ -41,9 +41,16 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t") -> Event:
+def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t", **more: Any) -> Event:
     return Event(
-        "1.0", f"e{number}", "/tests", type, data_kind=DataKind.JSON, datacontenttype="application/json", data=data
+        "1.0",
+        f"e{number}",
+        "/tests",
+        type,
+        data_kind=DataKind.JSON,
+        datacontenttype="application/json",
+        data=data,
+        **more,
     )
 
 

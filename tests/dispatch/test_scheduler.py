@@ -23,6 +23,8 @@ from headgate.dispatch.retry import Answer, Outcome
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.event.http import BATCH_JSON
+from headgate.event.json_format import decode_batch
 from headgate.event.model import Event
 from tests.dispatch.harness import BROKER, event, run, target
 
@@ -69,7 +71,7 @@ class AllEvents:
         self.chance = chance or random.Random(0)
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
-        return SharedEvent(BROKER, event(offset), 0)
+        return SharedEvent(BROKER, event(offset, extensions={"partitionkey": str(offset % 3)}), 0)
 
     def kept(self, partition: int, offset: int) -> SharedEvent | None:
         return None if self.chance.random() < 0.5 else self.recent(partition, offset)
@@ -93,8 +95,14 @@ class Subscribers:
             await asyncio.sleep(0)
         if not self.calm and self.chance.random() < 0.4:
             return Outcome(503) if self.chance.random() < 0.5 else Outcome(0, "timeout")
-        if self.chance.random() < 0.2:
+        if self.chance.random() < 0.2 and "ce-id" in dict(headers):
             return Outcome(200, reply=Answer([("url", url)], b""))
+        if dict(headers)["content-type"] == BATCH_JSON:
+            events = decode_batch(body)
+            if not self.calm and len(events) > 1 and self.chance.random() < 0.2:
+                return Outcome(413)
+            self.delivered += [(url, event.id) for event in events]
+            return Outcome(202)
         self.delivered.append((url, dict(headers)["ce-id"]))
         return Outcome(202)
 
@@ -143,6 +151,8 @@ def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: 
         refresh=lambda: None,
     )
     targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
+    batches = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.0}
+    targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
     targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
     scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), tuple(targets)))
     return scheduler
@@ -166,7 +176,7 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
     crash_at = set(chance.sample(range(120), crashes))
     for turn in range(120):
         if chance.random() < 0.5:
-            new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 4) if chance.random() < 0.7]
+            new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 5) if chance.random() < 0.7]
             if new:
                 offset = new[-1][0] + 1
                 scheduler.hand(rows.append(new))
@@ -192,8 +202,11 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
     got = Counter(subscribers.delivered)
     assert all(got[key] <= 1 + allowed[key] for key in got), "only what no flush had recorded came again"
     if not crashes:
-        ordered = [int(id[1:]) for url, id in subscribers.delivered if url == "1"]
-        assert ordered == sorted(ordered)
+        for key in range(3):
+            ordered = [int(id[1:]) for url, id in subscribers.delivered if url == "1" and int(id[1:]) % 3 == key]
+            assert ordered == sorted(ordered), "in order of each key"
+        batched = [int(id[1:]) for url, id in subscribers.delivered if url == "4"]
+        assert batched == sorted(batched)
     await scheduler.stop(0)
 
 

@@ -52,6 +52,11 @@ class DeliverySpec:
         """Whether events that cannot be delivered become dead letters."""
         return self.dead_letter_uri is not None
 
+    @property
+    def filter_errors_buried(self) -> bool:
+        """Whether events for which the filter is an error become dead letters."""
+        return self.filter_errors_kept and self.dead_letter_uri is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -1,7 +1,7 @@
 """Who may try now? Attempts of all targets, the places they share, retries and their pauses.
 
 A target starts its queue's next delivery whenever it has fewer than its `parallelism` under way (an ordered one:
-none, and no retry before it) and there is a place; else it stands in line. A waiting retry holds no place.
+none of the same key, see `lanes.py`) and there is a place; else it stands in line. A waiting retry holds no place.
 """
 
 from __future__ import annotations
@@ -16,28 +16,19 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.control.routing import Target
+from headgate.dispatch.batches import Batches
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
-from headgate.dispatch.letters import CODE_FILTER_ERROR, CODE_NO_ANSWER, Letter
+from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, Places, TargetState
-from headgate.dispatch.verdicts import FilterErrors, Judge
-from headgate.filter.evaluate import OutcomeKind
-from headgate.filter.plan import Verdict
+from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.observe import metrics
 
 _SWEEP_S: Final = 0.25
 _TELL_S: Final = 1.0
-
-_FILTERED: Final = {
-    "matched": metrics.FILTERED.labels("matched"),
-    "filtered": metrics.FILTERED.labels("not"),
-    "foreign": metrics.FILTERED.labels("not"),
-    "error": metrics.FILTERED.labels("error"),
-}
 
 _log = structlog.get_logger(__name__)
 
@@ -77,13 +68,13 @@ class Attempts:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._events = events
-        self._transport = transport
-        self._judge_filter = judge_filter
+        self.transport = transport
+        self.look = LastLook(judge_filter, errors)
         self._errors = errors
-        self._on_end = on_end
+        self.on_end = on_end
         self._on_room = on_room
         self._on_rest = on_rest
-        self._replies = replies
+        self.replies = replies
         self._bury = bury
         self._chance = chance
         self._clock = clock
@@ -96,6 +87,7 @@ class Attempts:
         self._timers: dict[Delivery, asyncio.TimerHandle] = {}
         self._held: dict[TargetState, asyncio.TimerHandle] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._batches = Batches(self, events)
         self.stopping = False
         self.warm_from = 0
         """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
@@ -118,16 +110,16 @@ class Attempts:
                     state.parked = True
                     self._lines[state.slow].append(state)
                 break
-            delivery = state.queue.popleft()
-            if delivery.due_us and self._rests(state, delivery):
+            if state.target.delivery.format == "batch":
+                if not self._batches.start(state):
+                    break
                 continue
-            self._places.take(state.slow)
-            delivery.started_at = self._clock()
-            if state.rate is not None:
-                state.rate.take(delivery.started_at)
-            delivery.size_bytes = 0
-            state.flying[delivery.position] = delivery
-            self._busy.add(state)
+            delivery = state.queue.popleft()
+            if delivery.key is None and state.target.delivery.ordered and not self._enters(state, delivery):
+                continue
+            if delivery.due_us and self.rests(state, delivery):
+                continue
+            self.take(state, delivery)
             event = self._events.kept(delivery.partition, delivery.offset)
             if event is None:
                 if delivery.position < self.warm_from:
@@ -136,8 +128,8 @@ class Attempts:
                 try:
                     event = self._events.recent(delivery.partition, delivery.offset)
                 except EventGoneError:
-                    self._land(state, delivery)
-                    self._on_end(state, delivery, "lost")
+                    self.land(state, delivery)
+                    self.on_end(state, delivery, "lost")
                     continue
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
             if self._passes(state, delivery, event):
@@ -169,75 +161,90 @@ class Attempts:
 
     def _passes(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
         """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
-        target, result, message = state.target, "", ""
-        if event.broker != target.broker:
-            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
-            result = "foreign"
-            _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
-        elif delivery.verdict != Verdict.MATCH:
-            decision = self._judge_filter(target.filter.cel, event)
-            if decision.kind is OutcomeKind.FALSE:
-                result = "filtered"
-            elif decision.kind is OutcomeKind.ERROR:
-                result, message = "error", decision.message
-                if self._errors.add(target.id):
-                    self._errors.describe(target.id, decision.message, event)
-        if not delivery.failures:
-            _FILTERED[result or "matched"].inc()
+        result = self.look(state.target, delivery, event)
         if not result:
-            delivery.size_bytes = event.size_bytes
-            self._places.load(state.slow, event.size_bytes)
+            self.load(state, delivery, event.size_bytes)
             return True
-        if result == "error" and target.delivery.filter_errors_kept and target.delivery.has_sink:
-            self.spawn(self._bury_filter_error(state, delivery, event, message))
+        if result == "error" and state.target.delivery.filter_errors_buried:
+            self.spawn(self._bury_filter_error(state, delivery, event))
             return False
-        self._land(state, delivery)
-        self._on_end(state, delivery, result)
+        self.land(state, delivery)
+        self.on_end(state, delivery, result)
         return False
 
-    async def _bury_filter_error(
-        self, state: TargetState, delivery: Delivery, event: SharedEvent, message: str
-    ) -> None:
-        outcome = Outcome(CODE_FILTER_ERROR, body=message.encode()[: limits.ERROR_BODY_BYTES_MAX])
-        await self._bury(self._letter(state.target, delivery, event, outcome, "filter-error"))
-        self._land(state, delivery)
-        self._on_end(state, delivery, "dead_lettered")
-        self._go_on(state)
+    async def _bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+        await self.bury_filter_error(state, delivery, event)
+        self.land(state, delivery)
+        self.on_end(state, delivery, "dead_lettered")
+        self.go_on(state)
 
-    def _letter(self, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, reason: str) -> Letter:
-        words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
-        return Letter(
-            target=target.id,
-            position=delivery.position,
-            trigger=target.name,
-            broker=event.broker,
-            event=event.event,
-            died_us=self._clock_us(),
-            reason=reason,
-            destination=target.subscriber_uri,
-            code=outcome.status or CODE_NO_ANSWER,
-            data=outcome.body or words[: limits.ERROR_BODY_BYTES_MAX],
-            attempts=delivery.failures,
-            sink=target.delivery.dead_letter_uri or "",
-        )
+    async def bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+        """Store the dead letter of an event for which the filter is an error."""
+        words = self.look.words(state.target, event).encode()
+        outcome = Outcome(CODE_FILTER_ERROR, body=words[: limits.ERROR_BODY_BYTES_MAX])
+        now_us = self._clock_us()
+        await self._bury(letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us))
+
+    def _enters(self, state: TargetState, delivery: Delivery) -> bool:
+        """Whether an ordered target's delivery may start now; else it waits in its lane, or its key is being read."""
+        event = self._events.kept(delivery.partition, delivery.offset)
+        if event is None and delivery.position >= self.warm_from:
+            try:
+                event = self._events.recent(delivery.partition, delivery.offset)
+            except EventGoneError:
+                self.on_end(state, delivery, "lost")
+                return False
+        if event is not None:
+            return state.lanes.enter(delivery, event.key)
+        state.resolving = True
+        self.spawn(self._enter_later(state, delivery))
+        return False
+
+    async def _enter_later(self, state: TargetState, delivery: Delivery) -> None:
+        try:
+            event = await self._events.load(delivery.partition, delivery.offset)
+        except EventGoneError:
+            event = None
+        state.resolving = False
+        if event is None or state.gone:
+            self.on_end(state, delivery, "gone" if event else "lost")
+        elif state.lanes.enter(delivery, event.key):
+            state.queue.appendleft(delivery)
+        self.pump(state)
+        self._on_room(state)
 
     async def _attempt_later(self, state: TargetState, delivery: Delivery) -> None:
         try:
             event = await self._events.load(delivery.partition, delivery.offset)
         except EventGoneError:
-            self._land(state, delivery)
-            self._on_end(state, delivery, "lost")
-            self._go_on(state)
+            self.land(state, delivery)
+            self.on_end(state, delivery, "lost")
+            self.go_on(state)
             return
         if self._passes(state, delivery, event):
             await self._attempt(state, delivery, event)
         else:
-            self._go_on(state)
+            self.go_on(state)
 
     async def _attempt(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         target = state.target
         headers, body = event.wire if target.delivery.format == "binary" else event.wire_json
-        outcome = await self._transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
+        outcome = await self.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
+        self.heard(state, delivery, outcome)
+        if outcome.reply is not None:
+            outcome = await self.replies.store(target.broker, event.event, outcome.reply)
+        if judge(outcome) is Fate.DELIVERED:
+            self.land(state, delivery)
+            self.delivered(state, delivery, event)
+        else:
+            # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
+            buried = await self.failed(state, delivery, event, outcome)
+            self.land(state, delivery)
+            self.conclude(state, [delivery], outcome, buried=buried)
+        self.go_on(state)
+
+    def heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+        """What an attempt says of the subscriber, whatever becomes of the event."""
         now = self._clock()
         metrics.SEND_SECONDS.observe(now - delivery.started_at)
         if delivery.failures:
@@ -247,46 +254,48 @@ class Attempts:
         if not slow:
             state.answered_at = now
         self._note(state, outcome, now)
-        if outcome.reply is not None:
-            outcome = await self._replies.store(target.broker, event.event, outcome.reply)
-        fate = judge(outcome)
-        if fate is Fate.DELIVERED:
-            metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
-            self._land(state, delivery)
-            self._on_end(state, delivery, "delivered")
-        else:
-            metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
-            delivery.failures += 1
-            buried = not self._is_left(state, delivery, fate) and not state.gone and target.delivery.has_sink
-            if buried:
-                # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
-                await self._bury(self._letter(target, delivery, event, outcome, outcome.label))
-            self._land(state, delivery)
-            self._failed(state, delivery, outcome, fate, buried=buried)
-        self._go_on(state)
 
-    def _is_left(self, state: TargetState, delivery: Delivery, fate: Fate) -> bool:
-        """Whether a failed delivery has another attempt."""
-        return fate is Fate.AGAIN and delivery.failures <= state.target.delivery.retry
+    def delivered(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+        """The subscriber took it, and its reply is stored."""
+        metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+        self.on_end(state, delivery, "delivered")
 
-    def _failed(self, state: TargetState, delivery: Delivery, outcome: Outcome, fate: Fate, *, buried: bool) -> None:
-        spec = state.target.delivery
-        if buried:
-            self._tell(state, delivery, outcome)
-            self._on_end(state, delivery, "dead_lettered")
-        elif state.gone:
-            self._on_end(state, delivery, "gone")
-        elif self._is_left(state, delivery, fate):
+    async def failed(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> bool:
+        """Count a failed attempt; True when it was the last one and the event is buried now."""
+        metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+        delivery.failures += 1
+        target = state.target
+        if self._is_left(state, delivery, outcome) or state.gone or not target.delivery.has_sink:
+            return False
+        now_us = self._clock_us()
+        await self._bury(letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
+        return True
+
+    def conclude(self, state: TargetState, deliveries: list[Delivery], outcome: Outcome, *, buried: bool) -> None:
+        """What follows for deliveries that failed together: an end, or a pause that they share."""
+        again: list[Delivery] = []
+        for delivery in deliveries:
+            if state.gone:
+                self.on_end(state, delivery, "dead_lettered" if buried else "gone")
+            elif not buried and self._is_left(state, delivery, outcome):
+                again.append(delivery)
+            else:
+                self._tell(state, delivery, outcome)
+                self.on_end(state, delivery, "dead_lettered" if buried else "failed")
+        if again:
             now_us = self._clock_us()
-            wait_s = pause_s(spec, delivery.failures, outcome, now_s=now_us / 1e6, chance=self._chance())
-            delivery.due_us = now_us + int(wait_s * 1e6)
-            self._rest(state, delivery, wait_s)
+            failures = max(delivery.failures for delivery in again)
+            wait_s = pause_s(state.target.delivery, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
+            for delivery in again:
+                delivery.due_us = now_us + int(wait_s * 1e6)
+            self._rest(state, again, wait_s)
             self._on_rest(state)
-        else:
-            self._tell(state, delivery, outcome)
-            self._on_end(state, delivery, "failed")
 
-    def _rests(self, state: TargetState, delivery: Delivery) -> bool:
+    def _is_left(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
+        """Whether a failed delivery has another attempt."""
+        return judge(outcome) is Fate.AGAIN and delivery.failures <= state.target.delivery.retry
+
+    def rests(self, state: TargetState, delivery: Delivery) -> bool:
         """Whether a delivery that an earlier process tried is not due yet; it rests then."""
         spec = state.target.delivery
         longest_s = max(backoff_s(spec, delivery.failures), spec.retry_after_max_s) * (1.0 + JITTER)
@@ -295,23 +304,26 @@ class Attempts:
         if wait_s <= 0:
             delivery.due_us = 0
             return False
-        self._rest(state, delivery, wait_s)
+        self._rest(state, [delivery], wait_s)
         return True
 
-    def _rest(self, state: TargetState, delivery: Delivery, wait_s: float) -> None:
-        state.resting += 1
-        self._timers[delivery] = self._loop.call_later(wait_s, self._again, state, delivery)
+    def _rest(self, state: TargetState, deliveries: list[Delivery], wait_s: float) -> None:
+        state.resting += len(deliveries)
+        self._timers[deliveries[0]] = self._loop.call_later(wait_s, self._again, state, deliveries)
 
-    def _again(self, state: TargetState, delivery: Delivery) -> None:
-        del self._timers[delivery]
-        delivery.due_us = 0
-        state.resting -= 1
-        if state.gone:
-            self._on_end(state, delivery, "gone")
-            return
-        # First in line: its turn came before all that is queued, and an ordered target depends on it.
-        state.queue.appendleft(delivery)
+    def _again(self, state: TargetState, deliveries: list[Delivery]) -> None:
+        del self._timers[deliveries[0]]
+        state.resting -= len(deliveries)
+        for delivery in reversed(deliveries):
+            delivery.due_us = 0
+            if state.gone:
+                self.on_end(state, delivery, "gone")
+            else:
+                # First in line: its turn came before all that is queued.
+                state.queue.appendleft(delivery)
         self.pump(state)
+        if state.gone:
+            self._on_room(state)
 
     def _tell(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """Tell the operator that an event is given up, once a second per target."""
@@ -334,14 +346,29 @@ class Attempts:
 
     # --- places ---------------------------------------------------------------------------------------
 
-    def _land(self, state: TargetState, delivery: Delivery) -> None:
+    def take(self, state: TargetState, delivery: Delivery) -> None:
+        """An attempt begins: it has a place."""
+        self._places.take(state.slow)
+        delivery.started_at = self._clock()
+        if state.rate is not None:
+            state.rate.take(delivery.started_at)
+        delivery.size_bytes = 0
+        state.flying[delivery.position] = delivery
+        self._busy.add(state)
+
+    def load(self, state: TargetState, delivery: Delivery, size_bytes: int) -> None:
+        """It carries so many bytes."""
+        delivery.size_bytes = size_bytes
+        self._places.load(state.slow, size_bytes)
+
+    def land(self, state: TargetState, delivery: Delivery) -> None:
         """An attempt is over: its place is free."""
         del state.flying[delivery.position]
         if not state.flying:
             self._busy.discard(state)
         self._places.release(state.slow, delivery.size_bytes)
 
-    def _go_on(self, state: TargetState) -> None:
+    def go_on(self, state: TargetState) -> None:
         """After an attempt: who stands in line comes before the target that has just had its turn."""
         if state.startable and not state.parked and self._lines[state.slow]:
             state.parked = True

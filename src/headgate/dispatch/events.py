@@ -12,6 +12,7 @@ from headgate import limits
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.wire import Wire, binary, structured
 from headgate.event.arrow import from_batch_all
+from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.view import EventView
 from headgate.log.errors import OffsetNotKeptError
@@ -56,6 +57,11 @@ class SharedEvent:
         if self._json is None:
             self._json = structured(self.event)
         return self._json
+
+    @property
+    def key(self) -> str:
+        """Its partition key; empty without one."""
+        return canonical(self.event.extensions.get("partitionkey", ""))
 
     @property
     def view(self) -> EventView:

@@ -24,6 +24,10 @@ from typing import Any, Final
 import msgspec
 
 from headgate import limits
+from headgate.control.routing import Target
+from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.retry import Outcome
+from headgate.dispatch.targets import Delivery
 from headgate.event.model import Event
 
 CODE_NO_ANSWER: Final = 500
@@ -278,6 +282,27 @@ class LetterStore:
     def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
         rows = self._connection.execute(f"SELECT id, {_FIELDS} FROM letters {clause}", parameters)
         return [_letter(row) for row in rows]
+
+
+def letter_of(
+    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
+) -> Letter:
+    """The letter of a delivery that is given up after this outcome."""
+    words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
+    return Letter(
+        target=target.id,
+        position=delivery.position,
+        trigger=target.name,
+        broker=event.broker,
+        event=event.event,
+        died_us=now_us,
+        reason=reason,
+        destination=target.subscriber_uri,
+        code=outcome.status or CODE_NO_ANSWER,
+        data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
+        attempts=delivery.failures,
+        sink=target.delivery.dead_letter_uri or "",
+    )
 
 
 def _row(letter: Letter) -> tuple[object, ...]:

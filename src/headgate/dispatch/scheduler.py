@@ -125,9 +125,10 @@ class Scheduler:
                 continue
             state.gone = True
             state.lag = state.tail = None
-            for delivery in state.queue:
-                self._end(state, delivery, "gone")
+            waiting = [*state.queue, *state.lanes.drain()]
             state.queue.clear()
+            for delivery in waiting:
+                self._end(state, delivery, "gone")
             self._touch(state)
             self._has_room(state)
 
@@ -276,6 +277,8 @@ class Scheduler:
         if not state.live:
             self.behind.discard(state)
         self.live_count -= 1
+        if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
+            state.queue.appendleft(behind)
         _ENDED[result].inc()
         self._touch(state)
 

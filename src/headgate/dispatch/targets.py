@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from headgate import limits
 from headgate.dispatch.circuit import Circuit, Rate
 from headgate.dispatch.cursors import TargetCursor
+from headgate.dispatch.lanes import Lanes
 
 if TYPE_CHECKING:
     from headgate.control.routing import Target
@@ -24,11 +26,24 @@ class Delivery:
         verdict: The matcher's.
         failures: Attempts that failed so far.
         due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
+        key: Its lane, once it has one.
+        alone: It goes out in a batch of its own: another one with it was refused.
         started_at: Start of the running attempt, monotonic seconds.
         size_bytes: Of the event of the running attempt.
     """
 
-    __slots__ = ("due_us", "failures", "offset", "partition", "position", "size_bytes", "started_at", "verdict")
+    __slots__ = (
+        "alone",
+        "due_us",
+        "failures",
+        "key",
+        "offset",
+        "partition",
+        "position",
+        "size_bytes",
+        "started_at",
+        "verdict",
+    )
 
     def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
         self.position = position
@@ -37,6 +52,8 @@ class Delivery:
         self.verdict = verdict
         self.failures = 0
         self.due_us = 0
+        self.key: str | None = None
+        self.alone = False
         self.started_at = 0.0
         self.size_bytes = 0
 
@@ -69,6 +86,10 @@ class TargetState:
         queue: Those that may start, in order.
         flying: Positions under way, the oldest first.
         resting: How many wait for a retry.
+        lanes: Where an ordered target's deliveries wait for those of the same key.
+        resolving: Whether the key of its next delivery is being read.
+        gathering: The timer of a batch that waits for events.
+        ripe: Whether the batch has waited for long enough.
         retries: Failures and due time of positions that an earlier process had tried and are not read again yet.
         lag: What it has not read; None when it reads along.
         tail: Rows that came while the last piece of the lag is being read; None when they are not collected.
@@ -90,14 +111,18 @@ class TargetState:
         "circuit",
         "failures_untold",
         "flying",
+        "gathering",
         "gone",
         "lag",
+        "lanes",
         "live",
         "parked",
         "queue",
         "refilling",
+        "resolving",
         "resting",
         "retries",
+        "ripe",
         "slow",
         "stored",
         "tail",
@@ -112,6 +137,10 @@ class TargetState:
         self.queue: deque[Delivery] = deque()
         self.flying: dict[int, Delivery] = {}
         self.resting = 0
+        self.lanes = Lanes()
+        self.resolving = False
+        self.gathering: asyncio.TimerHandle | None = None
+        self.ripe = False
         self.retries: dict[int, tuple[int, int]] = {}
         self.lag: Lag | None = None
         self.tail: list[Delivery] | None = None
@@ -153,10 +182,13 @@ class TargetState:
         """Whether its next delivery may start, places aside."""
         if not self.queue:
             return False
-        if self.target.delivery.ordered:
-            # One at a time, and nothing overtakes a retry.
-            return not self.flying and not self.resting
-        return len(self.flying) < self.target.delivery.parallelism
+        rules = self.target.delivery
+        if rules.ordered:
+            if rules.format == "batch":
+                # One batch at a time, and nothing overtakes a retry.
+                return not self.flying and not self.resting
+            return not self.resolving and len(self.flying) < rules.parallelism
+        return len(self.flying) < rules.parallelism
 
     def cursor(self) -> TargetCursor | None:
         """What a restart must know; None when everything has ended."""

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from headgate.control.routing import TargetReport
+import structlog
+
+from headgate.control.routing import Target, TargetReport
 from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.targets import Delivery
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import Outcome, OutcomeKind, program
+from headgate.filter.plan import Verdict
+from headgate.observe import metrics
+
+_FILTERED: Final = {
+    "matched": metrics.FILTERED.labels("matched"),
+    "filtered": metrics.FILTERED.labels("not"),
+    "foreign": metrics.FILTERED.labels("not"),
+    "error": metrics.FILTERED.labels("error"),
+}
+_log = structlog.get_logger(__name__)
 
 Judge = Callable[[str, SharedEvent], Outcome]
 """Evaluates canonical CEL text on an event; never raises."""
@@ -66,3 +80,39 @@ class FilterErrors:
         self._words.clear()
         self._troubles = {}
         return reports
+
+
+class LastLook:
+    """The last look before delivery: the right broker, and what the matcher left open.
+
+    Args:
+        judge_filter: Decides whatever is not a MATCH.
+        errors: Where filter errors are counted.
+    """
+
+    def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
+        self._judge_filter = judge_filter
+        self._errors = errors
+
+    def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
+        """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
+        result = ""
+        if event.broker != target.broker:
+            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
+            result = "foreign"
+            _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
+        elif delivery.verdict != Verdict.MATCH:
+            decision = self._judge_filter(target.filter.cel, event)
+            if decision.kind is OutcomeKind.FALSE:
+                result = "filtered"
+            elif decision.kind is OutcomeKind.ERROR:
+                result = "error"
+                if self._errors.add(target.id):
+                    self._errors.describe(target.id, decision.message, event)
+        if not delivery.failures:
+            _FILTERED[result or "matched"].inc()
+        return result
+
+    def words(self, target: Target, event: SharedEvent) -> str:
+        """Why the filter is an error."""
+        return self._judge_filter(target.filter.cel, event).message
