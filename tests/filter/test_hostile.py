@@ -222,6 +222,13 @@ def test_what_people_write_is_evaluated_on_events_as_people_send_them(text: str)
     assert "FILTER_EVALUATION_STEPS_MAX" not in outcome.message
 
 
+def _nested_pulsar(depth: int) -> dict[str, object]:
+    value: dict[str, object] = {"property": "a", "operator": "EQUALS", "value": "b"}
+    for _ in range(depth):
+        value = {"not": value}
+    return value
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -230,6 +237,30 @@ def test_what_people_write_is_evaluated_on_events_as_people_send_them(text: str)
         {"attributes": {"type": "a" * 200_000}},
         {"expression": "(" * 200_000},
         {"a" * 200_000: {}},
+        {"jms": "(" * 16_000},
+        {"jms": "NOT " * 4_000},
+        {"jms": "-" * 16_000},
+        {"jms": "a OR " * 3_000},
+        {"jms": "a+" * 8_000},
+        {"jms": "a*(b+" * 3_000},
+        {"jms": "'a" * 8_000},
+        {"jms": "'" * 16_001},
+        {"jms": "1" * 16_000},
+        {"jms": "0x" + "f" * 16_000},
+        {"jms": "x LIKE '" + "_" * 16_000 + "'"},
+        {"jms": "x LIKE '" + "%a" * 7_900 + "'"},
+        {"jms": " AND ".join(f"(a{n} = 1 OR b{n} <> 'x')" for n in range(190))},
+        {"jms": "a = '" + "b" * MIB + "'"},
+        {"pulsar": _nested_pulsar(900)},
+        {"pulsar": {"or": [_nested_pulsar(1)] * 1_000}},
+        {"pulsar": {"or": [{"and": [_nested_pulsar(1)] * 1_000}] * 1_000}},
+        {"pulsar": {"property": "a", "operator": "LIKE", "value": "_" * 16_000}},
+        {"pulsar": {"property": "a", "operator": "CONTAINS_ANY", "values": [f"x{n}" for n in range(1_000)]}},
+        {"pulsar": {"property": "a", "operator": "IN", "values": ["b"] * 100_000}},
+        {"pulsar": {"property": "a", "operator": "EQUALS", "value": "b" * MIB}},
+        {"pulsar": {"eventTime": {}, "operator": "IN", "values": list(range(1_000))}},
+        {"tags": {f"alltag{n}": str(n) for n in range(1_000)}},
+        {"tags": {"anytag": "b" * MIB}},
     ],
 )
 def test_dialects_refuse_hostile_objects_at_once(value: dict[str, object]) -> None:

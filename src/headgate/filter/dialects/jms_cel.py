@@ -33,7 +33,7 @@ from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms_lexer import fault
 from headgate.filter.dialects.jms_names import Attribute, Constant, Type, Unknown, meaning
 from headgate.filter.dialects.sql_like import PatternError, Wildcard, like, parse_pattern, plain_text
-from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either
+from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either, truth
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -173,7 +173,7 @@ class _Translator:
         if not value.needs:
             return constant(False)
         has = three_valued.present(value.needs[0])
-        return Truth(When((), Not(has)), When((), has))
+        return truth(When((), Not(has)), When((), has))
 
     def _one_of(self, node: tree.OneOf) -> Truth:
         value = self._texts(node.operand, "IN")
@@ -196,9 +196,9 @@ class _Translator:
         if text is not None:
             # What is no string is neither like a text nor unlike it.
             same = self._compare("=", value, _text(text), node.position)
-            found = Truth(same.holds, self._compare("<>", value, _text(text), node.position).holds)
+            found = truth(same.holds, self._compare("<>", value, _text(text), node.position).holds)
         elif pattern.parts == (Wildcard.ANY,):
-            found = Truth(When(value.needs, _is_text(value)), three_valued.NEVER)
+            found = truth(When(value.needs, _is_text(value)), three_valued.NEVER)
         else:
             found = compared(value.needs, like(value.node, pattern))
         return found.negated() if node.negated else found
@@ -296,7 +296,7 @@ def _comparable(left: _Value, right: _Value) -> bool:
 def _unlike(left: _Value, right: _Value) -> Truth:
     """A comparison of two types that cannot be equal: false, or unknown where one is missing or cannot be computed."""
     computed = Type.NUMBER in {value.type for value in (left, right) if value.literal is None}
-    return Truth(three_valued.NEVER, three_valued.NEVER if computed else When((*left.needs, *right.needs), TRUE))
+    return truth(three_valued.NEVER, three_valued.NEVER if computed else When((*left.needs, *right.needs), TRUE))
 
 
 # --- CEL ---

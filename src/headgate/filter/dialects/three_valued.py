@@ -11,8 +11,9 @@ Inside the two, a CEL error may stand for "no", as both are only ever joined by 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from headgate.filter.ast import (
@@ -76,22 +77,37 @@ class When:
 NEVER: Final = When((), FALSE)
 
 
-@dataclass(frozen=True, slots=True)
 class Truth:
-    """A condition: true when `holds`, false when `fails`, unknown when neither."""
+    """A condition: true when `holds`, false when `fails`, unknown when neither. Most are asked for one of them only."""
 
-    holds: When
-    fails: When
+    def __init__(self, holds: Callable[[], When], fails: Callable[[], When]) -> None:
+        self._holds = holds
+        self._fails = fails
+
+    @cached_property
+    def holds(self) -> When:
+        """Where it is true."""
+        return self._holds()
+
+    @cached_property
+    def fails(self) -> When:
+        """Where it is false."""
+        return self._fails()
 
     def negated(self) -> Truth:
         """NOT: unknown stays unknown."""
-        return Truth(self.fails, self.holds)
+        return Truth(lambda: self.fails, lambda: self.holds)
+
+
+def truth(holds: When, fails: When) -> Truth:
+    """A condition that is true when `holds` and false when `fails`."""
+    return Truth(lambda: holds, lambda: fails)
 
 
 def constant(value: bool) -> Truth:
     """TRUE or FALSE."""
     always = When((), TRUE)
-    return Truth(always, NEVER) if value else Truth(NEVER, always)
+    return truth(always, NEVER) if value else truth(NEVER, always)
 
 
 def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Truth:
@@ -103,7 +119,7 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
         fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
     """
     names = tuple(dict.fromkeys(needs))
-    return Truth(When(names, holds), When(names, _negated(holds) if fails is None else fails))
+    return Truth(lambda: When(names, holds), lambda: When(names, _negated(holds) if fails is None else fails))
 
 
 def _negated(node: Node) -> Node:
@@ -119,13 +135,13 @@ def _negated(node: Node) -> Node:
 def both(parts: Iterable[Truth]) -> Truth:
     """AND of all parts."""
     listed = list(parts)
-    return Truth(_all([part.holds for part in listed]), _any([part.fails for part in listed]))
+    return Truth(lambda: _all([part.holds for part in listed]), lambda: _any([part.fails for part in listed]))
 
 
 def either(parts: Iterable[Truth]) -> Truth:
     """OR of all parts."""
     listed = list(parts)
-    return Truth(_any([part.holds for part in listed]), _all([part.fails for part in listed]))
+    return Truth(lambda: _any([part.holds for part in listed]), lambda: _all([part.fails for part in listed]))
 
 
 def _all(parts: list[When]) -> When:
