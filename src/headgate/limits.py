@@ -62,6 +62,8 @@ FILTER_GROWTH_MAX: Final = 64
 """How many times its event a value may grow to by joining and replacing: 64 MiB in the worst case."""
 FILTER_EVALUATION_STEPS_MAX: Final = 300_000
 """Steps of one evaluation on one event, of some 0.1 us: an event that may take more is an error of the filter."""
+JSON_VALUES_VISITED_MAX: Final = 10_000
+"""Values that one `json.values` looks at: as many as cel-cpp lets macros go over, and a millisecond."""
 CUSTOM_DIALECT_S_MAX: Final = 1.0
 """One translation by an installed package's dialect; ours take microseconds, and admission waits for it."""
 CUSTOM_REASON_CHARACTERS_MAX: Final = 500

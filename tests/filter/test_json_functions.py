@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.event.model import DataKind, Event
 from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.filter.compiler import compile_filter
+from headgate.filter.decode import decode
+from headgate.filter.evaluate import EventView, program
+from headgate.filter.functions.json import data_at_hand
+from headgate.filter.unparse import unparse
+from headgate.limits import JSON_VALUES_VISITED_MAX
 
 
 def is_true(text: str, data: Any) -> bool:
@@ -100,3 +108,56 @@ def counted(value: Any, path: list[str]) -> int:
 def test_never_an_error_and_nothing_missed(data: Any, path: list[str]) -> None:
     names = ", ".join(f'"{name}"' for name in path)
     assert is_true(f"size(json.values(data, [{names}])) == {counted(data, path)}", data)
+
+
+# --- a program asks the data where it lies, so that nobody converts all of it ----------------------------------------
+
+
+def test_in_a_program_the_data_is_no_argument() -> None:
+    written = decode(
+        compile_expression('json.values(data, ["a"]).exists(v, v == 1) && size(json.objects(data, [])) == 1')
+        .checked()
+        .expr
+    )
+    assert unparse(data_at_hand(written)) == (
+        'json.values_of_data(["a"]).exists(v, v == 1) && size(json.objects_of_data([])) == 1'
+    )
+
+
+def test_another_variable_of_that_name_stays_what_it_is() -> None:
+    text = '[{"a": 1}].exists(data, json.values(data, ["a"]) == [1])'
+    assert unparse(data_at_hand(decode(compile_expression(text).checked().expr))) == text
+
+
+@given(JSON, st.lists(NAMES, max_size=3))
+def test_a_program_says_what_the_expression_says(data: Any, path: list[str]) -> None:
+    names = ", ".join(f'"{name}"' for name in path)
+    text = f"size(json.values(data, [{names}])) == {counted(data, path)}"
+    event = Event(
+        specversion="1.0", id="1", source="/s", type="t", data=json.dumps(data).encode(), data_kind=DataKind.JSON
+    )
+    if EventView(event).json is None:  # NaN is no JSON
+        return
+    assert program(text).evaluate(event).kind is OutcomeKind.TRUE
+
+
+def test_without_json_data_it_is_an_error_also_after_an_event_that_had_some() -> None:
+    asked = program('size(json.values(data, ["a"])) == 0')
+    event = Event(specversion="1.0", id="1", source="/s", type="t", data=b"{}", data_kind=DataKind.JSON)
+    assert asked.evaluate(event).kind is OutcomeKind.TRUE
+    assert asked.evaluate(Event(specversion="1.0", id="1", source="/s", type="t")).kind is OutcomeKind.ERROR
+
+
+def test_a_large_event_is_no_obstacle_to_many_paths() -> None:
+    pattern = {"detail": {f"field{number}": ["x"] for number in range(20)}}
+    data = json.dumps({f"field{number}": "x" for number in range(20)} | {"text": ["y" * 1000] * 900}).encode()
+    event = Event(specversion="1.0", id="1", source="/s", type="t", data=data, data_kind=DataKind.JSON)
+    assert program(compile_filter({"eventPattern": pattern}).cel).evaluate(event).kind is OutcomeKind.TRUE
+
+
+def test_what_is_looked_at_is_bounded() -> None:
+    outcome = compile_expression('size(json.values(data, ["a"])) > 0').evaluate(
+        Activation({"ce": {}, "data": {"a": list(range(JSON_VALUES_VISITED_MAX))}})
+    )
+    assert outcome.kind is OutcomeKind.ERROR
+    assert "JSON_VALUES_VISITED_MAX" in outcome.message

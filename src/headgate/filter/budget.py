@@ -32,11 +32,13 @@ from headgate.filter.ast import (
     children,
 )
 from headgate.filter.errors import over_limit
+from headgate.filter.functions.json import OF_DATA
 from headgate.filter.regex import RegexSize, regex_size
 from headgate.limits import (
     EVENT_BYTES_MAX,
     FILTER_EVALUATION_STEPS_MAX,
     FILTER_GROWTH_MAX,
+    JSON_VALUES_VISITED_MAX,
 )
 
 ROUNDS_MAX: Final = 10_000
@@ -171,6 +173,9 @@ _REGEX_WIDE_MAX: Final = 12
 _FUNCTION_CALL: Final = 15.0
 _FUNCTION_BYTE: Final = 0.25
 """A function in Python: its arguments are converted."""
+_OF_DATA: Final = frozenset(OF_DATA.values())
+_VISITED: Final = 1.0
+"""Steps a value that such a function looks at."""
 _BYTE: Final = {
     **dict.fromkeys(("contains", "indexOf", "lastIndexOf", "reverse"), 0.1),
     **dict.fromkeys(("size", "charAt", "substring", "lowerAscii", "upperAscii"), 0.03),
@@ -293,6 +298,11 @@ class _Estimate:
         if name == "matches":
             self._matches(call, parts, rounds)
             return _SCALAR
+        if name in _OF_DATA:
+            visited = min(self._size.data_bytes / 2, JSON_VALUES_VISITED_MAX)
+            self.steps += rounds * (_FUNCTION_CALL + _VISITED * visited)
+            found = min(self._size.data_bytes, self._size.text_bytes * visited)
+            return _Value(found, found, min(self._size.items, visited), self._size.text_bytes)
         if "." in name and name != "strings.quote" and not name.startswith("math."):
             whole = _sum(parts)
             self.steps += rounds * (_FUNCTION_CALL + _FUNCTION_BYTE * whole.bytes)

@@ -30,6 +30,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
+from headgate.filter.functions.json import ABSENT, EVALUATED
 from headgate.filter.unparse import string_literal
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
@@ -211,10 +212,11 @@ _FILTERS: Final = Environment(_ENVIRONMENT)
 class Activation:
     """The variables of one event, converted once and shared by every program that looks at it."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_data", "_handle")
 
     def __init__(self, variables: CelInput, environment: Environment = _FILTERS) -> None:
         self._handle = environment._handle.Activation(variables)
+        self._data = variables.get("data", ABSENT)
 
 
 class Expression:
@@ -234,10 +236,14 @@ class Expression:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
         return str(self._handle.return_type().name())
 
+    def _evaluated(self, activation: Activation) -> _cel.Value:
+        EVALUATED.data = activation._data
+        return self._handle.eval(activation._handle)
+
     def text(self, activation: Activation) -> str | None:
         """The value on one event when it is a string. Never raises: everything else, errors too, is None."""
         try:
-            result = self._handle.eval(activation._handle)
+            result = self._evaluated(activation)
             return str(result.value()) if result.type() == _STRING else None
         except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
             return None
@@ -245,7 +251,7 @@ class Expression:
     def evaluate(self, activation: Activation) -> Outcome:
         """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""
         try:
-            result = self._handle.eval(activation._handle)
+            result = self._evaluated(activation)
             kind = result.type()
             if kind == _BOOL:
                 return _TRUE if result.value() else _FALSE
@@ -258,7 +264,7 @@ class Expression:
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""
         try:
-            result = self._handle.eval(activation._handle)
+            result = self._evaluated(activation)
             kind = str(result.type().name()).partition("<")[0].lower()
             if kind == "error":
                 return Shown(kind, _plain_message(str(result.value())))

@@ -9,6 +9,7 @@ from headgate.filter.ast import Node
 from headgate.filter.budget import Budget
 from headgate.filter.cel import Expression, Outcome, OutcomeKind, compile_expression
 from headgate.filter.decode import decode
+from headgate.filter.functions.json import data_at_hand
 from headgate.filter.rewrite import resolve
 from headgate.filter.unparse import unparse
 from headgate.filter.view import EventView
@@ -55,8 +56,8 @@ def program(cel_text: str) -> Program:
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
     tree = decode(expression.checked().expr)
     resolved = resolve(tree)
-    if resolved == tree:
-        return Program(cel_text, expression, tree)
-    meaning = unparse(resolved)
-    canonical = compile_expression(meaning, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    return Program(meaning, canonical, resolved)
+    meaning = cel_text if resolved == tree else unparse(resolved)
+    evaluated = data_at_hand(resolved)
+    if evaluated != tree:
+        expression = compile_expression(unparse(evaluated), characters_max=2 * FILTER_CANONICAL_CHARACTERS_MAX)
+    return Program(meaning, expression, evaluated)
