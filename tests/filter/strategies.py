@@ -96,8 +96,10 @@ TIMES = [
 ]
 EXTENSIONS: dict[str, list[str | int | bool]] = {
     "tenant": ["a", "b", "gold", "1", "", "GOLD", "2.5"],
-    "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31)],
-    "flag": [True, False, "true"],
+    "tenantx": ["gold", True, 1],
+    "tag.a": ["a"],
+    "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31), "+5", "2147483648", "00", "-3"],
+    "flag": [True, False, "true", "FALSE", 0, 1],
     "in": ["a", "b"],
     "size": ["a", 1],
 }
@@ -344,6 +346,16 @@ _PATTERNS = [
         "^.*$",
         "^.$",
     ],
+    *[
+        "(?s)^a.*b$",
+        "(?s)^a.b",
+        "^a(?s:.)b(?s:.*)$",
+        "(?s)r.*e",
+        "(?is)^A.*B$",
+        "^o.*d.*$",
+        "^(?s:.*)a%(?s:.)$",
+        "(?s)^.{1}$",
+    ],
     *["[ab]$", "^$", "^", ".*a.*", "^a..b$", "a|b", "^a$|^b$", "^order\\\\.\\\\w+$", "(?i)^order$", "^ab?c?$", "^a.b"],
 ]
 _LIST_PATHS: list[tuple[str, ...]] = [
@@ -414,6 +426,11 @@ def _probe(rng: random.Random, name: str) -> str:
         f"{name}.startsWith({_part(rng)}) && {name}.endsWith({_part(rng)})",
         f"{name} in ['a', 1] || type({name}) == string && {name}.startsWith({_part(rng)})",
         f"{name} == null",
+        f"type({name}) == string && {name}.startsWith('a') && {name}.endsWith('b') && size({name}) >= 2",
+        f"!(type({name}) == string && ({name}.startsWith('a') || {name}.contains('o')))",
+        f"type({name}) == string && {name}.matches('{rng.choice(_PATTERNS)}')",
+        f"type({name}) == string && {name}.startsWith('o') && {name}.size() > 3",
+        f"{name}.{method}({_part(rng)}) == true",
         f"{name} in [true, null, 'b']",
     ]
     return rng.choice(probes)
@@ -460,6 +477,13 @@ def random_shape(rng: random.Random) -> str:
         f"{_text_place(rng)}.matches('{rng.choice(_PATTERNS)}')",
         f"({_any_place(rng)} == 'a' ? {_any_place(rng)} : 'b') == 'a'",
         f"has(data.s) && data.s.{fold}() == 'gold'",
+        f"cesql.int({attribute_place(rng, rng.choice(ATTRIBUTES))}) {order} {_whole(rng)}",
+        f"cesql.{rng.choice(['bool', 'not'])}({attribute_place(rng, rng.choice(ATTRIBUTES))})",
+        f"cesql.bool({attribute_place(rng, rng.choice(ATTRIBUTES))}) == {rng.choice(['true', 'false'])}",
+        f"({_any_place(rng)} == 'a') {rng.choice(['==', '!='])} ({_text_place(rng)}.startsWith('a'))",
+        f"ce.exists(n, n.startsWith('{rng.choice(['te', 'p', 'ta', 'fl', 't', 'x'])}') && "
+        f"ce[n] in [{literal(_scalar(rng))}, 'gold', 1, true])",
+        f"!ce.exists(n, n.startsWith('te') && ce[n] == {literal(_scalar(rng))})",
         f"has(data.l) && data.l.exists(t, t == {literal(_scalar(rng))})",
     ]
     return rng.choice(shapes)

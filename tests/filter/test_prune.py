@@ -88,7 +88,7 @@ def test_no_event_is_lost_in_100_000_pairs() -> None:
             seen[said, holds] += 1
     assert sum(seen.values()) == 100_000
     # One that never skips anything, or never meets a match, would prove nothing.
-    assert seen[Prospect.CANNOT_MATCH, False] > 10_000
+    assert seen[Prospect.CANNOT_MATCH, False] > 8_000
     assert seen[Prospect.MIGHT_MATCH, True] > 20_000
 
 

@@ -19,6 +19,7 @@ from headgate.filter.ast import (
     Conditional,
     Has,
     In,
+    Index,
     ListOf,
     Literal,
     LiteralKind,
@@ -29,10 +30,12 @@ from headgate.filter.ast import (
     Not,
     Or,
     Select,
+    map_children,
 )
 from headgate.filter.casts import cast_words
 from headgate.filter.operands import (
     EXACT_DOUBLE_MAX,
+    NAMED,
     NEVER,
     TIME,
     TYPE_NAMES,
@@ -43,7 +46,7 @@ from headgate.filter.operands import (
     place_of,
     solved,
 )
-from headgate.filter.patterns import conditions_of
+from headgate.filter.patterns import LIKE, conditions_of, like_text
 from headgate.filter.plan import Constant, ConstantKind, Form, Op, Place, Probe, Root
 from headgate.filter.rewrite import certain_prefix, flatten_all, fold_constants, push_not
 
@@ -56,7 +59,7 @@ KINDS: Final = {
     LiteralKind.STRING: ConstantKind.STRING,
 }
 ORDERS: Final = {Comparison.LT: Op.LT, Comparison.LE: Op.LE, Comparison.GT: Op.GT, Comparison.GE: Op.GE}
-METHODS: Final = {"startsWith": Op.STARTS, "endsWith": Op.ENDS, "contains": Op.CONTAINS}
+METHODS: Final = {"startsWith": Op.STARTS, "endsWith": Op.ENDS, "contains": Op.CONTAINS, LIKE: Op.LIKE}
 _DISTRIBUTED_MAX: Final = 8
 """Alternatives that the predicate of one `exists` may be written out as."""
 _FORM_KINDS: Final = {
@@ -68,6 +71,8 @@ _FORM_KINDS: Final = {
     Form.TO_INT: ConstantKind.NUMBER,
     Form.TO_DOUBLE: ConstantKind.NUMBER,
     Form.INTEGER: ConstantKind.NUMBER,
+    Form.INT32: ConstantKind.NUMBER,
+    Form.FLAG: ConstantKind.BOOL,
 }
 """The kind of constant that a form can be compared with."""
 
@@ -110,6 +115,14 @@ def words(node: Node) -> Node | None:
     if simpler is not None:
         return simpler
     match node:
+        case Not(Call("cesql.not", None, (operand,))):
+            return And((Call("cesql.bool", None, (operand,)), _no_int(operand)))
+        case Call("cesql.not", None, (operand,)):
+            return And((Not(Call("cesql.bool", None, (operand,))), _no_int(operand)))
+        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right) if _is_truth(left) and _is_truth(right):
+            unless = push_not(Not(right))
+            same, other = (right, unless) if comparison is Comparison.EQ else (unless, right)
+            return Or((And((left, same)), And((push_not(Not(left)), other))))
         case Not(operand):
             simpler = words(operand)
             if simpler is None:
@@ -129,6 +142,28 @@ def words(node: Node) -> Node | None:
             return _exists_words(source, variable, flatten_all(predicate))
         case _:
             return None
+
+
+def _no_int(operand: Node) -> Node:
+    """`cesql.not` is an error of an integer: then neither it nor its negation is true."""
+    return In(Call("type", None, (operand,)), ListOf((Name("bool"), Name("string"))))
+
+
+_TRUTHS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "cesql.bool", "cesql.not"})
+"""Functions whose value is always a boolean."""
+
+
+def _is_truth(node: Node) -> bool:
+    """Whether the value, where there is one, is sure to be a boolean."""
+    match node:
+        case Compare() | In() | And() | Or() | Not() | Has() | Literal(LiteralKind.BOOL):
+            return True
+        case Macro(kind):
+            return kind in {MacroKind.ALL, MacroKind.EXISTS, MacroKind.EXISTS_ONE}
+        case Call(function):
+            return function in _TRUTHS
+        case _:
+            return False
 
 
 def _searched(node: Node) -> Node | None:
@@ -166,8 +201,29 @@ def _exists_words(source: Node, variable: str, predicate: Node) -> Node | None:
             return _distributed(operands, exists)
         case Not(operand) if (simpler := _negation(operand, variable)) != predicate:
             return exists(simpler)
+        case And((Call("startsWith", Name(name), (Literal() as prefix,)), *asked)) if (
+            source == Name(Root.CE) and name == variable and asked
+        ):
+            return _named(prefix, variable, And(tuple(asked)) if len(asked) > 1 else asked[0])
         case _:
             return _same_object(source, variable, predicate)
+
+
+def _named(prefix: Literal, variable: str, asked: Node) -> Node | None:
+    """`ce.exists(n, n.startsWith("tag") && ce[n] == "x")`: one of the values of extensions so named."""
+    read = Index(Name(Root.CE), Name(variable))
+
+    def value(node: Node) -> Node:
+        return Name(variable) if node == read else map_children(node, value)
+
+    named = Call(NAMED, None, (prefix,))
+    match asked:
+        case Compare(Comparison.EQ, left, Literal()) | In(left, ListOf()) if (
+            left == read and many_of(named) is not None
+        ):
+            return Macro(MacroKind.EXISTS, named, variable, value(asked), None)
+        case _:
+            return None
 
 
 def _negation(predicate: Node, variable: str) -> Node:
@@ -261,6 +317,9 @@ def _atoms(node: Node, *, negated: bool) -> Said:
         case Macro(MacroKind.EXISTS, source, variable, predicate, None) if predicate is not None:
             return _exists(many_of(source), variable, predicate, negated=negated)
         case Call():
+            place = operand_of(node)
+            if place is not None and place.form is Form.FLAG:
+                return _only(Atom(place, Op.EQ, ConstantKind.BOOL, not negated))
             return _called(node, negated=negated)
         case _:
             return Unsaid()
@@ -438,15 +497,18 @@ class _Question:
 def _exists(place: Place | None, variable: str, predicate: Node, *, negated: bool) -> Said:
     if place is None:
         return Unsaid()
-    predicate = flatten_all(predicate)
-    operands = predicate.operands if isinstance(predicate, And) else (predicate,)
+    operands = _plainly(flatten_all(predicate), variable)
     guard = _guard(operands, variable)
     if guard is None:
         return Unsaid()
     asked = _Question([], [], set(), set())
-    for operand in operands:
-        if _guarded(operand, variable) is None and not _ask(asked, operand, variable, lenient=bool(guard)):
-            return Unsaid()
+    unasked = [
+        operand
+        for operand in operands
+        if _guarded(operand, variable) is None and not _ask(asked, operand, variable, lenient=bool(guard))
+    ]
+    if unasked and (negated or not asked.probes):
+        return Unsaid()
     if guard and any(probe.negated for probe in asked.probes):
         asked.probes.append(Probe(Op.HAS))
     if not asked.probes or len(asked.kinds) > 1 or len(asked.lower) > 1:
@@ -455,11 +517,65 @@ def _exists(place: Place | None, variable: str, predicate: Node, *, negated: boo
     if guard and kind not in guard:
         return Unsaid()
     if True in asked.lower:
+        if place.form not in _LOWER:
+            return Unsaid()
         place = _form(place, _LOWER[place.form])
     if kind is ConstantKind.NULL and [probe.op for probe in asked.probes] != [Op.EQ]:
         return Unsaid()
+    if place.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
+        return Unsaid()
     constants = () if kind is ConstantKind.NULL else tuple(asked.constants)
-    return _only(Atom(place, Op.EXISTS, kind, constants, negated, tuple(asked.probes)))
+    atom = Atom(place, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
+    return Unsaid(necessary=(atom,)) if unasked else _only(atom)
+
+
+_OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
+"""A map that dots make of extensions equals nothing, in every other comparison it is an error."""
+
+
+def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:
+    """The conditions that a predicate joins by `&&`, regular expressions in other words."""
+    conditions: list[Node] = []
+    for operand in predicate.operands if isinstance(predicate, And) else (predicate,):
+        match operand:
+            case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target is not None:
+                simpler = conditions_of(target, pattern) or operand
+                conditions += simpler.operands if isinstance(simpler, And) else (simpler,)
+            case Not(And(guarded)) if _guard(guarded, variable):
+                conditions += _each_negated(guarded, variable)
+            case _:
+                conditions.append(operand)
+    return _from_both_ends(tuple(conditions), variable)
+
+
+def _each_negated(guarded: tuple[Node, ...], variable: str) -> tuple[Node, ...]:
+    """`!(guard && (a || b))` is `!(guard && a) && !(guard && b)`."""
+    guards = tuple(operand for operand in guarded if _guarded(operand, variable) is not None)
+    match [operand for operand in guarded if _guarded(operand, variable) is None]:
+        case [Or(operands)]:
+            return tuple(Not(And((*guards, operand))) for operand in operands)
+        case _:
+            return (Not(And(guarded)),)
+
+
+def _from_both_ends(conditions: tuple[Node, ...], variable: str) -> tuple[Node, ...]:
+    """`v.startsWith(a) && v.endsWith(b) && size(v) >= n`, which is how dialects write the wildcard `a*b`."""
+    value = Name(variable)
+    ends: dict[str, str] = {}
+    for condition in conditions:
+        match condition:
+            case Call(("startsWith" | "endsWith") as function, target, (Literal(LiteralKind.STRING, str(text)),)) if (
+                target == value
+            ):
+                ends[function] = text
+            case _:
+                pass
+    if len(ends) < len(("startsWith", "endsWith")):
+        return conditions
+    least = len(ends["startsWith"]) + len(ends["endsWith"])
+    long = Compare(Comparison.GE, Call("size", None, (value,)), Literal(LiteralKind.INT, least))
+    pattern = Literal(LiteralKind.STRING, f"{like_text(ends['startsWith'])}%{like_text(ends['endsWith'])}")
+    return tuple(Call(LIKE, value, (pattern,)) if condition == long else condition for condition in conditions)
 
 
 def _guard(operands: tuple[Node, ...], variable: str) -> frozenset[ConstantKind] | None:
@@ -504,9 +620,7 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
             op = Op.IN
             if len(constants) < len(items) or not constants or asked.probes:
                 return False
-        case Call(
-            ("startsWith" | "endsWith" | "contains") as function, left, (Literal(LiteralKind.STRING) as literal,)
-        ):
+        case Call(function, left, (Literal(LiteralKind.STRING) as literal,)) if function in METHODS:
             op, constants = METHODS[function], (literal,)
         case _:
             return False

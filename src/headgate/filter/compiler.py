@@ -25,6 +25,7 @@ from headgate.filter.plan import (
     KeyKind,
     KeyPart,
     Op,
+    Place,
     PlanRow,
     Probe,
     Residual,
@@ -149,7 +150,7 @@ def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
 def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed], list[Atom]]:
     """All equalities as one composite key; without any, the longest prefix, else the longest suffix.
 
-    What lets nearly every event through (`_WEAK`) is looked up only where there is nothing else.
+    What lets many events through (`has`, and `_WEAK`) is looked up only where there is nothing else.
     """
     indexed: list[_Indexed] = []
     rest: list[Atom] = []
@@ -170,10 +171,17 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
         if affixes:
             return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
     for atom in rest:
-        weak = _equality(atom)
-        if weak is not None and atom.place.form in _WEAK and len(weak.constants) <= rows_max:
+        weak = _presence(atom) or (_equality(atom) if atom.place.form in _WEAK else None)
+        if weak is not None and len(weak.constants) <= rows_max:
             return [weak], [other for other in rest if other != atom]
     return indexed, rest
+
+
+def _presence(atom: Atom) -> _Indexed | None:
+    """The look-up that finds what `has` asks for."""
+    if atom.op is not Op.HAS or not atom.place.path:
+        return None
+    return _Indexed(KeyPart(Place(atom.place.root, atom.place.path, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 
 
 def _equality(atom: Atom) -> _Indexed | None:

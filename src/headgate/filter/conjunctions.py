@@ -34,6 +34,8 @@ class Conjunction:
     dropped: tuple[str, ...] = ()
 
 
+_TRUE: Final = (TRUE, Not(FALSE))
+_FALSE: Final = (FALSE, Not(TRUE))
 _ALWAYS: Final[tuple[Conjunction, ...]] = (Conjunction(),)
 
 
@@ -54,9 +56,9 @@ def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conj
                 unless = push_not(Not(condition))
                 known[node] = _lower(Or((And((condition, then)), And((unless, otherwise)))), known)
             return known[node]
-        case _ if node == TRUE:
+        case _ if node in _TRUE:
             return _ALWAYS
-        case _ if node == FALSE:
+        case _ if node in _FALSE:
             return ()
         case _:
             return _leaf(node, known)

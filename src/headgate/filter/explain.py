@@ -26,7 +26,7 @@ from headgate.filter.prune import FILTER_VALUE, Pruning, pruning
 from headgate.filter.unparse import is_plain_field, string_literal
 
 _SIGNS: Final = {Op.EQ: "==", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.IN: "in"}
-_METHODS: Final = {Op.STARTS: "startsWith", Op.ENDS: "endsWith", Op.CONTAINS: "contains"}
+_METHODS: Final = {Op.STARTS: "startsWith", Op.ENDS: "endsWith", Op.CONTAINS: "contains", Op.LIKE: "like"}
 _FORMS: Final = {
     Form.LOWER: "{}.lowerAscii()",
     Form.UPPER: "{}.upperAscii()",
@@ -35,10 +35,14 @@ _FORMS: Final = {
     Form.TO_INT: "int({})",
     Form.TO_DOUBLE: "double({})",
     Form.TO_STRING: "string({})",
+    Form.INT32: "cesql.int({})",
+    Form.FLAG: "cesql.bool({})",
+    Form.PRESENT: "has({})",
     Form.ELEMENTS: "any of {}",
     Form.ELEMENTS_LOWER: "any of {} in lower case",
     Form.VALUES: "any at {}",
     Form.VALUES_LOWER: "any at {} in lower case",
+    Form.NAMED: "any of {}*",
 }
 VALUES_SHOWN: Final = 8
 """Filter values that a sentence names; the data names them all."""

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Final
 
 from headgate.event import rfc3339
+from headgate.filter.functions import cesql
+from headgate.filter.functions.declare import FunctionError
 from headgate.filter.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Place, Root
 from headgate.filter.view import EventView, JsonValue
 
@@ -66,10 +68,24 @@ def taken(place: Place, view: EventView) -> object:
         return _instant(view)
     if place.form in _VALUES:
         return _values(place, view)
+    if place.form is Form.NAMED:
+        found = [value for name, value in view.event.extensions.items() if name.startswith(place.path[0])]
+        return found if len(found) <= EXISTS_ITEMS_MAX else DOUBT
+    if place.form is Form.PRESENT:
+        there = has(Place(place.root, place.path), view)
+        return MISSING if there is None else there
     value = _read(place, view)
     if value is MISSING or place.form is Form.VALUE:
         return value
     return _FORMS[place.form](value)
+
+
+def has(place: Place, view: EventView) -> bool | None:
+    """Whether something stands at a place; None is an error: the parent is no object."""
+    if place.root is Root.CE:
+        return place.path[0] in view.attributes
+    parent = _read(Place(place.root, place.path[:-1]), view)
+    return place.path[-1] in parent if isinstance(parent, dict) else None
 
 
 def _read(place: Place, view: EventView) -> object:
@@ -161,6 +177,21 @@ def _integer(value: object) -> object:
     return MISSING if not isinstance(value, float) or abs(value) < INTEGER_EXACT_MAX else DOUBT
 
 
+def _int32(value: object) -> object:
+    return _or_missing(cesql.to_int, value)
+
+
+def _flag(value: object) -> object:
+    return _or_missing(cesql.to_bool, value)
+
+
+def _or_missing(cast: Callable[[object], object], value: object) -> object:
+    try:
+        return cast(value)
+    except FunctionError:
+        return MISSING
+
+
 def _elements(value: object) -> object:
     match value:
         case list():
@@ -188,6 +219,8 @@ _FORMS: Final[dict[Form, Callable[[object], object]]] = {
     Form.TO_DOUBLE: _to_double,
     Form.TO_STRING: _to_string,
     Form.INTEGER: _integer,
+    Form.INT32: _int32,
+    Form.FLAG: _flag,
     Form.ELEMENTS: _elements,
     Form.ELEMENTS_LOWER: _elements_lower,
 }

@@ -38,7 +38,11 @@ _FORMS: Final = {
     "int": Form.TO_INT,
     "double": Form.TO_DOUBLE,
     "string": Form.TO_STRING,
+    "cesql.int": Form.INT32,
+    "cesql.bool": Form.FLAG,
 }
+_OF_CONTEXT: Final = frozenset({Form.INT32, Form.FLAG})
+"""Forms of attributes alone."""
 _VALUES: Final = "json.values"
 _MICROS_MAX: Final = 2**52
 """Up to here, year 2112, half a microsecond is a double of its own."""
@@ -92,14 +96,24 @@ def operand_of(node: Node) -> Place | None:
             place = place_of(operands[0]) if form is not None and len(operands) == 1 else None
             if form is None or place is None or place == TIME or not place.path:
                 return None
+            if form in _OF_CONTEXT and place.root is not Root.CE:
+                return None
             return Place(place.root, place.path, form)
         case _:
             return place_of(node)
 
 
+NAMED: Final = "@named"
+"""What `atoms.py` writes for the values of extensions whose names begin with a text; no filter can."""
+_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
+
+
 def many_of(node: Node) -> Place | None:
     """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
+        case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
+            # A name that dots make of extensions has a map as its value, which equals no constant.
+            return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):

@@ -1,7 +1,7 @@
 """Which plain conditions say what a regular expression says? Prefixes, suffixes, parts and lists of whole texts.
 
-RE2 searches: without an anchor a pattern may stand anywhere. `.` is any character but a line feed. A pattern is read as
-alternatives of (anchored?) text (anything?) ... pieces; whatever else it holds makes it cel-cpp's.
+RE2 searches: without an anchor a pattern may stand anywhere. `.` is any character but a line feed, unless `(?s)` says
+otherwise. A pattern is read as alternatives of texts and gaps between them; whatever else it holds makes it cel-cpp's.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ from headgate.filter.ast import And, Call, Compare, Comparison, Literal, Literal
 
 ALTERNATIVES_MAX: Final = 32
 """Texts that a pattern may be written out as."""
+_FLAGS: Final = re.compile(r"\(\?([is]{1,2})\)")
 _SPECIAL: Final = frozenset("\\.+*?()[]{}|^$")
 _ESCAPED: Final = frozenset("\\.+*?()[]{}|^$/-_@:,;#&=!\"'<>%~` ")
 _FOLDS_BEYOND_ASCII: Final = frozenset("kKsS")
 """With `(?i)` they also stand for U+212A and U+017F."""
-_PLAIN: Final = r"((?:[^\\.+*?()\[\]{}|^$]|\\[\\.+*?()\[\]{}|^$])*)"
-_LIKE: Final = re.compile(rf"\^{_PLAIN}((?:\(\?s:\.\*?\))+){_PLAIN}\$")
-"""What becomes of LIKE: text, wildcards for one or any number of characters of all kinds, text."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """`.*` or `.+` or `.`: at least `least` characters, none a line feed; `bounded`: and no more."""
+    """`.*` or `.+` or `.`: at least `least` characters.
+
+    Attributes:
+        bounded: And no more.
+        lines: A line feed may be among them: `(?s)`.
+    """
 
     least: int
     bounded: bool = False
+    lines: bool = False
 
 
 _Piece = str | _Gap
@@ -44,29 +48,19 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
 
     For any other value the regular expression is an error, and the words may be false.
     """
-    if (found := _LIKE.fullmatch(pattern)) is not None:
-        return _like(subject, *(re.sub(r"\\(.)", r"\1", text) for text in found.groups()))
-    fold = pattern.startswith("(?i)")
+    flags = _FLAGS.match(pattern)
+    fold, lines = (flag in flags[1] if flags is not None else False for flag in "is")
+    pattern = pattern[flags.end() :] if flags is not None else pattern
     if fold:
-        pattern = pattern[4:]
         if not pattern.isascii() or any(character in _FOLDS_BEYOND_ASCII for character in pattern):
             return None
         subject = Call("lowerAscii", subject, ())
     try:
-        alternatives = _Reader(pattern).alternatives()
+        alternatives = _Reader(pattern, lines=lines).alternatives()
         parts = [_condition(subject, one, fold=fold) for one in alternatives]
     except _Unsaid:
         return None
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
-
-
-def _like(subject: Node, first: str, wildcards: str, last: str) -> Node:
-    """The ends, and the length: with it the ends cannot overlap."""
-    length = len(first) + len(last) + wildcards.count("(?s:.)")
-    comparison = Comparison.GE if "(?s:.*)" in wildcards else Comparison.EQ
-    ends = [_method(subject, "startsWith", first)] if first or not last else []
-    ends += [_method(subject, "endsWith", last)] if last else []
-    return And((*ends, _sized(subject, comparison, length)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +73,10 @@ class _Alternative:
 class _Reader:
     """Reads a pattern from left to right."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, lines: bool) -> None:
         self._text = pattern
         self._at = 0
+        self._lines = lines
 
     def _peek(self) -> str:
         return self._text[self._at] if self._at < len(self._text) else ""
@@ -133,7 +128,7 @@ class _Reader:
             case "(":
                 return self._group()
             case ".":
-                return [(_Gap(1, bounded=True),)]
+                return [(_Gap(1, bounded=True, lines=self._lines),)]
             case _ if sign in _SPECIAL:
                 raise _Unsaid
             case _:
@@ -155,8 +150,9 @@ class _Reader:
         return list(dict.fromkeys(characters))
 
     def _group(self) -> list[_Sequence]:
-        if self._peek() == "?":
-            self._take()
+        outside = self._lines
+        if self._anchor("?"):
+            self._lines |= self._anchor("s")
             if not self._anchor(":"):
                 raise _Unsaid
         found = self._sequences()
@@ -164,6 +160,7 @@ class _Reader:
             found += self._sequences()
         if not self._anchor(")") or len(found) > ALTERNATIVES_MAX:
             raise _Unsaid
+        self._lines = outside
         return found
 
     def _repeated(self, pieces: list[_Sequence]) -> list[_Sequence]:
@@ -173,12 +170,13 @@ class _Reader:
         self._take()
         if self._peek() in {"?", "+", "*"}:
             raise _Unsaid  # lazy, or repeated again
-        gap = _Gap(1, bounded=True)
         if sign == "?":
             return [(), *pieces]
-        if pieces == [(gap,)] and sign in "*+":
-            return [(_Gap(0 if sign == "*" else 1),)]
-        raise _Unsaid
+        match pieces:
+            case [(_Gap(1, True, lines),)] if sign in "*+":
+                return [(_Gap(0 if sign == "*" else 1, lines=lines),)]
+            case _:
+                raise _Unsaid
 
 
 def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
@@ -187,20 +185,21 @@ def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
             case str() as left, str() as right:
                 return (*before[:-1], left + right, *after[1:])
             case _Gap() as left, _Gap() as right:
-                both = _Gap(left.least + right.least, left.bounded and right.bounded)
+                if left.lines is not right.lines:
+                    raise _Unsaid
+                both = _Gap(left.least + right.least, left.bounded and right.bounded, left.lines)
                 return (*before[:-1], both, *after[1:])
     return before + after
 
 
 def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
-    pieces = list(alternative.pieces)
+    pieces = [_lower(piece) if fold and isinstance(piece, str) else piece for piece in alternative.pieces]
     # An open end may stop before what asks for nothing.
-    if not alternative.start and pieces and pieces[0] == _Gap(0):
+    if not alternative.start and pieces and pieces[0] in _NOTHING:
         pieces.pop(0)
-    if not alternative.end and pieces and pieces[-1] == _Gap(0):
+    if not alternative.end and pieces and pieces[-1] in _NOTHING:
         pieces.pop()
-    texts = [_lower(piece) if fold and isinstance(piece, str) else piece for piece in pieces]
-    match alternative.start, texts, alternative.end:
+    match alternative.start, pieces, alternative.end:
         case True, [], True:
             return _compare(subject, Comparison.EQ, "")
         case True, [str(text)], True:
@@ -213,22 +212,73 @@ def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
             return _method(subject, "endsWith", text)
         case False, [str(text)], False:
             return _method(subject, "contains", text)
-        case True, [str(text), _Gap(1)], False:
+        case True, [str(text), _Gap(1, lines=False)], False:
             no_line = Not(_method(subject, "startsWith", text + "\n"))
             return And((_method(subject, "startsWith", text), no_line, _longer(subject, len(text) + 1)))
-        case True, [_Gap(0 | 1) as gap], True if not gap.bounded:
-            return And((_one_line(subject), _longer(subject, gap.least)))
-        case True, [str(text), _Gap() as gap], True if not gap.bounded and "\n" not in text:
-            start = _method(subject, "startsWith", text)
-            return And((start, _one_line(subject), _longer(subject, len(text) + gap.least)))
-        case True, [_Gap() as gap, str(text)], True if not gap.bounded and "\n" not in text:
-            end = _method(subject, "endsWith", text)
-            return And((end, _one_line(subject), _longer(subject, len(text) + gap.least)))
-        case True, [str(first), _Gap() as gap, str(last)], True if not gap.bounded and "\n" not in first + last:
-            ends = (_method(subject, "startsWith", first), _method(subject, "endsWith", last))
-            return And((*ends, _one_line(subject), _longer(subject, len(first) + gap.least + len(last))))
+        case True, [*_], True:
+            return _whole(subject, pieces)
+        case _ if all(isinstance(piece, str) or piece.lines for piece in pieces):
+            open_end = _Gap(0, lines=True)
+            start = [] if alternative.start else [open_end]
+            return _whole(subject, [*start, *pieces, *([] if alternative.end else [open_end])])
         case _:
             raise _Unsaid
+
+
+_NOTHING: Final = (_Gap(0), _Gap(0, lines=True))
+
+
+def _whole(subject: Node, pieces: list[_Piece]) -> Node:
+    """From the first character to the last one: what stands at the ends, and what lies between."""
+    parts: list[Node] = []
+    if any(isinstance(piece, _Gap) and not piece.lines for piece in pieces):
+        # Within one line all gaps are alike; in a text of several, only those of `(?s)` may hold a line feed.
+        if any("\n" in piece if isinstance(piece, str) else piece.lines for piece in pieces):
+            raise _Unsaid
+        parts.append(Not(_method(subject, "contains", "\n")))
+    match pieces:
+        case [_Gap() as gap]:
+            parts.append(_longer(subject, gap.least))
+            if gap.bounded:
+                parts.append(Compare(Comparison.LE, _size(subject), Literal(LiteralKind.INT, gap.least)))
+        case [str(text), _Gap(0, False)]:
+            parts.append(_method(subject, "startsWith", text))
+        case [_Gap(0, False), str(text)]:
+            parts.append(_method(subject, "endsWith", text))
+        case [_Gap(0, False), str(text), _Gap(0, False)]:
+            parts.append(_method(subject, "contains", text))
+        case _:
+            if isinstance(pieces[0], str):
+                parts.append(_method(subject, "startsWith", pieces[0]))
+            if isinstance(pieces[-1], str):
+                parts.append(_method(subject, "endsWith", pieces[-1]))
+            parts.append(_between(subject, pieces))
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+
+def _between(subject: Node, pieces: list[_Piece]) -> Node:
+    """What stands between the ends. With one gap it is the length: with it the ends cannot overlap."""
+    gaps = [piece for piece in pieces if isinstance(piece, _Gap)]
+    if len(gaps) > 1:
+        return _method(subject, LIKE, "".join(map(_like, pieces)))
+    length = gaps[0].least + sum(len(piece) for piece in pieces if isinstance(piece, str))
+    comparison = Comparison.EQ if gaps[0].bounded else Comparison.GE
+    return Compare(comparison, _size(subject), Literal(LiteralKind.INT, length))
+
+
+def _like(piece: _Piece) -> str:
+    if isinstance(piece, str):
+        return like_text(piece)
+    return "_" * piece.least + ("" if piece.bounded else "%")
+
+
+def like_text(text: str) -> str:
+    """`text` in a pattern of `Op.LIKE`, standing for itself."""
+    return re.sub(r"([\\%_])", r"\\\1", text)
+
+
+LIKE: Final = "@like"
+"""The method that stands for `Op.LIKE`; no filter can write it."""
 
 
 def _lower(text: str) -> str:
@@ -243,15 +293,11 @@ def _compare(subject: Node, comparison: Comparison, text: str) -> Node:
     return Compare(comparison, subject, Literal(LiteralKind.STRING, text))
 
 
-def _one_line(subject: Node) -> Node:
-    return Not(_method(subject, "contains", "\n"))
-
-
 def _longer(subject: Node, least: int) -> Node:
-    return _sized(subject, Comparison.GE, least)
+    return Compare(Comparison.GE, _size(subject), Literal(LiteralKind.INT, least))
 
 
-def _sized(subject: Node, comparison: Comparison, length: int) -> Node:
+def _size(subject: Node) -> Node:
     if isinstance(subject, Call) and subject.function == "lowerAscii" and subject.target is not None:
         subject = subject.target  # as long
-    return Compare(comparison, Call("size", None, (subject,)), Literal(LiteralKind.INT, length))
+    return Call("size", None, (subject,))

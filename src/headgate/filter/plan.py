@@ -47,22 +47,26 @@ class Form(StrEnum):
     TO_DOUBLE = "double"  # double(x): a number
     TO_STRING = "string"  # string(x): a string
     INTEGER = "integer"  # x where it is an int, so that arithmetic with an int is none but an error for any other type
+    INT32 = "cesql.int"  # of `ce`: cesql.int(x), a number
+    FLAG = "cesql.bool"  # of `ce`: cesql.bool(x), a boolean
+    PRESENT = "present"  # has(x), a boolean; an error where has() is one
     ELEMENTS = "elements"  # the items of a list, each a value; a missing list is an error
     ELEMENTS_LOWER = "elements_lower"  # their lowerAscii()
     VALUES = "values"  # json.values(data, path): scalars at a path, through arrays on the way; never an error
     VALUES_LOWER = "values_lower"  # their lowerAscii()
+    NAMED = "named"  # of `ce`: extensions whose names begin with the one name of the path; never an error
 
 
 DOUBTFUL: Final = frozenset(
     {
         *(Form.TYPE, Form.TO_INT, Form.TO_DOUBLE, Form.TO_STRING, Form.INTEGER),
-        *(Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER),
+        *(Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER, Form.NAMED),
     }
 )
 """Forms that the matcher does not know of every event. Where it does not, a residual is CANDIDATE, and the value in a
 key is `DOUBT_TEXT`, `DOUBT_NUMBER` or, of a boolean, nothing: a filter has a further row that such an event meets."""
 
-MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER})
+MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER, Form.NAMED})
 """Forms of any number of values: an event makes one key for each. The residual `Op.EXISTS` says the comparison once
 more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
 
@@ -137,6 +141,7 @@ class Op(StrEnum):
     STARTS = "starts"
     ENDS = "ends"
     CONTAINS = "contains"
+    LIKE = "like"  # the constant is a pattern for the whole string: `%` is any text, `_` any code point, `\\` escapes
     IN = "in"  # the row's constant is a tuple of constants of one kind
     HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
     TRUE = "true"  # the value itself, which must be a boolean; takes no constant
@@ -158,8 +163,8 @@ class Probe:
     """One comparison inside `Op.EXISTS`, of each value with a constant of the residual's kind.
 
     Attributes:
-        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS; HAS, without a constant: the value is of the residual's kind;
-            or IN, which takes all constants, and beside which only HAS may stand.
+        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS, LIKE; HAS, without a constant: the value is of the residual's
+            kind; or IN, which takes all constants, and beside which only HAS may stand.
         negated: CEL's `!` around it.
         lenient: A value of another kind is false (before the negation) and no error.
     """
