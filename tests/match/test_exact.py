@@ -61,7 +61,8 @@ def _compare(
         for target, one in enumerate(programs):
             outcome, verdict = one.evaluate_view(view).kind, said.get((offset, target))
             tally[outcome, verdict] += 1
-            if verdict not in ALLOWED[outcome]:
+            # Where cel-cpp is spared an evaluation that would take too long, Spark may know the value all the same.
+            if verdict not in ALLOWED[outcome] and not one.refusal(view):
                 pytest.fail(_report(event, one, outcome, verdict, filters[target]))
     return tally
 

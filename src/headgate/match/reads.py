@@ -56,11 +56,11 @@ def readable(place: Place, *, presence_only: bool = False) -> bool:
         return False
     if place.root is Root.DATA:
         return bool(place.path)
-    if len(place.path) != 1 or place.form in MANY:
+    if len(place.path) != 1 or (place.form in MANY and place.form is not Form.NAMED):
         return False
     (name,) = place.path
     if name in ATTRIBUTES:
-        return name not in _UNTYPED or presence_only or place.form is Form.TIME
+        return name not in _UNTYPED or presence_only or place.form in {Form.TIME, Form.PRESENT}
     return json.dumps(name, ensure_ascii=False) == f'"{name}"'
 
 
@@ -70,6 +70,8 @@ def columns_of(place: Place) -> tuple[str, ...]:
         return ("data",)
     if place.form is Form.TIME:
         return ("time", "time_us")
+    if place.form is Form.NAMED:
+        return ("extensions",)
     return (place.path[0],) if place.path[0] in ATTRIBUTES else ("extensions",)
 
 

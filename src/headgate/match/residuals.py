@@ -105,7 +105,7 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             return value >= constant
         case Op.IN:
             return F.array_contains(constant, value)
-        case Op.STARTS | Op.ENDS | Op.CONTAINS if residual.kind is not ConstantKind.STRING:
+        case Op.STARTS | Op.ENDS | Op.CONTAINS | Op.LIKE if residual.kind is not ConstantKind.STRING:
             return _error()
         case Op.STARTS:
             return F.startswith(value, constant)
@@ -113,6 +113,8 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             return F.endswith(value, constant)
         case Op.CONTAINS:
             return F.contains(value, constant)
+        case Op.LIKE:
+            return F.when(value.isNotNull(), F.call_function("headgate.like", value, constant))
         case Op.HAS | Op.TRUE | Op.EXISTS:
             raise AssertionError(residual.op)
         case _:

@@ -106,6 +106,9 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     if (question.extensions.below != null) {
       JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), question.extensions, values);
     }
+    for (Question.Named named : question.named) {
+      JsonScan.named(extensions == null ? NOTHING : extensions.getBytes(), named.prefix(), values[named.value()]);
+    }
     boolean isJson = dataKind == JSON && data != null;
     if (question.data.below != null && isJson) {
       JsonScan.read(data, question.data, values);

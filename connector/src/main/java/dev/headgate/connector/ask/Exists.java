@@ -59,6 +59,7 @@ public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
     STARTS,
     ENDS,
     CONTAINS,
+    LIKE,
     HAS,
     IN
   }
@@ -201,6 +202,7 @@ public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
           case STARTS -> text.startsWith(other) ? TRUE : FALSE;
           case ENDS -> text.endsWith(other) ? TRUE : FALSE;
           case CONTAINS -> text.contains(other) ? TRUE : FALSE;
+          case LIKE -> Like.invoke(text, other) ? TRUE : FALSE;
           default -> ordered(op, text.compareTo(other));
         };
       case NUMBER:

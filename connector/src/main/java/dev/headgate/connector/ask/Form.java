@@ -1,6 +1,7 @@
 package dev.headgate.connector.ask;
 
 import dev.headgate.connector.ask.Value.Kind;
+import java.math.BigInteger;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.regex.Pattern;
@@ -18,15 +19,21 @@ enum Form {
   DOUBLE,
   STRING,
   INTEGER,
+  INT32,
+  FLAG,
+  PRESENT,
   ELEMENTS,
   ELEMENTS_LOWER,
   VALUES,
-  VALUES_LOWER;
+  VALUES_LOWER,
+  NAMED;
 
   private static final double INTEGER_EXACT_MAX = 0x1p53;
   private static final Pattern INTEGER_TEXT = Pattern.compile("-?[0-9]{1,15}");
   private static final Pattern DECIMAL_TEXT = Pattern.compile("-?[0-9]{1,15}(\\.[0-9]{1,15})?");
   private static final int DECIMAL_CHARS_MAX = 32;
+  private static final Pattern SIGNED_TEXT = Pattern.compile("[+-]?[0-9]+");
+  private static final int SIGNED_CHARS_MAX = 64;
   /** Of a time in UTC with six digits of a second; a longer one may lie between two microseconds. */
   private static final int MICROSECOND_CHARS = 27;
 
@@ -46,7 +53,7 @@ enum Form {
     Value made = new Value();
     made.absent();
     switch (this) {
-      case VALUE, TIME -> {
+      case VALUE, TIME, NAMED -> {
         return base;
       }
       case LOWER, UPPER -> recase(base, made);
@@ -56,6 +63,13 @@ enum Form {
       case DOUBLE -> toDouble(base, made);
       case STRING -> toText(base, made);
       case INTEGER -> integer(base, made);
+      case INT32 -> int32(base, made);
+      case FLAG -> flag(base, made);
+      case PRESENT -> {
+        if (base.kind != Kind.UNREACHED) {
+          made.kind = base.isThere() ? Kind.TRUE : Kind.FALSE;
+        }
+      }
       case ELEMENTS, ELEMENTS_LOWER -> elements(base, made);
       case VALUES, VALUES_LOWER -> values(base, made, isJson);
     }
@@ -178,6 +192,48 @@ enum Form {
       made.doubtful();
     } else if (base.whole) {
       made.number(base.number);
+    }
+  }
+
+  /** `cesql.int`. */
+  private static void int32(Value base, Value made) {
+    switch (base.kind) {
+      case TEXT -> {
+        String written = base.text.numBytes() > SIGNED_CHARS_MAX ? "" : base.text.toString();
+        if (SIGNED_TEXT.matcher(written).matches()) {
+          BigInteger exact = new BigInteger(written);
+          if (exact.bitLength() < Integer.SIZE) {
+            made.number(exact.intValue());
+          }
+        }
+      }
+      case TRUE -> made.number(1);
+      case FALSE -> made.number(0);
+      case NUMBER -> {
+        if (base.whole && base.fits && base.integer == (int) base.integer) {
+          made.number(base.integer);
+        }
+      }
+      default -> {}
+    }
+  }
+
+  /** `cesql.bool`. */
+  private static void flag(Value base, Value made) {
+    switch (base.kind) {
+      case TEXT -> {
+        String written = base.text.numBytes() > "false".length() ? "" : base.text.toString().toLowerCase(Locale.ROOT);
+        if (written.equals("true") || written.equals("false")) {
+          made.kind = written.equals("true") ? Kind.TRUE : Kind.FALSE;
+        }
+      }
+      case TRUE, FALSE -> made.kind = base.kind;
+      case NUMBER -> {
+        if (base.whole) {
+          made.kind = base.number != 0 ? Kind.TRUE : Kind.FALSE;
+        }
+      }
+      default -> {}
     }
   }
 

@@ -5,6 +5,7 @@ import java.io.ByteArrayOutputStream;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.unsafe.types.UTF8String;
 
@@ -36,6 +37,44 @@ final class JsonScan {
     } catch (IndexOutOfBoundsException | NumberFormatException e) {
       return; // no JSON
     }
+  }
+
+  /** Makes `found` the values of a flat object's members whose names begin with `prefix`. */
+  static void named(byte[] bytes, byte[] prefix, Value found) {
+    JsonScan scan = new JsonScan(bytes);
+    List<Value> values = new ArrayList<>();
+    scan.token();
+    scan.at++;
+    while (scan.token() == '"') {
+      byte[] name = scan.name();
+      scan.token(); // the colon
+      scan.at++;
+      byte first = scan.token();
+      Value value = startsWith(name, prefix) ? new Value() : null;
+      scan.scalar(first, value);
+      if (value != null) {
+        values.add(value);
+      }
+      if (scan.token() != ',') {
+        break;
+      }
+      scan.at++;
+    }
+    if (values.size() > Question.ITEMS_MAX) {
+      found.doubtful();
+    } else {
+      found.many(values.toArray(new Value[0]));
+    }
+  }
+
+  private static boolean startsWith(byte[] name, byte[] prefix) {
+    return name.length >= prefix.length && Arrays.equals(name, 0, prefix.length, prefix, 0, prefix.length);
+  }
+
+  /** Reads a string, of which nothing but its text is wanted. */
+  private byte[] name() {
+    int from = at + 1;
+    return skipString() ? unescape(from, at - 1) : Arrays.copyOfRange(bytes, from, at - 1);
   }
 
   private static void behindArray(Names.Node node, Value[] values) {

@@ -4,9 +4,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
@@ -44,6 +46,11 @@ final class Question {
   /** Where the values of attributes go, by the order of `ask`'s arguments; -1 where nobody looks. */
   final int[] attributes;
 
+  /** Values of extensions whose names begin with `prefix`, and where they go. */
+  record Named(int value, byte[] prefix) {}
+
+  final List<Named> named = new ArrayList<>();
+
   /** Where the instant of `ce.time` goes, or -1. */
   final int instant;
 
@@ -70,6 +77,9 @@ final class Question {
       int value;
       if (form == Form.TIME) {
         value = time = time < 0 ? values++ : time;
+      } else if (form == Form.NAMED) {
+        value = values++;
+        named.add(new Named(value, path.get(0).asText().getBytes(StandardCharsets.UTF_8)));
       } else if (one.get(0).asText().equals("ce") && attribute >= 0) {
         value = attributes[attribute] = attributes[attribute] < 0 ? values++ : attributes[attribute];
       } else {
