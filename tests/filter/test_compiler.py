@@ -154,8 +154,6 @@ def test_what_no_operator_says_is_a_candidate(text: str) -> None:
         ("!has(data.n)", KeyPart(Place(Root.DATA, ("n",), Form.PRESENT), KeyKind.BOOL), False),
         ("'subject' in ce", KeyPart(Place(Root.CE, ("subject",), Form.PRESENT), KeyKind.BOOL), True),
         ("has(ce.time)", KeyPart(Place(Root.CE, ("time",), Form.PRESENT), KeyKind.BOOL), True),
-        ("cesql.int(ce.level) == 5", KeyPart(Place(Root.CE, ("level",), Form.INT32), KeyKind.NUMBER), 5),
-        ("!cesql.bool(ce.x)", KeyPart(Place(Root.CE, ("x",), Form.FLAG), KeyKind.BOOL), False),
         ("(ce.type == 'a') == true", KeyPart(TYPE, KeyKind.STRING), "a"),
         ("has(data.n) && data.n == 1", KeyPart(N, KeyKind.NUMBER), 1),
         ("has(data.a) && has(data.a.b) && data.a.b == 'x'", KeyPart(Place(Root.DATA, ("a", "b")), KeyKind.STRING), "x"),

@@ -46,7 +46,7 @@ from headgate.filter.operands import (
     place_of,
     solved,
 )
-from headgate.filter.patterns import LIKE, conditions_of, like_text
+from headgate.filter.patterns import LIKE, conditions_of
 from headgate.filter.plan import Constant, ConstantKind, Form, Op, Place, Probe, Root
 from headgate.filter.rewrite import certain_prefix, flatten_all, fold_constants, push_not
 
@@ -71,8 +71,6 @@ _FORM_KINDS: Final = {
     Form.TO_INT: ConstantKind.NUMBER,
     Form.TO_DOUBLE: ConstantKind.NUMBER,
     Form.INTEGER: ConstantKind.NUMBER,
-    Form.INT32: ConstantKind.NUMBER,
-    Form.FLAG: ConstantKind.BOOL,
 }
 """The kind of constant that a form can be compared with."""
 
@@ -115,10 +113,6 @@ def words(node: Node) -> Node | None:
     if simpler is not None:
         return simpler
     match node:
-        case Not(Call("cesql.not", None, (operand,))):
-            return And((Call("cesql.bool", None, (operand,)), _no_int(operand)))
-        case Call("cesql.not", None, (operand,)):
-            return And((Not(Call("cesql.bool", None, (operand,))), _no_int(operand)))
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right) if _is_truth(left) and _is_truth(right):
             unless = push_not(Not(right))
             same, other = (right, unless) if comparison is Comparison.EQ else (unless, right)
@@ -142,11 +136,6 @@ def words(node: Node) -> Node | None:
             return _exists_words(source, variable, flatten_all(predicate))
         case _:
             return None
-
-
-def _no_int(operand: Node) -> Node:
-    """`cesql.not` is an error of an integer: then neither it nor its negation is true."""
-    return In(Call("type", None, (operand,)), ListOf((Name("bool"), Name("string"))))
 
 
 _TRUTHS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "cesql.bool", "cesql.not"})
@@ -317,9 +306,6 @@ def _atoms(node: Node, *, negated: bool) -> Said:
         case Macro(MacroKind.EXISTS, source, variable, predicate, None) if predicate is not None:
             return _exists(many_of(source), variable, predicate, negated=negated)
         case Call():
-            place = operand_of(node)
-            if place is not None and place.form is Form.FLAG:
-                return _only(Atom(place, Op.EQ, ConstantKind.BOOL, not negated))
             return _called(node, negated=negated)
         case _:
             return Unsaid()
@@ -545,7 +531,7 @@ def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:
                 conditions += _each_negated(guarded, variable)
             case _:
                 conditions.append(operand)
-    return _from_both_ends(tuple(conditions), variable)
+    return tuple(conditions)
 
 
 def _each_negated(guarded: tuple[Node, ...], variable: str) -> tuple[Node, ...]:
@@ -556,26 +542,6 @@ def _each_negated(guarded: tuple[Node, ...], variable: str) -> tuple[Node, ...]:
             return tuple(Not(And((*guards, operand))) for operand in operands)
         case _:
             return (Not(And(guarded)),)
-
-
-def _from_both_ends(conditions: tuple[Node, ...], variable: str) -> tuple[Node, ...]:
-    """`v.startsWith(a) && v.endsWith(b) && size(v) >= n`, which is how dialects write the wildcard `a*b`."""
-    value = Name(variable)
-    ends: dict[str, str] = {}
-    for condition in conditions:
-        match condition:
-            case Call(("startsWith" | "endsWith") as function, target, (Literal(LiteralKind.STRING, str(text)),)) if (
-                target == value
-            ):
-                ends[function] = text
-            case _:
-                pass
-    if len(ends) < len(("startsWith", "endsWith")):
-        return conditions
-    least = len(ends["startsWith"]) + len(ends["endsWith"])
-    long = Compare(Comparison.GE, Call("size", None, (value,)), Literal(LiteralKind.INT, least))
-    pattern = Literal(LiteralKind.STRING, f"{like_text(ends['startsWith'])}%{like_text(ends['endsWith'])}")
-    return tuple(Call(LIKE, value, (pattern,)) if condition == long else condition for condition in conditions)
 
 
 def _guard(operands: tuple[Node, ...], variable: str) -> frozenset[ConstantKind] | None:
@@ -610,11 +576,19 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
         if not _ask(asked, Not(inner), variable, lenient=True):
             return False
         return asked.kinds <= (before | guard)
+    constants: tuple[Literal, ...]
     match inner:
+        case Compare(comparison, Call("size") as call, Literal(LiteralKind.INT, int(size))):
+            # Of a list in the list it is no error: only a guard says that there is none.
+            if not lenient or len(arguments_of(call)) != 1 or not 0 <= size < _SIZE_MAX:
+                return False
+            (left,) = arguments_of(call)
+            pattern, opposite = _sized(comparison, size)
+            op, negated, constants = Op.LIKE, negated is not opposite, (Literal(LiteralKind.STRING, pattern),)
         case Compare(comparison, left, Literal() as literal) if not isinstance(literal.value, bytes):
             op = ORDERS.get(comparison, Op.EQ)
             negated = negated is not (comparison is Comparison.NE)
-            constants: tuple[Literal, ...] = (literal,)
+            constants = (literal,)
         case In(left, ListOf(items)):
             constants = tuple(item for item in items if isinstance(item, Literal) and not isinstance(item.value, bytes))
             op = Op.IN
@@ -644,6 +618,21 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
     equality = op in {Op.EQ, Op.IN} and not lower
     asked.probes.append(Probe(op, negated, lenient or equality))
     return True
+
+
+_SIZE_MAX: Final = 256
+"""A size is a pattern of so many `_`."""
+
+
+def _sized(comparison: Comparison, size: int) -> tuple[str, bool]:
+    """`size(text) comparison size` as a pattern, and whether it must not stand for the text."""
+    match comparison:
+        case Comparison.GE | Comparison.LT:
+            return "_" * size + "%", comparison is Comparison.LT
+        case Comparison.GT | Comparison.LE:
+            return "_" * (size + 1) + "%", comparison is Comparison.LE
+        case Comparison.EQ | Comparison.NE:
+            return "_" * size, comparison is Comparison.NE
 
 
 def _all_sayable(literals: Iterable[Literal]) -> bool:

@@ -35,8 +35,6 @@ _FORMS: Final = {
     Form.TO_INT: "int({})",
     Form.TO_DOUBLE: "double({})",
     Form.TO_STRING: "string({})",
-    Form.INT32: "cesql.int({})",
-    Form.FLAG: "cesql.bool({})",
     Form.PRESENT: "has({})",
     Form.ELEMENTS: "any of {}",
     Form.ELEMENTS_LOWER: "any of {} in lower case",

@@ -12,8 +12,6 @@ from enum import Enum
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.functions import cesql
-from headgate.filter.functions.declare import FunctionError
 from headgate.filter.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Place, Root
 from headgate.filter.view import EventView, JsonValue
 
@@ -177,21 +175,6 @@ def _integer(value: object) -> object:
     return MISSING if not isinstance(value, float) or abs(value) < INTEGER_EXACT_MAX else DOUBT
 
 
-def _int32(value: object) -> object:
-    return _or_missing(cesql.to_int, value)
-
-
-def _flag(value: object) -> object:
-    return _or_missing(cesql.to_bool, value)
-
-
-def _or_missing(cast: Callable[[object], object], value: object) -> object:
-    try:
-        return cast(value)
-    except FunctionError:
-        return MISSING
-
-
 def _elements(value: object) -> object:
     match value:
         case list():
@@ -219,8 +202,6 @@ _FORMS: Final[dict[Form, Callable[[object], object]]] = {
     Form.TO_DOUBLE: _to_double,
     Form.TO_STRING: _to_string,
     Form.INTEGER: _integer,
-    Form.INT32: _int32,
-    Form.FLAG: _flag,
     Form.ELEMENTS: _elements,
     Form.ELEMENTS_LOWER: _elements_lower,
 }

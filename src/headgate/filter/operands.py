@@ -38,11 +38,7 @@ _FORMS: Final = {
     "int": Form.TO_INT,
     "double": Form.TO_DOUBLE,
     "string": Form.TO_STRING,
-    "cesql.int": Form.INT32,
-    "cesql.bool": Form.FLAG,
 }
-_OF_CONTEXT: Final = frozenset({Form.INT32, Form.FLAG})
-"""Forms of attributes alone."""
 _VALUES: Final = "json.values"
 _MICROS_MAX: Final = 2**52
 """Up to here, year 2112, half a microsecond is a double of its own."""
@@ -95,8 +91,6 @@ def operand_of(node: Node) -> Place | None:
             form = _FORMS.get(function)
             place = place_of(operands[0]) if form is not None and len(operands) == 1 else None
             if form is None or place is None or place == TIME or not place.path:
-                return None
-            if form in _OF_CONTEXT and place.root is not Root.CE:
                 return None
             return Place(place.root, place.path, form)
         case _:

@@ -47,8 +47,6 @@ class Form(StrEnum):
     TO_DOUBLE = "double"  # double(x): a number
     TO_STRING = "string"  # string(x): a string
     INTEGER = "integer"  # x where it is an int, so that arithmetic with an int is none but an error for any other type
-    INT32 = "int32"  # of `ce`: cesql.int(x), a number
-    FLAG = "flag"  # of `ce`: cesql.bool(x), a boolean
     PRESENT = "present"  # has(x), a boolean; an error where has() is one
     ELEMENTS = "elements"  # the items of a list, each a value; a missing list is an error
     ELEMENTS_LOWER = "elements_lower"  # their lowerAscii()

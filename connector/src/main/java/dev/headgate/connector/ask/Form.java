@@ -1,7 +1,6 @@
 package dev.headgate.connector.ask;
 
 import dev.headgate.connector.ask.Value.Kind;
-import java.math.BigInteger;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.regex.Pattern;
@@ -19,8 +18,6 @@ enum Form {
   DOUBLE,
   STRING,
   INTEGER,
-  INT32,
-  FLAG,
   PRESENT,
   ELEMENTS,
   ELEMENTS_LOWER,
@@ -32,8 +29,6 @@ enum Form {
   private static final Pattern INTEGER_TEXT = Pattern.compile("-?[0-9]{1,15}");
   private static final Pattern DECIMAL_TEXT = Pattern.compile("-?[0-9]{1,15}(\\.[0-9]{1,15})?");
   private static final int DECIMAL_CHARS_MAX = 32;
-  private static final Pattern SIGNED_TEXT = Pattern.compile("[+-]?[0-9]+");
-  private static final int SIGNED_CHARS_MAX = 64;
   /** Of a time in UTC with six digits of a second; a longer one may lie between two microseconds. */
   private static final int MICROSECOND_CHARS = 27;
 
@@ -63,8 +58,6 @@ enum Form {
       case DOUBLE -> toDouble(base, made);
       case STRING -> toText(base, made);
       case INTEGER -> integer(base, made);
-      case INT32 -> int32(base, made);
-      case FLAG -> flag(base, made);
       case PRESENT -> {
         if (base.kind != Kind.UNREACHED) {
           made.kind = base.isThere() ? Kind.TRUE : Kind.FALSE;
@@ -192,48 +185,6 @@ enum Form {
       made.doubtful();
     } else if (base.whole) {
       made.number(base.number);
-    }
-  }
-
-  /** `cesql.int`. */
-  private static void int32(Value base, Value made) {
-    switch (base.kind) {
-      case TEXT -> {
-        String written = base.text.numBytes() > SIGNED_CHARS_MAX ? "" : base.text.toString();
-        if (SIGNED_TEXT.matcher(written).matches()) {
-          BigInteger exact = new BigInteger(written);
-          if (exact.bitLength() < Integer.SIZE) {
-            made.number(exact.intValue());
-          }
-        }
-      }
-      case TRUE -> made.number(1);
-      case FALSE -> made.number(0);
-      case NUMBER -> {
-        if (base.whole && base.fits && base.integer == (int) base.integer) {
-          made.number(base.integer);
-        }
-      }
-      default -> {}
-    }
-  }
-
-  /** `cesql.bool`. */
-  private static void flag(Value base, Value made) {
-    switch (base.kind) {
-      case TEXT -> {
-        String written = base.text.numBytes() > "false".length() ? "" : base.text.toString().toLowerCase(Locale.ROOT);
-        if (written.equals("true") || written.equals("false")) {
-          made.kind = written.equals("true") ? Kind.TRUE : Kind.FALSE;
-        }
-      }
-      case TRUE, FALSE -> made.kind = base.kind;
-      case NUMBER -> {
-        if (base.whole) {
-          made.kind = base.number != 0 ? Kind.TRUE : Kind.FALSE;
-        }
-      }
-      default -> {}
     }
   }
 
