@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 
-.PHONY: setup demo test test-fast check lock proto clean
+.PHONY: setup demo test test-fast nightly check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -28,6 +28,10 @@ test: check
 # Everything that starts neither a JVM nor a server: seconds, for the inner loop.
 test-fast: setup
 	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
+
+# What takes an hour: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark.
+nightly: setup
+	@HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
 
 lock:
 	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \

@@ -193,8 +193,14 @@ def _object(rng: random.Random, depth: int = 0) -> dict[str, Json]:
     return result
 
 
+_DEEP = "a value nested nearly as deep as ingress lets in"
+_NESTED = '{"s": [' * 495 + '"a"' + "]}" * 495
+
+
 def random_data(rng: random.Random) -> Json:
     """JSON data: nearly always an object with fields of `DATA_PATHS`."""
+    if rng.random() < 0.01:
+        return {**_object(rng), "v": _DEEP, "l": [rng.choice(["a", 1]) for _ in range(1_000)]}
     return _object(rng) if rng.random() < 0.95 else _value(rng)
 
 
@@ -204,7 +210,8 @@ def random_event(rng: random.Random) -> Event:
     kind, data, content_type = DataKind.JSON, b"", "application/json"
     pick = rng.random()
     if pick < 0.95:
-        data = json.dumps(random_data(rng), ensure_ascii=rng.random() < 0.5).encode()
+        text = json.dumps(random_data(rng), ensure_ascii=rng.random() < 0.5)
+        data = text.replace(f'"{_DEEP}"', _NESTED).encode()
     elif pick < 0.97:
         kind, data, content_type = DataKind.TEXT, b'{"s": "a"}', "text/plain"
     elif pick < 0.985:
