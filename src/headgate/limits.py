@@ -206,6 +206,9 @@ MATCH_RETRY_S_MAX: Final = 10.0
 """Pause after a failed run: doubles with every failure."""
 MATCH_STABLE_S: Final = 30.0
 """A run that was in force for so long had no part in earlier failures: the next pause is the shortest again."""
+CANDIDATE_S_MAX: Final = 600.0
+"""A run that lives but is not in force after this is given up. It takes a second or two, and longer only while the run
+in force is that far behind the log's end, where the next one starts."""
 RUN_CHECK_S: Final = 0.5
 """How often Spark is asked whether a run lives; mostly the dispatcher says so earlier."""
 DRIVER_ANSWER_S_MAX: Final = 10.0
@@ -349,6 +352,12 @@ METRICS_STALE_S: Final = 10.0
 # --- server --------------------------------------------------------------------------------------
 RETENTION_EVERY_S: Final = 5.0
 """Time between two looks for segments that may go: a listing of files and one query."""
+BEAT_S: Final = 1.0
+"""How often a process says that its loop turns."""
+SILENT_S_MAX: Final = 30.0
+"""A process that has not said so for this long is not ready: a long collection or a slow start of a run is shorter."""
+HUNG_S_MAX: Final = 180.0
+"""One that has not said so for this long, while the supervisor ran, is killed and started again."""
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""

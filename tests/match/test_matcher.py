@@ -73,9 +73,16 @@ class World:
         self.told: list[tuple[int, int]] = []
         self.links = 0
         self.ready: list[bool] = []
+        self.notes: list[str] = []
         self.spark_gone = False
         self.matcher = Matcher(
-            self.routing, self, self._connect, on_ready=self.ready.append, first_run=5, clock=lambda: self.now
+            self.routing,
+            self,
+            self._connect,
+            on_ready=self.ready.append,
+            on_note=self.notes.append,
+            first_run=5,
+            clock=lambda: self.now,
         )
 
     # what the matcher sees of Spark
@@ -239,6 +246,23 @@ def test_a_rejected_first_run_is_tried_again_and_asks_anew(world: World) -> None
     world.step(2 * limits.MATCH_RETRY_S_MIN)
     assert [run.number for run in world.runs] == [5, 6]
     assert world.runs[1].start == {0: 10, 1: 20}
+
+
+def test_a_candidate_that_lives_and_never_takes_over_is_given_up(world: World) -> None:
+    world.step(1)
+    first = world.in_force(5)
+    world.routing.change()
+    world.step(1)
+    stuck = world.runs[-1]
+    assert stuck is not first
+    world.step(limits.CANDIDATE_S_MAX - 2)
+    assert not stuck.stopped
+    world.step(4)
+    assert stuck.stopped
+    assert not first.stopped, "what works stays in force"
+    assert world.notes[-1].startswith("generation 1 stays in force; stuck: not in force after")
+    world.step(limits.MATCH_RETRY_S_MAX)
+    assert world.runs[-1] is not stuck, "and another is tried"
 
 
 def test_a_rejected_candidate_leaves_the_run_in_force_alone(world: World) -> None:

@@ -33,6 +33,7 @@ class Subscriber:
     status: int = 202
     port: int = field(default_factory=free_port)
     deliveries: list[Delivery] = field(default_factory=list)
+    delay_s: float = 0.0
     answers: dict[str, Any] = field(default_factory=dict)
     """What to answer on a path instead: (status, body, (header, value), ...), or a function of the delivery to that."""
 
@@ -73,6 +74,8 @@ class Subscriber:
                 break
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         delivery = Delivery(scope["path"], headers, body)
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         self.deliveries.append(delivery)
         answer = self.answers.get(scope["path"].lstrip("/"), (self.status, b""))
         status, data, *extra = answer(delivery) if callable(answer) else answer

@@ -156,7 +156,7 @@ def test_health_and_metrics(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/livez") as answer:
         assert answer.status == 200
     with urllib.request.urlopen(f"{server.url}/readyz") as answer:
-        assert json.loads(answer.read()) == {"front": True, "dispatcher": True, "matcher": True}
+        assert json.loads(answer.read()) == dict.fromkeys(["front", "dispatcher", "matcher", "log", "control"], True)
     assert Publisher(server).publish("h1", "metrics") == 202
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import itertools
+import os
+import signal
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -11,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
 from headgate.testing import Server
 from tests.system.publishing import Publisher
@@ -118,3 +124,73 @@ def test_backlog_and_age_are_told_by_trigger(outside: Server) -> None:
     eventually(lambda: numbers(outside).get(("headgate_trigger_backlog_deliveries", "default/stuck")) == 3)
     eventually(lambda: numbers(outside).get(("headgate_trigger_oldest_seconds", "default/stuck"), 0.0) > 1)
     outside.delete("triggers", "default", "stuck")
+
+
+def verbose(server: Server) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", "/readyz?verbose")
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def java_of(server: Server) -> int:
+    """Process id of the matcher's JVM."""
+    matcher = (server.data / "run" / "matcher.ready").read_text()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            _, _, rest = stat.read_text().rpartition(") ")
+            if rest.split()[1] == matcher and b"java" in (stat.parent / "cmdline").read_bytes():
+                return int(stat.parent.name)
+    raise AssertionError("the matcher has no JVM")
+
+
+def test_a_jvm_that_dies_is_shown_and_replaced(outside: Server, subscriber: Subscriber) -> None:
+    trigger(outside, "survivor", subscriber.url("survivor"), 'ce.type == "survivor"')
+    publisher = Publisher(outside)
+    assert publisher.publish("before", "survivor") == 202
+    eventually(lambda: "before" in subscriber.ids("survivor"))
+    status, text = verbose(outside)
+    assert status == 200
+    assert "[+]matcher ok: generation " in text
+    restarts = numbers(outside)["headgate_process_restarts_total", "matcher"]
+    os.kill(java_of(outside), signal.SIGKILL)
+    eventually(lambda: verbose(outside)[0] == 503)
+    assert "[-]matcher failed: " in verbose(outside)[1]
+    assert publisher.publish("meanwhile", "survivor") == 202, "events are accepted all the while"
+    outside.wait_ready()
+    eventually(lambda: "meanwhile" in subscriber.ids("survivor"))
+    eventually(lambda: numbers(outside)["headgate_process_restarts_total", "matcher"] == restarts + 1)
+    assert subscriber.ids("survivor") == {"before": 1, "meanwhile": 1}
+
+
+def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscriber: Subscriber) -> None:
+    """The last test of the module: it stops the server, with producers at work and a subscriber that is slow."""
+    subscriber.delay_s = 0.3
+    trigger(outside, "loaded", subscriber.url("loaded"), 'ce.type == "loaded"')
+    accepted: list[str] = []
+
+    def produce(producer: int) -> None:
+        publisher = Publisher(outside)
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            for number in itertools.count():
+                event_id = f"p{producer}-{number}"
+                if publisher.publish(event_id, "loaded") != 202:
+                    return
+                accepted.append(event_id)
+
+    producers = [threading.Thread(target=produce, args=(number,)) for number in range(4)]
+    for thread in producers:
+        thread.start()
+    eventually(lambda: len(subscriber.ids("loaded")) > 50)
+    started = time.monotonic()
+    assert outside.stop() == 0
+    assert time.monotonic() - started < DRAIN_S_MAX, "Kubernetes kills what takes longer"
+    for thread in producers:
+        thread.join()
+    subscriber.delay_s = 0.0
+    outside.start()
+    eventually(lambda: set(accepted) <= set(subscriber.ids("loaded")))
+    repeated = [event_id for event_id, count in subscriber.ids("loaded").items() if count > 1]
+    assert repeated == [], "what was in flight had ended and was written down"

@@ -70,6 +70,7 @@ class Dispatcher:
         ingress_url: The server's own address, where replies are stored.
         policy: Which URLs the real one may send to.
         on_ready: Called when the link listens.
+        on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
         drain_s: How long attempts in flight may last on stop.
         tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
     """
@@ -85,6 +86,7 @@ class Dispatcher:
         ingress_url: str = "",
         policy: UrlPolicy = _LOCAL,
         on_ready: Callable[[], None] = lambda: None,
+        on_look: Callable[[str], object] = lambda _: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
         tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
@@ -96,6 +98,7 @@ class Dispatcher:
         self._ingress_url = ingress_url
         self._policy = policy
         self._on_ready = on_ready
+        self._on_look = on_look
         self._drain_s = drain_s
         self._tend = tend
         self._errors = FilterErrors()
@@ -259,6 +262,7 @@ class Dispatcher:
     async def _poll(self) -> None:
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
+            self._on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
             version = self._store.data_version()
             if version != self._version:
                 self._version = version

@@ -168,6 +168,11 @@ class Outbox:
         self._failing = False
 
     @property
+    def failing(self) -> bool:
+        """Whether the disk refuses rows now."""
+        return self._failing
+
+    @property
     def rows_pending(self) -> int:
         """Rows not durable yet."""
         return self._waiting.rows_count + (self._writing.rows_count if self._writing else 0)

@@ -96,6 +96,12 @@ class GroupCommit(Generic[T]):
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="log-commit")
         self._task: asyncio.Task[None] | None = None
         self._closing = False
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why the last chunk could not be written; empty when it was, or none has been yet."""
+        return self._problem
 
     @property
     def queue_items(self) -> int:
@@ -184,11 +190,14 @@ class GroupCommit(Generic[T]):
                 for submit in group:
                     await self._store(loop, [submit])
                 return
+            if isinstance(error, UnavailableError):
+                self._problem = str(error)
             for submit in group:
                 self._release(submit)
                 if not submit.done.done():
                     submit.done.set_exception(_own(error))
             return
+        self._problem = ""
         for submit in group:
             self._release(submit)
             if not submit.done.done():

@@ -144,6 +144,8 @@ class Matcher:
         runner: Starts runs.
         connect: Opens the driver connection; DriverLinkError while the dispatcher is not there.
         on_ready: Called with True when a run has come into force, with False when none is any more.
+        on_note: Called with what it does or lacks, in a line for people.
+        on_step: Called at every step: the loop turns.
         first_run: Number of the first run: above every number that a living dispatcher has heard.
         clock: Monotonic seconds.
     """
@@ -155,6 +157,8 @@ class Matcher:
         connect: Callable[[], Link],
         *,
         on_ready: Callable[[bool], None] = lambda _: None,
+        on_note: Callable[[str], None] = lambda _: None,
+        on_step: Callable[[], None] = lambda: None,
         first_run: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -162,6 +166,8 @@ class Matcher:
         self._runner = runner
         self._connect = connect
         self._on_ready = on_ready
+        self._on_note = on_note
+        self._on_step = on_step
         self._next_run = first_run
         self._clock = clock
         self._link: Link | None = None
@@ -197,6 +203,7 @@ class Matcher:
 
     def step(self, pause: Callable[[float], object]) -> None:
         """Hear what the dispatcher says (for MATCH_POLL_S at most), then look at everything once."""
+        self._on_step()
         try:
             if self._link is None:
                 self._link = self._connect()
@@ -236,6 +243,7 @@ class Matcher:
         metrics.TARGETS.set(self._targets[run.number])
         took_s = round(now - self._started_at[run.number], 3)
         _log.info("generation in force", run=run.number, generation=run.generation, took_s=took_s)
+        self._on_note(f"generation {run.generation} in force by run {run.number}")
         try:
             self._announce()
         finally:
@@ -259,6 +267,12 @@ class Matcher:
                 self._forget(run.number)
                 self._failed("died", run.failure() or "the query ended", run)
                 self._stop(run)
+        candidate = self._candidate
+        if candidate is not None and now - self._started_at[candidate.number] > limits.CANDIDATE_S_MAX:
+            # It lives, says nothing wrong, and never takes over: no new filter would ever come into force.
+            self._forget(candidate.number)
+            self._failed("stuck", f"not in force after {limits.CANDIDATE_S_MAX:.0f} s", candidate)
+            self._stop(candidate)
 
     def _start_if_due(self, link: Link) -> None:
         now = self._clock()
@@ -333,6 +347,9 @@ class Matcher:
             self._active_at = None  # once: what fails from here on counts again
         metrics.RUNS_STARTED.labels(outcome).inc()
         retry_s = self._backoff.failed(now)
+        kept = self._in_force
+        still = f"generation {kept.generation} stays in force" if kept is not None else "no query in force"
+        self._on_note(f"{still}; {outcome}: {reason}; next try in {retry_s:.1f} s")
         _log.warning("matching interrupted", outcome=outcome, reason=reason, run=run and run.number, retry_s=retry_s)
 
     def _set_ready(self, ready: bool) -> None:

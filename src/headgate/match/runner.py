@@ -80,6 +80,8 @@ def serve(
     token: bytes,
     stop: threading.Event,
     on_ready: Callable[[bool], None],
+    on_note: Callable[[str], None],
+    on_step: Callable[[], None],
     heap_mib: int = JVM_HEAP_MIB,
 ) -> None:
     """Match until `stop` is set: the whole life of the matcher process.
@@ -92,6 +94,8 @@ def serve(
         token: Authenticates the match link.
         stop: Set it to end.
         on_ready: Called with True when a run has come into force, with False when none is any more.
+        on_note: Called with what it does or lacks, in a line for people.
+        on_step: Called at every turn of its loop.
         heap_mib: The JVM's heap.
 
     Raises:
@@ -102,11 +106,14 @@ def serve(
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
     spark = start_session(jar=connector_jar(), threads=task_slots(partitions), scratch=scratch, heap_mib=heap_mib)
     _log.info("spark started", version=spark.version)
+    on_note("Spark has started, no query in force yet")
     matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch),
         lambda: DriverLink.connect(read_address(run_directory, token)),
         on_ready=on_ready,
+        on_note=on_note,
+        on_step=on_step,
         # Above the numbers of every process before this one, of which the dispatcher may have heard.
         first_run=time.time_ns() // 1_000_000,
     )

@@ -23,11 +23,18 @@ async def _dispatch(context: child.Context) -> None:
     settings = context.settings
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    mark = ready.Mark(settings.run_directory, "dispatcher")
+    mark.note("reads what is unfinished")
     store = Store.open(settings.data / "control.db")
 
     def on_ready() -> None:
         gc.freeze()
-        ready.mark(settings.run_directory, "dispatcher", ready=True)
+        mark.ready(True)
+        mark.note("")
+
+    def on_look(problem: str) -> None:
+        mark.beat()
+        mark.note(problem)
 
     try:
         await Dispatcher(
@@ -37,6 +44,7 @@ async def _dispatch(context: child.Context) -> None:
             ingress_url=settings.url,
             policy=url_policy(settings),
             on_ready=on_ready,
+            on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),
         ).run(stop)
     finally:

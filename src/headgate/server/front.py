@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import structlog
 import uvicorn
@@ -15,6 +15,7 @@ from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
+from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
@@ -25,10 +26,11 @@ from headgate.dispatch.why import Why
 from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import event_commit
+from headgate.ingress.encode import Entries, event_commit
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
+from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, health, ready, retention
 from headgate.server.policy import url_policy
@@ -68,7 +70,8 @@ async def _serve(settings: Settings) -> None:
         commits = [event_commit(writer) for writer in writers]
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
-        fallback = other_paths(settings, store, api)
+        checks = {"log": lambda: _log_problem(commits), "control": lambda: _store_problem(store)}
+        fallback = other_paths(settings, store, api, checks)
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)
         reconciling = asyncio.create_task(reconciler.run(stop))
@@ -83,6 +86,7 @@ async def _serve(settings: Settings) -> None:
                 writers,
                 brokers=lambda: reconciler.brokers_served,
                 connections=lambda: len(server.server_state.connections),
+                on_sample=ready.Mark(settings.run_directory, "front").beat,
             )
         )
         trimming = asyncio.create_task(retention.trim_log(settings, dict(enumerate(writers))))
@@ -102,7 +106,9 @@ async def _serve(settings: Settings) -> None:
             await commit.close()
 
 
-def other_paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
+def other_paths(
+    settings: Settings, store: Store, api: ControlApi, checks: Mapping[str, Callable[[], str]]
+) -> Starlette:
     """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
     letters = LettersApi(settings.data / "deadletters.db").app
     # Path by path and not as a mount: other paths below the same prefix are the API's.
@@ -113,8 +119,20 @@ def other_paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
     ]
     why = WhyApi(Why(settings.data, store)).routes()
     return Starlette(
-        routes=[*health.routes(settings), *routes, *why, Mount("/", api.app)], exception_handlers=ERROR_HANDLERS
+        routes=[*health.routes(settings, checks), *routes, *why, Mount("/", api.app)], exception_handlers=ERROR_HANDLERS
     )
+
+
+def _log_problem(commits: Sequence[GroupCommit[Entries]]) -> str:
+    return next((commit.problem for commit in commits if commit.problem), "")
+
+
+def _store_problem(store: Store) -> str:
+    try:
+        store.version()
+    except StoreUnavailableError as error:
+        return error.message
+    return ""
 
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:

@@ -13,6 +13,8 @@ def run(context: child.Context) -> None:
     """Matches until told to stop."""
     settings, stop = context.settings, threading.Event()
     child.on_stop(stop.set)
+    mark = ready.Mark(settings.run_directory, "matcher")
+    mark.note("Spark starts")
     store = Store.open(settings.data / "control.db")
     try:
         serve(
@@ -22,7 +24,9 @@ def run(context: child.Context) -> None:
             run_directory=settings.run_directory,
             token=context.token,
             stop=stop,
-            on_ready=lambda is_ready: ready.mark(settings.run_directory, "matcher", ready=is_ready),
+            on_ready=mark.ready,
+            on_note=mark.note,
+            on_step=mark.beat,
             heap_mib=settings.jvm_memory_mb,
         )
     finally:

@@ -1,12 +1,69 @@
-"""Which parts work now? One file per process under run/, written when it is ready, removed when it is not."""
+"""Which parts work now? Small files per process under run/, which the supervisor and the front read.
+
+`PART.ready` is there while the part is ready and holds its process id; `PART.note` says in a line what it is doing or
+what it lacks; `PART.beat` is touched by the part's own loop, so a process that lives and hangs is told from one that
+works.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
+from dataclasses import dataclass
 from pathlib import Path
+
+from headgate.limits import BEAT_S, SILENT_S_MAX
 
 PARTS = ("front", "dispatcher", "matcher")
 """The processes of a server, in the order in which they become ready."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A part as it is now.
+
+    Attributes:
+        ready: Whether it works.
+        note: What it says, or what is seen of it; empty when there is nothing to say.
+    """
+
+    ready: bool
+    note: str = ""
+
+
+class Mark:
+    """What a part says of itself. Files that cannot be written are left: nothing depends on them but what is shown.
+
+    Args:
+        run_directory: Where the files are.
+        part: One of `PARTS`.
+    """
+
+    def __init__(self, run_directory: Path, part: str) -> None:
+        self._directory = run_directory
+        self._part = part
+        self._noted = ""
+        self._beat_at = 0.0
+
+    def ready(self, is_ready: bool) -> None:
+        """Says that the part is ready, or that it no longer is."""
+        mark(self._directory, self._part, ready=is_ready)
+
+    def note(self, text: str) -> None:
+        """Says something in a line."""
+        if text != self._noted:
+            self._noted = text
+            with contextlib.suppress(OSError):
+                (self._directory / f"{self._part}.note").write_text(text)
+
+    def beat(self) -> None:
+        """Says that the part's loop turns; cheap, call it as often as it does."""
+        now = time.monotonic()
+        if now - self._beat_at >= BEAT_S:
+            self._beat_at = now
+            with contextlib.suppress(OSError):
+                (self._directory / f"{self._part}.beat").touch()
 
 
 def mark(run_directory: Path, part: str, *, ready: bool) -> None:
@@ -18,6 +75,39 @@ def mark(run_directory: Path, part: str, *, ready: bool) -> None:
         path.unlink(missing_ok=True)
 
 
+def ended(run_directory: Path, part: str, note: str) -> None:
+    """Says that the process of `part` is gone, and why."""
+    mark(run_directory, part, ready=False)
+    (run_directory / f"{part}.beat").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (run_directory / f"{part}.note").write_text(note)
+
+
+def beat_at(run_directory: Path, part: str) -> float | None:
+    """When the part's loop last turned, in the file system's time; None before it did."""
+    try:
+        return (run_directory / f"{part}.beat").stat().st_mtime
+    except OSError:
+        return None
+
+
 def parts_ready(run_directory: Path) -> dict[str, bool]:
     """Each part with whether it is ready now."""
-    return {part: (run_directory / f"{part}.ready").exists() for part in PARTS}
+    return {part: state.ready for part, state in states(run_directory).items()}
+
+
+def states(run_directory: Path) -> dict[str, State]:
+    """Each part as it is now."""
+    return {part: _state(run_directory, part) for part in PARTS}
+
+
+def _state(run_directory: Path, part: str) -> State:
+    beat = beat_at(run_directory, part)
+    silent_s = time.time() - beat if beat is not None else 0.0
+    if silent_s > SILENT_S_MAX:
+        return State(False, f"silent for {silent_s:.0f} s")
+    try:
+        note = (run_directory / f"{part}.note").read_text()
+    except OSError:
+        note = ""
+    return State((run_directory / f"{part}.ready").exists(), note)

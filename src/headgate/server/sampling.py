@@ -25,6 +25,7 @@ async def sample(
     *,
     brokers: Callable[[], int],
     connections: Callable[[], int],
+    on_sample: Callable[[], None],
 ) -> None:
     """Sets the front's gauges until it is cancelled.
 
@@ -34,8 +35,10 @@ async def sample(
         writers: The event log's partitions.
         brokers: How many accept events.
         connections: How many clients are connected.
+        on_sample: Called at every sample: the loop turns.
     """
     while True:
+        on_sample()
         metrics.BROKERS.set(brokers())
         metrics.CONNECTIONS.set(connections())
         metrics.LOG_RECORDS.labels("events").set(sum(w.next_offset - w.first_offset for w in writers))

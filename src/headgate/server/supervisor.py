@@ -56,8 +56,10 @@ class Supervisor:
                 publisher.start()
             keepers = [asyncio.create_task(self._keep(part)) for part in ready.PARTS]
             announcer = asyncio.create_task(self._announce())
+            watcher = asyncio.create_task(self._watch())
             await self._stopping.wait()
             announcer.cancel()
+            watcher.cancel()
             clean = await self._drain()
             await asyncio.gather(*keepers)
             if self._settings.metrics:
@@ -84,7 +86,7 @@ class Supervisor:
             )
             self._processes[part] = process
             status = await process.wait()
-            ready.mark(self._settings.run_directory, part, ready=False)
+            ready.ended(self._settings.run_directory, part, f"ended with status {status}, is started again")
             if self._stopping.is_set():
                 return
             lived_s = time.monotonic() - started
@@ -95,6 +97,17 @@ class Supervisor:
                 "process ended, restarting", part=part, status=status, lived_s=round(lived_s, 1), pause_s=pause_s
             )
             await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=pause_s)
+
+    async def _watch(self) -> None:
+        """Kills a process that lives and hangs; its keeper starts it again."""
+        beats = Beats()
+        while True:
+            await asyncio.sleep(limits.BEAT_S)
+            for part, process in self._processes.items():
+                beat_at = ready.beat_at(self._settings.run_directory, part)
+                if beats.hangs(part, beat_at, time.monotonic()) and process.returncode is None:
+                    _log.error("process hangs, killed", part=part, silent_s=limits.HUNG_S_MAX)
+                    process.kill()
 
     async def _announce(self) -> None:
         started = time.monotonic()
@@ -117,6 +130,24 @@ class Supervisor:
                 process.kill()
                 clean = False
         return clean
+
+
+class Beats:
+    """Which process has not turned its loop for HUNG_S_MAX? By a clock that sleeps with the machine."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float | None, float]] = {}
+
+    def hangs(self, part: str, beat_at: float | None, now: float) -> bool:
+        """Look at a part's last beat; a part that has not begun to beat is starting, which may take its time."""
+        last, since = self._seen.get(part, (None, now))
+        if beat_at is None or beat_at != last:
+            self._seen[part] = (beat_at, now)
+            return False
+        if now - since <= limits.HUNG_S_MAX:
+            return False
+        self._seen[part] = (None, now)  # said once; its successor begins anew
+        return True
 
 
 @contextlib.contextmanager

@@ -1,0 +1,116 @@
+"""Do the files under run/ say which part works, which one hangs, and why?"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.types import Message
+
+from headgate import limits
+from headgate.server import health, ready
+from headgate.server.ready import Mark, State
+from headgate.server.supervisor import Beats
+from headgate.settings import Settings
+
+
+def get(app: Starlette, path: str, query: str = "") -> tuple[int, str]:
+    """Status and body of a GET."""
+    said: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        said.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    asyncio.run(app(scope, receive, send))
+    return said[0]["status"], b"".join(message.get("body", b"") for message in said[1:]).decode()
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "run").mkdir()
+    return Settings(data=tmp_path)
+
+
+def test_a_part_is_what_it_says_of_itself(settings: Settings) -> None:
+    assert ready.states(settings.run_directory) == dict.fromkeys(ready.PARTS, State(False))
+    mark = Mark(settings.run_directory, "matcher")
+    mark.note("Spark starts")
+    mark.beat()
+    assert ready.states(settings.run_directory)["matcher"] == State(False, "Spark starts")
+    mark.ready(True)
+    mark.note("generation 3 in force")
+    assert ready.states(settings.run_directory)["matcher"] == State(True, "generation 3 in force")
+    ready.ended(settings.run_directory, "matcher", "ended with status -9")
+    assert ready.states(settings.run_directory)["matcher"] == State(False, "ended with status -9")
+
+
+def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
+    mark = Mark(settings.run_directory, "dispatcher")
+    mark.ready(True)
+    mark.beat()
+    assert ready.parts_ready(settings.run_directory)["dispatcher"]
+    long_ago = time.time() - limits.SILENT_S_MAX - 5
+    os.utime(settings.run_directory / "dispatcher.beat", (long_ago, long_ago))
+    state = ready.states(settings.run_directory)["dispatcher"]
+    assert not state.ready
+    assert state.note.startswith("silent for 3")
+
+
+def test_a_mark_outlives_a_directory_that_is_gone(tmp_path: Path) -> None:
+    mark = Mark(tmp_path / "gone", "front")
+    mark.note("x")
+    mark.beat()
+
+
+def test_only_a_process_that_has_begun_to_beat_can_hang() -> None:
+    beats = Beats()
+    for now in range(0, 10_000, 10):
+        assert not beats.hangs("matcher", None, now), "Spark may take its time to start"
+    assert not beats.hangs("matcher", 1.0, 10_000)
+    assert not beats.hangs("matcher", 1.0, 10_000 + limits.HUNG_S_MAX)
+    assert beats.hangs("matcher", 1.0, 10_001 + limits.HUNG_S_MAX)
+    assert not beats.hangs("matcher", 1.0, 10_002 + limits.HUNG_S_MAX), "said once"
+    beats = Beats()
+    for now in range(10_000):
+        assert not beats.hangs("matcher", float(now // 100), now)
+
+
+def test_readyz_names_each_part_and_why(settings: Settings) -> None:
+    problems = {"log": "", "control": ""}
+    checks = {name: (lambda name=name: problems[name]) for name in problems}
+    app = Starlette(routes=health.routes(settings, checks))  # type: ignore[arg-type]
+    for part in ready.PARTS:
+        Mark(settings.run_directory, part).ready(True)
+    Mark(settings.run_directory, "matcher").note("generation 3 in force by run 7")
+    assert get(app, "/livez") == (200, "ok")
+    status, text = get(app, "/readyz")
+    assert (status, json.loads(text)) == (
+        200,
+        dict.fromkeys(["front", "dispatcher", "matcher", "log", "control"], True),
+    )
+    problems["log"] = "no space left on device"
+    status, text = get(app, "/readyz", "verbose")
+    assert status == 503
+    assert text.splitlines() == [
+        "[+]front ok",
+        "[+]dispatcher ok",
+        "[+]matcher ok: generation 3 in force by run 7",
+        "[-]log failed: no space left on device",
+        "[+]control ok",
+        "readyz check failed",
+    ]
+
+
+def test_metrics_can_be_switched_off(settings: Settings) -> None:
+    status, text = get(Starlette(routes=health.routes(settings.model_copy(update={"metrics": False}), {})), "/metrics")
+    assert status == 404
+    assert "HEADGATE_METRICS" in text
