@@ -26,6 +26,7 @@ from headgate.dispatch.verdicts import FilterErrors, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.model import Event
+from headgate.event.trace import Context
 from tests.dispatch.harness import BROKER, event, run, target
 
 
@@ -106,7 +107,7 @@ class Subscribers:
         self.delivered.append((url, dict(headers)["ce-id"]))
         return Outcome(202)
 
-    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
         """Replies: the delivery ends when the reply is stored, and not before."""
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
 from headgate.testing import Server
+from tests.system.collector import Collector
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
@@ -28,11 +29,21 @@ SECONDS_MAX = 60.0
 
 
 @pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One server for this module."""
+def collector() -> Iterator[Collector]:
+    running = Collector()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
+    """One server for this module, which exports its spans."""
     folder: Path = tmp_path_factory.mktemp("outside")
-    with Server(folder / "data", log=folder / "server.log") as running:
-        yield running
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        patch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
+        with Server(folder / "data", log=folder / "server.log") as running:
+            yield running
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -124,6 +135,95 @@ def test_backlog_and_age_are_told_by_trigger(outside: Server) -> None:
     eventually(lambda: numbers(outside).get(("headgate_trigger_backlog_deliveries", "default/stuck")) == 3)
     eventually(lambda: numbers(outside).get(("headgate_trigger_oldest_seconds", "default/stuck"), 0.0) > 1)
     outside.delete("triggers", "default", "stuck")
+
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def event_headers(event_id: str, type_: str, **more: str) -> dict[str, str]:
+    ce = {"ce-specversion": "1.0", "ce-id": event_id, "ce-source": "/test", "ce-type": type_}
+    return ce | {name.replace("_", "-"): value for name, value in more.items()}
+
+
+def test_a_trace_goes_from_producer_to_subscriber_and_reply(
+    outside: Server, collector: Collector, subscriber: Subscriber
+) -> None:
+    answer = {"ce-specversion": "1.0", "ce-id": "answer", "ce-source": "/sub", "ce-type": "traced.answer"}
+    subscriber.answers["traced"] = (200, b"", *answer.items())
+    trigger(outside, "traced", subscriber.url("traced"), 'ce.type == "traced"')
+    trigger(outside, "replied", subscriber.url("replied"), 'ce.type == "traced.answer"')
+    producer = f"00-{TRACE}-b7ad6b7169203331-01"
+    sent = event_headers("tr1", "traced", traceparent=producer, tracestate="shop=1")
+    assert post(outside, "/default/default", sent) == 202
+    eventually(lambda: len(collector.of(TRACE).get("deliver", [])) == 2)
+    eventually(lambda: len(collector.of(TRACE).get("receive", [])) == 2)
+    spans = collector.of(TRACE)
+    first, second = spans["receive"]
+    assert first.parent == "b7ad6b7169203331"
+    assert first.state == "shop=1"
+    delivery, answered = spans["deliver"]
+    assert delivery.parent == first.id
+    assert second.parent == delivery.id, "the reply belongs to the attempt that it answers"
+    assert answered.parent == second.id
+    match = spans["match"][0]
+    assert (match.parent, match.start_ns <= match.end_ns) == (first.id, True)
+    common = {
+        "messaging.system": "knative",
+        "messaging.message_id": "tr1",
+        "cloudevents.event_id": "tr1",
+        "cloudevents.event_source": "/test",
+        "cloudevents.event_type": "traced",
+        "cloudevents.event_spec_version": "1.0",
+    }
+    assert first.attributes == common | {
+        "messaging.destination": "broker:default.default",
+        "http.response.status_code": 202,
+    }
+    assert delivery.attributes == common | {
+        "messaging.destination": "trigger:traced.default",
+        "headgate.attempt": 1,
+        "http.response.status_code": 200,
+    }
+    assert (first.part, delivery.part) == ("front", "dispatcher")
+    got = next(one for one in subscriber.deliveries if one.path == "/traced")
+    assert got.headers["traceparent"] == f"00-{TRACE}-{delivery.id}-01", "the header names this hop"
+    assert got.headers["tracestate"] == "shop=1"
+    assert got.headers["ce-traceparent"] == f"00-{TRACE}-{first.id}-01", "the extension that ingress added"
+
+
+def test_each_attempt_is_a_span_and_an_extension_of_the_producer_stays(
+    outside: Server, collector: Collector, subscriber: Subscriber
+) -> None:
+    trace = TRACE.replace("0a", "1a")
+    own = f"00-{trace}-00f067aa0ba902b7-01"
+    subscriber.status = 503
+    trigger(outside, "again", subscriber.url("again"), 'ce.type == "again"', retry=2, backoffDelay="PT0.01S")
+    assert post(outside, "/default/default", event_headers("ag1", "again", ce_traceparent=own)) == 202
+    eventually(lambda: len(collector.of(trace).get("deliver", [])) == 3)
+    spans = collector.of(trace)
+    assert [span.attributes["headgate.attempt"] for span in spans["deliver"]] == [1, 2, 3]
+    assert all(span.failed and span.attributes["http.response.status_code"] == 503 for span in spans["deliver"])
+    assert len(spans["match"]) == 1
+    assert {span.parent for span in spans["deliver"]} == {"00f067aa0ba902b7"}
+    assert {one.headers["ce-traceparent"] for one in subscriber.deliveries} == {own}
+
+
+def test_what_the_producer_does_not_sample_is_not_exported_but_goes_on(
+    outside: Server, collector: Collector, subscriber: Subscriber
+) -> None:
+    trace = TRACE.replace("0a", "2a")
+    trigger(outside, "unsampled", subscriber.url("unsampled"), 'ce.type == "unsampled"')
+    sent = event_headers("us1", "unsampled", traceparent=f"00-{trace}-b7ad6b7169203331-00")
+    assert post(outside, "/default/default", sent) == 202
+    eventually(lambda: "us1" in subscriber.ids("unsampled"))
+    got = next(one for one in subscriber.deliveries if one.path == "/unsampled").headers["traceparent"]
+    assert got.startswith(f"00-{trace}-")
+    assert got.endswith("-00")
+    after = TRACE.replace("0a", "3a")  # exported later than the other would have been
+    sent = event_headers("us2", "unsampled", traceparent=f"00-{after}-b7ad6b7169203331-01")
+    assert post(outside, "/default/default", sent) == 202
+    eventually(lambda: "deliver" in collector.of(after))
+    assert collector.of(trace) == {}
 
 
 def verbose(server: Server) -> tuple[int, str]:

@@ -24,8 +24,11 @@ from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, Places, TargetState
+from headgate.dispatch.tracing import AttemptTracing, context_sent, end
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
+from headgate.dispatch.wire import Headers, traced
 from headgate.observe import metrics
+from headgate.observe.tracing import Span
 
 _SWEEP_S: Final = 0.25
 _TELL_S: Final = 1.0
@@ -46,6 +49,7 @@ class Attempts:
         on_rest: Called with the state when a delivery of it will be tried again.
         replies: For answers that are events.
         bury: Stores a dead letter; returns when it is on disk.
+        tracing: Makes spans; None for none.
         clock: Monotonic seconds.
         clock_us: Microseconds since 1970 UTC.
         chance: From 0 to 1, for the jitter of pauses.
@@ -63,6 +67,7 @@ class Attempts:
         *,
         replies: Replies,
         bury: Callable[[Letter], Awaitable[None]],
+        tracing: AttemptTracing | None = None,
         clock: Callable[[], float] = time.monotonic,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         chance: Callable[[], float] = random.random,
@@ -77,6 +82,7 @@ class Attempts:
         self.replies = replies
         self._bury = bury
         self._chance = chance
+        self._tracing = tracing
         self._clock = clock
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
@@ -229,10 +235,13 @@ class Attempts:
     async def _attempt(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         target = state.target
         headers, body = event.wire if target.delivery.format == "binary" else event.wire_json
+        span, headers = self.begin(state, delivery, event, headers)
         outcome = await self.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         self.heard(state, delivery, outcome)
         if outcome.reply is not None:
-            outcome = await self.replies.store(target.broker, event.event, outcome.reply)
+            trace = context_sent(span, event)
+            outcome = await self.replies.store(target.broker, event.event, outcome.reply, trace)
+        end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
             self.land(state, delivery)
             self.delivered(state, delivery, event)
@@ -242,6 +251,15 @@ class Attempts:
             self.land(state, delivery)
             self.conclude(state, [delivery], outcome, buried=buried)
         self.go_on(state)
+
+    def begin(
+        self, state: TargetState, delivery: Delivery, event: SharedEvent, headers: Headers, count: int = 1
+    ) -> tuple[Span | None, Headers]:
+        """An attempt with `count` events begins; its span, if spans are made, and the headers that name it."""
+        if self._tracing is None:
+            return None, headers
+        span = self._tracing.attempt(state.target.name, event, delivery.failures, count)
+        return span, traced(headers, span.context)
 
     def heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the subscriber, whatever becomes of the event."""

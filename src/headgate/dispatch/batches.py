@@ -16,6 +16,7 @@ from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
 from headgate.dispatch.retry import Fate, Outcome, judge
 from headgate.dispatch.targets import Delivery, TargetState
+from headgate.dispatch.tracing import context_sent, end
 from headgate.event.hops import hops_of
 
 if TYPE_CHECKING:
@@ -80,11 +81,15 @@ class Batches:
             attempts.go_on(state)
             return
         headers, body = wire.batch([event.event for _, event in members])
+        first = members[0][1]
+        span, headers = attempts.begin(state, head, first, headers, len(members))
         outcome = await attempts.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         attempts.heard(state, head, outcome)
         if outcome.reply is not None:
             furthest = max((event.event for _, event in members), key=hops_of)
-            outcome = await attempts.replies.store(target.broker, furthest, outcome.reply)
+            trace = context_sent(span, first)
+            outcome = await attempts.replies.store(target.broker, furthest, outcome.reply, trace)
+        end(span, outcome)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             attempts.land(state, head)

@@ -27,6 +27,7 @@ from headgate.dispatch.delivery import Transport
 from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
+from headgate.event.trace import context_of
 from headgate.observe import metrics
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
@@ -251,7 +252,7 @@ class DeadLetters:
         headers, body = wire.encoded(event, rules.format, reply=redriving)
         outcome = await self._transport.post(url, headers, body, rules.timeout_s)
         if redriving and outcome.reply is not None:
-            return await self._replies.store(letter.broker, letter.event, outcome.reply)
+            return await self._replies.store(letter.broker, letter.event, outcome.reply, context_of(letter.event))
         return outcome
 
     def _keep(self, letter: Letter, problem: str) -> None:

@@ -29,11 +29,13 @@ from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.dispatch.replies import IngressReplies, Replies
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.takeover import Accepted, Takeover
+from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
+from headgate.observe.tracing import Tracing
 
 OUTBOX_PARTITION: Final = "0"
 
@@ -69,6 +71,7 @@ class Dispatcher:
         transport: The HTTP client; None for the real one.
         ingress_url: The server's own address, where replies are stored.
         policy: Which URLs the real one may send to.
+        tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
         drain_s: How long attempts in flight may last on stop.
@@ -85,6 +88,7 @@ class Dispatcher:
         transport: Transport | None = None,
         ingress_url: str = "",
         policy: UrlPolicy = _LOCAL,
+        tracing: Tracing | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_look: Callable[[str], object] = lambda _: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
@@ -97,6 +101,7 @@ class Dispatcher:
         self._transport = transport
         self._ingress_url = ingress_url
         self._policy = policy
+        self._tracing = tracing
         self._on_ready = on_ready
         self._on_look = on_look
         self._drain_s = drain_s
@@ -169,6 +174,7 @@ class Dispatcher:
             refresh=self._refresh,
             on_change=lambda: self._flusher.wake(),
             on_room=self._relieve,
+            tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
         )
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None

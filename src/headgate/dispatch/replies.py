@@ -18,6 +18,7 @@ from headgate.dispatch.retry import Answer, Outcome
 from headgate.event.hops import HEADER, hops_of
 from headgate.event.http import BATCH_JSON
 from headgate.event.model import Event
+from headgate.event.trace import Context
 from headgate.observe import metrics
 
 _STORED: Final = metrics.REPLIES.labels("stored")
@@ -27,7 +28,7 @@ _REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
 class Replies(Protocol):
     """What attempts need for answers that are events."""
 
-    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
         """Bring a reply into the broker; what the attempt's outcome is then."""
 
 
@@ -43,13 +44,14 @@ class IngressReplies:
         self._transport = transport
         self._url = url
 
-    async def store(self, broker: str, event: Event, answer: Answer) -> Outcome:
+    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
         """See `Replies`.
 
         Args:
             broker: `namespace/name` of the trigger's broker.
             event: What was delivered.
             answer: What came back.
+            trace: Of the attempt, or of the event that was delivered.
 
         Returns:
             Success when the reply is on disk; else a failed attempt, tried again unless the hops are used up.
@@ -61,7 +63,7 @@ class IngressReplies:
         if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
             metrics.REPLIES.labels("malformed").inc()
             return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
-        headers = [*answer.headers, (HEADER, str(hops))]
+        headers = [*answer.headers, (HEADER, str(hops)), *trace.items()]
         outcome = await self._transport.post(
             f"{self._url}/{broker}", headers, answer.body, limits.REPLY_STORE_SECONDS_MAX
         )

@@ -35,6 +35,7 @@ from headgate.dispatch.letters import Letter
 from headgate.dispatch.outbox import DurableChunk
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.targets import Delivery, Lag, TargetState
+from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
@@ -59,6 +60,7 @@ class Scheduler:
         refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
         on_change: Called when there is something to flush: cursors or filter errors.
         on_room: Called when handed rows have left memory.
+        tracing: Makes spans; None for none.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Scheduler:
         refresh: Callable[[], None],
         on_change: Callable[[], None] = lambda: None,
         on_room: Callable[[], None] = lambda: None,
+        tracing: AttemptTracing | None = None,
     ) -> None:
         self._events = events
         self._backlog = backlog
@@ -93,6 +96,7 @@ class Scheduler:
             self._touch,
             replies=replies,
             bury=bury,
+            tracing=tracing,
         )
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}

@@ -13,8 +13,10 @@ from headgate.event.hops import HEADER, hops_of, with_hops
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
+from headgate.event.trace import TRACEPARENT, Context, context_of
 
-Wire = tuple[list[tuple[str, str]], bytes]
+Headers = list[tuple[str, str]]
+Wire = tuple[Headers, bytes]
 """Headers and body of a POST."""
 
 _REPLY: Final = ("prefer", "reply")
@@ -25,6 +27,8 @@ def binary(event: Event, *, reply: bool = True) -> Wire:
     hops = hops_of(event)
     headers, body = encode_binary(with_hops(event, 0) if hops else event)
     headers.append((HEADER, str(hops + 1)))
+    if TRACEPARENT in event.extensions:
+        headers += context_of(event).items()
     if reply:
         headers.append(_REPLY)
     return headers, body
@@ -33,7 +37,7 @@ def binary(event: Event, *, reply: bool = True) -> Wire:
 def structured(event: Event, *, reply: bool = True) -> Wire:
     """Structured mode (JSON)."""
     hops = hops_of(event)
-    headers = [("content-type", STRUCTURED_JSON), (HEADER, str(hops + 1))]
+    headers = [("content-type", STRUCTURED_JSON), (HEADER, str(hops + 1)), *context_of(event).items()]
     return ([*headers, _REPLY] if reply else headers), encode_event(with_hops(event, 0))
 
 
@@ -42,6 +46,11 @@ def batch(events: Sequence[Event], *, reply: bool = True) -> Wire:
     hops = max(map(hops_of, events))
     headers = [("content-type", BATCH_JSON), (HEADER, str(hops + 1))]
     return ([*headers, _REPLY] if reply else headers), encode_batch([with_hops(event, 0) for event in events])
+
+
+def traced(headers: list[tuple[str, str]], trace: Context) -> list[tuple[str, str]]:
+    """The headers of this hop: its own context in the place of the one that the event carries."""
+    return [header for header in headers if header[0] not in trace] + list(trace.items())
 
 
 def dead(event: Event, destination: str, code: int, data: bytes) -> Event:

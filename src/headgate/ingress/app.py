@@ -18,7 +18,8 @@ from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
 from headgate.event.hops import HEADER as HOPS_HEADER
 from headgate.event.hops import with_hops
 from headgate.event.http import BATCH_JSON, decode_request
-from headgate.event.model import may_have_extension
+from headgate.event.model import Event, may_have_extension
+from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of, with_context
 from headgate.ingress.errors import (
     BodiesOverloadError,
     HeadersTooLargeError,
@@ -30,6 +31,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
 from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, HOPS_MAX, REQUEST_HEAD_BYTES_MAX
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
+from headgate.observe.tracing import Tracing, destination, event_attributes
 
 RESERVED: Final = frozenset(
     ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
@@ -42,6 +44,8 @@ _CLOSE: Final = (b"connection", b"close")
 _ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "headers": [_EMPTY]}
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 _HOPS: Final = HOPS_HEADER.encode()
+_TRACEPARENT: Final = TRACEPARENT.encode()
+_TRACESTATE: Final = TRACESTATE.encode()
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -58,6 +62,7 @@ class Ingress:
         log_rule: How the events of "namespace/name" are stored, None when it accepts none; called for every request,
             so it must be cheap.
         fallback: Takes every request that is not for a publish URI.
+        tracing: Makes spans; None for none.
         clock_s: Monotonic seconds.
     """
 
@@ -67,11 +72,13 @@ class Ingress:
         log_rule: Callable[[str], LogRule | None],
         fallback: ASGIApp,
         *,
+        tracing: Tracing | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._partitions = partitions
         self._log_rule = log_rule
         self._fallback = fallback
+        self._tracing = tracing
         self._clock_s = clock_s
         self._reading_bytes = 0
 
@@ -113,6 +120,7 @@ class Ingress:
         """
         head_bytes = 0
         declared = hops = b""
+        traced = self._tracing is not None
         limit_bytes = EVENT_BYTES_MAX
         for name, value in headers:
             head_bytes += len(name) + len(value)
@@ -122,6 +130,8 @@ class Ingress:
                 limit_bytes = BATCH_BYTES_MAX
             elif name == _HOPS:
                 hops = value
+            elif name == _TRACEPARENT:
+                traced = True
         if head_bytes > REQUEST_HEAD_BYTES_MAX:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
@@ -144,9 +154,36 @@ class Ingress:
         if hops:
             count = _hops(hops)
             events = [with_hops(event, count) for event in events]
-        if events:
+        if not events:
+            return 0
+        if traced:
+            await self._store_traced(broker, rule, headers, events, head_bytes + len(body))
+        else:
             await self._partitions.store(broker, rule, events, head_bytes + len(body))
         return len(events)
+
+    async def _store_traced(
+        self, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
+    ) -> None:
+        """Stores events with the trace that they belong to; the header goes before what the event carries."""
+        sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
+        trace = context(sent.get(_TRACEPARENT), sent.get(_TRACESTATE))
+        if self._tracing is None:
+            await self._partitions.store(broker, rule, [with_context(event, trace) for event in events], size_bytes)
+            return
+        first = events[0]
+        named = (first.id, first.source, first.type, first.specversion, first.subject)
+        attributes = event_attributes(destination("broker", broker), *named)
+        if len(events) > 1:
+            attributes["messaging.batch.message_count"] = len(events)
+        span = self._tracing.start("receive", "server", trace or context_of(first), attributes)
+        try:
+            stored = [with_context(event, span.context) for event in events]
+            await self._partitions.store(broker, rule, stored, size_bytes)
+        except HeadgateError as error:
+            span.end({"http.response.status_code": error.http_status}, error=error.code)
+            raise
+        span.end({"http.response.status_code": 202})
 
     async def _read_on(self, first: bytes, receive: Receive, limit_bytes: int) -> bytes | None:
         """Reads a body that comes in pieces; None when the client leaves before its end."""

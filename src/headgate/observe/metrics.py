@@ -233,7 +233,8 @@ ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
     "Failed delivery attempts by the status, its class, or why there was no answer",
     "reason",
-    *("timeout", "connection", "protocol", "url", "policy", "reply"),
+    *("timeout", "connection", "protocol", "url", "policy"),
+    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops"),
     *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
     *("1xx", "2xx", "3xx", "4xx", "5xx"),
 )

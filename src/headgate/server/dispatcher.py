@@ -10,6 +10,7 @@ import uvloop
 
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
+from headgate.observe import tracing
 from headgate.server import child, ready, retention
 from headgate.server.policy import url_policy
 
@@ -24,6 +25,7 @@ async def _dispatch(context: child.Context) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     mark = ready.Mark(settings.run_directory, "dispatcher")
+    tracer = tracing.configure("dispatcher")
     mark.note("reads what is unfinished")
     store = Store.open(settings.data / "control.db")
 
@@ -43,9 +45,12 @@ async def _dispatch(context: child.Context) -> None:
             store=store,
             ingress_url=settings.url,
             policy=url_policy(settings),
+            tracing=tracer,
             on_ready=on_ready,
             on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),
         ).run(stop)
     finally:
         store.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)

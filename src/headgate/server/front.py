@@ -32,6 +32,7 @@ from headgate.ingress.protocol import http_config
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
+from headgate.observe import tracing
 from headgate.server import child, health, ready, retention
 from headgate.server.policy import url_policy
 from headgate.server.sampling import sample
@@ -73,7 +74,8 @@ async def _serve(settings: Settings) -> None:
         checks = {"log": lambda: _log_problem(commits), "control": lambda: _store_problem(store)}
         fallback = other_paths(settings, store, api, checks)
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
-        ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback)
+        tracer = tracing.configure("front")
+        ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback, tracing=tracer)
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -104,6 +106,8 @@ async def _serve(settings: Settings) -> None:
         trimming.cancel()
         for commit in commits:
             await commit.close()
+        if tracer is not None:
+            await asyncio.to_thread(tracer.close)
 
 
 def other_paths(

@@ -1,0 +1,166 @@
+"""Where was an event on its way, and for how long? Spans by OpenTelemetry, exported by OTLP over HTTP.
+
+Off, and free, unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: only then the SDK is
+imported. All its other standard variables hold, too (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_BSP_..., ...).
+Contexts travel as W3C headers; this module knows no event.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+Value = str | int | bool
+Kind = Literal["server", "internal", "client"]
+
+SYSTEM: Final = "knative"
+"""`messaging.system`, as Knative's data plane specification has it."""
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_FLUSH_S_MAX: Final = 2.0
+
+
+class Span:
+    """Something that takes time; made by `Tracing.start`.
+
+    Attributes:
+        context: To be sent along: `traceparent` and perhaps `tracestate`.
+    """
+
+    __slots__ = ("_span", "context")
+
+    def __init__(self, span: trace.Span, context: Mapping[str, str]) -> None:
+        self._span = span
+        self.context = context
+
+    def end(self, attributes: Mapping[str, Value] | None = None, *, error: str = "", at_us: int | None = None) -> None:
+        """It is over.
+
+        Args:
+            attributes: What is known by now.
+            error: What went wrong; empty for nothing.
+            at_us: When it ended, microseconds since 1970 UTC; None for now.
+        """
+        from opentelemetry.trace import Status, StatusCode
+
+        self._span.set_attributes(dict(attributes or {}))
+        if error:
+            self._span.set_status(Status(StatusCode.ERROR, error))
+        self._span.end(None if at_us is None else at_us * 1_000)
+
+
+class Tracing:
+    """Makes spans and exports them; made by `configure`."""
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("headgate")
+        self._propagator = TraceContextTextMapPropagator()
+        self._trace = trace
+        self._kinds = {
+            "server": trace.SpanKind.SERVER,
+            "internal": trace.SpanKind.INTERNAL,
+            "client": trace.SpanKind.CLIENT,
+        }
+
+    def start(
+        self,
+        name: str,
+        kind: Kind,
+        parent: Mapping[str, str],
+        attributes: Mapping[str, Value],
+        *,
+        at_us: int | None = None,
+    ) -> Span:
+        """Begin a span.
+
+        Args:
+            name: Of few different ones.
+            kind: What it is to its parent.
+            parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
+                unless OTEL_TRACES_SAMPLER says otherwise.
+            attributes: What is known already.
+            at_us: When it began, microseconds since 1970 UTC; None for now.
+        """
+        from opentelemetry.context import Context
+
+        span = self._tracer.start_span(
+            name,
+            context=self._propagator.extract(parent, context=Context()),
+            kind=self._kinds[kind],
+            attributes=dict(attributes),
+            start_time=None if at_us is None else at_us * 1_000,
+        )
+        carrier: dict[str, str] = {}
+        self._propagator.inject(carrier, context=self._trace.set_span_in_context(span, Context()))
+        return Span(span, carrier)
+
+    def close(self) -> None:
+        """Export what waits, for as long as a stop can wait for it."""
+        # A collector that is away makes the exporter try again for longer than that.
+        flush = threading.Thread(target=self._provider.force_flush, daemon=True)
+        flush.start()
+        flush.join(_FLUSH_S_MAX)
+
+
+def configure(part: str) -> Tracing | None:
+    """Tracing of this process as the environment asks for it; None when it does not.
+
+    Args:
+        part: Which process it is, for the attribute `headgate.part` of the resource.
+    """
+    wanted = any(os.environ.get(name) for name in _ENDPOINTS)
+    if not wanted or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
+        return None
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "headgate"}
+    provider = TracerProvider(resource=Resource.create({**name, "headgate.part": part}), shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return Tracing(provider)
+
+
+def event_attributes(
+    destination: str, event_id: str, source: str, type_: str, version: str, subject: str | None
+) -> dict[str, Value]:
+    """What every span says of its event.
+
+    Args:
+        destination: `broker:name.namespace` or `trigger:name.namespace`.
+        event_id: The event's.
+        source: The event's.
+        type_: The event's.
+        version: The event's CloudEvents version.
+        subject: The event's, None for none.
+    """
+    found: dict[str, Value] = {
+        "messaging.system": SYSTEM,
+        "messaging.destination": destination,
+        "messaging.message_id": event_id,
+        "cloudevents.event_id": event_id,
+        "cloudevents.event_source": source,
+        "cloudevents.event_type": type_,
+        "cloudevents.event_spec_version": version,
+    }
+    if subject is not None:
+        found["cloudevents.event_subject"] = subject
+    return found
+
+
+def destination(kind: Literal["broker", "trigger"], path: str) -> str:
+    """`namespace/name` as spans name it."""
+    namespace, _, name = path.partition("/")
+    return f"{kind}:{name}.{namespace}"
