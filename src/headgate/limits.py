@@ -281,6 +281,10 @@ ROUTES_KEPT_MAX: Final = 65_536
 """URLs whose route is remembered, some 300 bytes each."""
 TLS_CLIENTS_MAX: Final = 1_024
 """HTTPS names with a client of their own, each pinned to one address."""
+JOURNAL_BYTES_MAX: Final = 32 << 20
+"""Each of the two files that remember attempts: 1 million attempts, minutes at full speed and weeks at ten a second."""
+JOURNAL_FLUSH_S: Final = 0.25
+"""How late an attempt is in the journal."""
 CIRCUIT_FAILURES_MAX: Final = 32
 """Attempts in a row that met nobody and open a target's circuit: three events' worth of default retries."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0
@@ -348,6 +352,9 @@ METRICS_WRITE_S: Final = 1.0
 """How often a process writes its numbers down: what `/metrics` may be behind."""
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
+
+TRACE_STORIES_MAX: Final = 20
+"""Events of one id that `headgate trace` tells about."""
 
 # --- server --------------------------------------------------------------------------------------
 RETENTION_EVERY_S: Final = 5.0

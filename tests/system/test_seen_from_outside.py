@@ -5,8 +5,12 @@ from __future__ import annotations
 import contextlib
 import http.client
 import itertools
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
@@ -224,6 +228,57 @@ def test_what_the_producer_does_not_sample_is_not_exported_but_goes_on(
     assert post(outside, "/default/default", sent) == 202
     eventually(lambda: "deliver" in collector.of(after))
     assert collector.of(trace) == {}
+
+
+def test_an_events_whole_story_is_told(outside: Server, subscriber: Subscriber) -> None:
+    subscriber.status = 503
+    trigger(outside, "told", subscriber.url("told"), 'ce.type == "told"', retry=1, backoffDelay="PT0.01S")
+    assert Publisher(outside).publish("story-1", "told") == 202
+    command = [Path(sys.executable).with_name("headgate"), "trace", "story-1", "--data", outside.data]
+
+    def story() -> list[str]:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    eventually(lambda: story()[-1].endswith("ended: failed"))
+    patterns = [
+        r"event story-1  source /test  type told  broker default/default",
+        r"trace [0-9a-f]{32}",
+        r"\S+Z  stored: partition \d, offset \d+, chunk \d+ to \d+",
+        r"\S+Z  matched: trigger default/told, verdict match, generation \d+, outbox position \d+",
+        r"\S+Z    attempt 1: 503 Service Unavailable, failed \(503\)",
+        r"\S+Z    attempt 2: 503 Service Unavailable, failed \(503\)",
+        r"\S+Z    ended: failed",
+    ]
+    lines = story()
+    assert len(lines) == len(patterns), lines
+    for pattern, line in zip(patterns, lines, strict=True):
+        assert re.fullmatch(pattern, line), line
+    (told,) = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout.splitlines()
+    assert [one["status"] for one in json.loads(told)["matches"][0]["attempts"]] == [503, 503, 0]
+    missing = subprocess.run([*command[:2], "nobody", "--data", outside.data], capture_output=True, text=True)
+    assert (missing.returncode, "no event with the id 'nobody'" in missing.stderr) == (1, True)
+
+
+def test_no_event_data_is_logged_and_each_line_is_one_fact(outside: Server, subscriber: Subscriber) -> None:
+    """Everything that this module did is in the log: failures, refusals, filter errors, restarts."""
+    marker = "SeCrEtMaRkEr"
+    trigger(outside, "quiet", "http://127.0.0.1:9/", 'ce.type == "quiet" && data.n > 1', retry=0)
+    publisher = Publisher(outside)
+    assert publisher.publish("q1", "quiet", {"n": 2, "secret": marker}, secret=marker) == 202
+    assert publisher.publish("q2", "quiet", {"n": marker}, secret=marker) == 202  # the filter is an error
+    bad = event_headers("q3", "quiet", ce_time=marker)
+    assert post(outside, "/default/default", bad, marker.encode()) == 400
+    eventually(lambda: b"events given up" in outside_log(outside))
+    text = outside_log(outside)
+    assert marker.encode() not in text
+    for line in text.splitlines():
+        if line.startswith(b"{"):
+            fact = json.loads(line)
+            assert {"event", "level", "timestamp", "process"} <= fact.keys(), line
+
+
+def outside_log(server: Server) -> bytes:
+    return (server.data.parent / "server.log").read_bytes()
 
 
 def verbose(server: Server) -> tuple[int, str]:

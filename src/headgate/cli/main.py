@@ -14,6 +14,7 @@ from headgate.cli import log as log_commands
 from headgate.cli import objects as object_commands
 from headgate.cli import send as send_command
 from headgate.cli import serve as serve_command
+from headgate.cli import trace as trace_command
 from headgate.cli import why as why_command
 from headgate.errors import HeadgateError
 
@@ -42,6 +43,7 @@ def _root(
 app.command("serve")(serve_command.serve)
 app.command("send")(send_command.send)
 app.command("why")(why_command.why)
+app.command("trace")(trace_command.trace)
 app.add_typer(object_commands.app)
 app.add_typer(deadletter_commands.app, name="deadletter")
 app.add_typer(filter_commands.app, name="filter")

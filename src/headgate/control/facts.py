@@ -124,6 +124,12 @@ def trigger_rows(
         yield TriggerRow(version, target, trigger, facts)
 
 
+def trigger_names(connection: sqlite3.Connection) -> dict[int, str]:
+    """`namespace/name` of every trigger by its target id."""
+    rows = connection.execute("SELECT id, namespace, name FROM targets")
+    return {target: f"{namespace}/{name}" for target, namespace, name in rows}
+
+
 def public_url(connection: sqlite3.Connection) -> str:
     """The server's own address."""
     row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()

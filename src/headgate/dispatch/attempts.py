@@ -20,6 +20,7 @@ from headgate.dispatch.batches import Batches
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.journal import Recorder
 from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
@@ -49,6 +50,7 @@ class Attempts:
         on_rest: Called with the state when a delivery of it will be tried again.
         replies: For answers that are events.
         bury: Stores a dead letter; returns when it is on disk.
+        journal: Remembers attempts for people.
         tracing: Makes spans; None for none.
         clock: Monotonic seconds.
         clock_us: Microseconds since 1970 UTC.
@@ -67,6 +69,7 @@ class Attempts:
         *,
         replies: Replies,
         bury: Callable[[Letter], Awaitable[None]],
+        journal: Recorder,
         tracing: AttemptTracing | None = None,
         clock: Callable[[], float] = time.monotonic,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
@@ -83,6 +86,7 @@ class Attempts:
         self._bury = bury
         self._chance = chance
         self._tracing = tracing
+        self._journal = journal
         self._clock = clock
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
@@ -244,7 +248,7 @@ class Attempts:
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
             self.land(state, delivery)
-            self.delivered(state, delivery, event)
+            self.delivered(state, delivery, event, outcome)
         else:
             # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
             buried = await self.failed(state, delivery, event, outcome)
@@ -273,13 +277,15 @@ class Attempts:
             state.answered_at = now
         self._note(state, outcome, now)
 
-    def delivered(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+    def delivered(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> None:
         """The subscriber took it, and its reply is stored."""
+        self._remember(state, delivery, outcome, "")
         metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         self.on_end(state, delivery, "delivered")
 
     async def failed(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> bool:
         """Count a failed attempt; True when it was the last one and the event is buried now."""
+        self._remember(state, delivery, outcome, outcome.label)
         metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
         delivery.failures += 1
         target = state.target
@@ -288,6 +294,10 @@ class Attempts:
         now_us = self._clock_us()
         await self._bury(letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
         return True
+
+    def _remember(self, state: TargetState, delivery: Delivery, outcome: Outcome, reason: str) -> None:
+        number = delivery.failures + 1
+        self._journal.attempt(delivery.partition, delivery.offset, state.target.id, number, outcome.status, reason)
 
     def conclude(self, state: TargetState, deliveries: list[Delivery], outcome: Outcome, *, buried: bool) -> None:
         """What follows for deliveries that failed together: an end, or a pause that they share."""

@@ -94,7 +94,7 @@ class Batches:
         if fate is Fate.DELIVERED:
             attempts.land(state, head)
             for delivery, event in members:
-                attempts.delivered(state, delivery, event)
+                attempts.delivered(state, delivery, event, outcome)
         elif fate is Fate.FAILED and len(members) > 1 and not state.gone:
             attempts.land(state, head)
             for delivery, _ in reversed(members):

@@ -24,6 +24,7 @@ from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
 from headgate.dispatch.events import LogEvents
 from headgate.dispatch.gauges import Gauges
+from headgate.dispatch.journal import DIRECTORY, Journal
 from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.dispatch.replies import IngressReplies, Replies
@@ -163,6 +164,7 @@ class Dispatcher:
             await letters.close()
 
     async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters) -> None:
+        journal = Journal(self._data / DIRECTORY)
         self._scheduler = Scheduler(
             events=self._events,
             backlog=self._backlog,
@@ -174,6 +176,7 @@ class Dispatcher:
             refresh=self._refresh,
             on_change=lambda: self._flusher.wake(),
             on_room=self._relieve,
+            journal=journal,
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
         )
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
@@ -201,6 +204,7 @@ class Dispatcher:
             if self._errors:
                 self._report()
             await self._flusher.close()
+            journal.close()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
 
     # --- start ----------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from headgate.dispatch.cursors import CursorChange, TargetCursor
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events
+from headgate.dispatch.journal import Forgetful, Recorder
 from headgate.dispatch.letters import Letter
 from headgate.dispatch.outbox import DurableChunk
 from headgate.dispatch.replies import Replies
@@ -60,6 +61,7 @@ class Scheduler:
         refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
         on_change: Called when there is something to flush: cursors or filter errors.
         on_room: Called when handed rows have left memory.
+        journal: Remembers attempts for people; None for nobody.
         tracing: Makes spans; None for none.
     """
 
@@ -76,8 +78,10 @@ class Scheduler:
         refresh: Callable[[], None],
         on_change: Callable[[], None] = lambda: None,
         on_room: Callable[[], None] = lambda: None,
+        journal: Recorder | None = None,
         tracing: AttemptTracing | None = None,
     ) -> None:
+        self._journal = journal if journal is not None else Forgetful()
         self._events = events
         self._backlog = backlog
         self._judge_filter = judge_filter
@@ -96,6 +100,7 @@ class Scheduler:
             self._touch,
             replies=replies,
             bury=bury,
+            journal=self._journal,
             tracing=tracing,
         )
         self._table: dict[int, Target] = {}
@@ -284,6 +289,8 @@ class Scheduler:
         if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
             state.queue.appendleft(behind)
         _ENDED[result].inc()
+        if result != "delivered":
+            self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
         self._touch(state)
 
     def _has_room(self, state: TargetState) -> None:

@@ -1,0 +1,154 @@
+"""What became of the attempts of the last while? Two files of fixed size that take turns, for `headgate trace`.
+
+Every attempt and every end without one is 32 bytes, collected in memory and appended by a thread a few times a second,
+without a sync: it is for people, nothing is decided by it, and a crash may cost its last moment. When a file is full it
+takes the place of the older one, so the last JOURNAL_BYTES_MAX / 32 to twice as many attempts are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import structlog
+
+from headgate import limits
+from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
+
+DIRECTORY: Final = "attempts"
+_FORM: Final = struct.Struct("<qqiiHHBB2x")  # time_us, offset, partition, target, attempt, status, reason, result
+_REASONS: Final = ("", *ATTEMPTS_FAILED.values, "other")
+_RESULTS: Final = ("", *DELIVERIES.values, "other")
+_REASON_CODE: Final = {name: code for code, name in enumerate(_REASONS)}
+_RESULT_CODE: Final = {name: code for code, name in enumerate(_RESULTS)}
+_FILES: Final = ("older.bin", "newer.bin")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An attempt, or the end of a delivery.
+
+    Attributes:
+        time_us: Microseconds since 1970 UTC.
+        partition: Of the event.
+        offset: Of the event.
+        target: The trigger's id.
+        attempt: From 1; 0 for an end.
+        status: HTTP status of the answer; 0 for none.
+        reason: Why the attempt failed; empty when it did not.
+        result: How the delivery ended; empty for an attempt.
+    """
+
+    time_us: int
+    partition: int
+    offset: int
+    target: int
+    attempt: int = 0
+    status: int = 0
+    reason: str = ""
+    result: str = ""
+
+
+class Recorder(Protocol):
+    """What the scheduler needs of a journal."""
+
+    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+        """An attempt has ended; `reason` is empty when it was good."""
+
+    def end(self, partition: int, offset: int, target: int, result: str) -> None:
+        """A delivery has ended otherwise than by a good attempt."""
+
+
+class Forgetful:
+    """Remembers nothing."""
+
+    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+        """See `Recorder`."""
+
+    def end(self, partition: int, offset: int, target: int, result: str) -> None:
+        """See `Recorder`."""
+
+
+class Journal:
+    """Collects entries on the event loop and writes them beside it.
+
+    Args:
+        directory: Made when absent.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(self, directory: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+        self._directory = directory
+        self._clock_us = clock_us
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._waiting: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+        """An attempt has ended; `reason` is empty when it was good."""
+        code = _REASON_CODE.get(reason, _REASON_CODE["other"])
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, min(number, 65_535), status, code, 0))
+
+    def end(self, partition: int, offset: int, target: int, result: str) -> None:
+        """A delivery has ended otherwise than by a good attempt."""
+        code = _RESULT_CODE.get(result, _RESULT_CODE["other"])
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, 0, 0, 0, code))
+
+    def close(self) -> None:
+        """Write what waits; blocks."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._flush()
+        self._thread.shutdown(wait=True)
+
+    def _add(self, entry: bytes) -> None:
+        if self._closed:
+            return
+        self._waiting.append(entry)
+        if self._timer is None:
+            self._timer = self._loop.call_later(limits.JOURNAL_FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        self._timer = None
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._thread.submit(self._write, b"".join(waiting))
+
+    def _write(self, entries: bytes) -> None:
+        older, newer = (self._directory / name for name in _FILES)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            with newer.open("ab") as file:
+                file.truncate(file.tell() - file.tell() % _FORM.size)  # what a crash has left of an entry
+                file.write(entries)
+                is_full = file.tell() >= limits.JOURNAL_BYTES_MAX
+            if is_full:
+                newer.replace(older)
+        except OSError as error:
+            _log.warning("attempts were not written down", error=str(error))
+
+
+def entries(directory: Path, partition: int, offset: int) -> Iterator[Entry]:
+    """What is known of an event's deliveries, the oldest first; safe beside a running server."""
+    for name in _FILES:
+        try:
+            data = (directory / name).read_bytes()
+        except FileNotFoundError:
+            continue
+        whole = memoryview(data)[: len(data) - len(data) % _FORM.size]
+        for time_us, at, of, target, attempt, status, reason, result in _FORM.iter_unpack(whole):
+            if at == offset and of == partition and time_us:
+                known = reason < len(_REASONS) and result < len(_RESULTS)
+                words = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
+                yield Entry(time_us, of, at, target, attempt, status, *words)

@@ -1,0 +1,123 @@
+"""What happened to an event? Its whole way, from the files alone: stored, matched, every attempt. For people."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from headgate.control.facts import trigger_names
+from headgate.dispatch.journal import DIRECTORY, Entry, entries
+from headgate.dispatch.outbox import decode_chunk
+from headgate.event.arrow import from_batch_all
+from headgate.event.model import Event
+from headgate.filter.plan import Verdict
+from headgate.log.find import Hit, find_equal
+from headgate.log.reader import PartitionReader
+
+_CLOCK_SLACK_US: Final = 3_600_000_000
+"""What the machine's clock may have been set back between an event and its match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A row of the outbox.
+
+    Attributes:
+        position: In the outbox.
+        time_us: When it was written, microseconds since 1970 UTC.
+        generation: Of the filters that matched it.
+        target: The trigger's id.
+        trigger: `namespace/name`; empty when it is deleted.
+        verdict: The matcher's, in small letters.
+        attempts: What is still known of them, the oldest first; ends among them.
+    """
+
+    position: int
+    time_us: int
+    generation: int
+    target: int
+    trigger: str
+    verdict: str
+    attempts: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Everything that is known of one stored event.
+
+    Attributes:
+        broker: `namespace/name`.
+        event: As it was accepted.
+        hit: Where it is stored.
+        evaluated: Whether the matcher has passed it.
+        matches: Every trigger that it was matched for, in order.
+    """
+
+    broker: str
+    event: Event
+    hit: Hit
+    evaluated: bool
+    matches: tuple[Match, ...]
+
+
+def stories(data: Path, event_id: str, *, source: str = "", start_time_us: int = 0) -> Iterator[Story]:
+    """Every stored event with this id (ids are unique within a source only, and a producer may send one twice).
+
+    Args:
+        data: The server's data directory; it may run.
+        event_id: What is looked for.
+        source: Only events of this source; empty for every source.
+        start_time_us: Only events stored since.
+    """
+    names = _names(data / "control.db")
+    for hit in find_equal(data / "log", "id", event_id, start_time_us=start_time_us):
+        (stored,) = from_batch_all(hit.batch.slice(hit.row, 1))
+        if source and stored.event.source != source:
+            continue
+        known = tuple(entries(data / DIRECTORY, hit.partition, hit.offset))
+        evaluated, found = _matches(data / "outbox" / "0", hit, names, known)
+        yield Story(stored.broker, stored.event, hit, evaluated, tuple(found))
+
+
+def _matches(outbox: Path, hit: Hit, names: dict[int, str], known: tuple[Entry, ...]) -> tuple[bool, list[Match]]:
+    found: list[Match] = []
+    if not outbox.is_dir():
+        return False, found
+    with PartitionReader.open(outbox, start=0) as reader:
+        while (chunk := reader.read()) is not None:
+            if chunk.append_time_us < hit.append_time_us - _CLOCK_SLACK_US:
+                continue  # what was written before the event cannot be about it
+            durable = decode_chunk(chunk.first_offset, chunk.batch)
+            position = durable.first_position
+            for segment in durable.segments:
+                for offset, target, verdict in segment.rows:
+                    if offset == hit.offset and segment.partition == hit.partition:
+                        attempts = tuple(entry for entry in known if entry.target == target)
+                        found.append(
+                            Match(
+                                position,
+                                chunk.append_time_us,
+                                segment.generation,
+                                target,
+                                names.get(target, ""),
+                                Verdict(verdict).name.lower(),
+                                attempts,
+                            )
+                        )
+                    position += 1
+            if durable.watermarks.get(hit.partition, 0) > hit.offset:
+                return True, found
+    return bool(found), found
+
+
+def _names(database: Path) -> dict[int, str]:
+    if not database.exists():
+        return {}
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        return trigger_names(connection)
+    finally:
+        connection.close()
