@@ -8,17 +8,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow.compute as pc
+
 from headgate.control.facts import trigger_names
 from headgate.dispatch.journal import DIRECTORY, Entry, entries
 from headgate.dispatch.outbox import decode_chunk
-from headgate.event.arrow import from_batch_all
+from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.event.model import Event
 from headgate.filter.plan import Verdict
-from headgate.log.find import Hit, find_equal
 from headgate.log.reader import PartitionReader
+from headgate.log.search import newest_of_all
 
+_ID: Final = EVENT_SCHEMA.get_field_index("id")
 _CLOCK_SLACK_US: Final = 3_600_000_000
 """What the machine's clock may have been set back between an event and its match."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Where an event is stored.
+
+    Attributes:
+        partition: Of the log.
+        offset: The event's.
+        first_offset: Of its chunk.
+        record_count: Of its chunk.
+        append_time_us: When the chunk was written, microseconds since 1970 UTC.
+    """
+
+    partition: int
+    offset: int
+    first_offset: int
+    record_count: int
+    append_time_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +86,7 @@ class Story:
 
 
 def stories(data: Path, event_id: str, *, source: str = "", start_time_us: int = 0) -> Iterator[Story]:
-    """Every stored event with this id (ids are unique within a source only, and a producer may send one twice).
+    """Every stored event with this id, the newest first; an id is unique within a source, and may be sent twice.
 
     Args:
         data: The server's data directory; it may run.
@@ -73,13 +95,16 @@ def stories(data: Path, event_id: str, *, source: str = "", start_time_us: int =
         start_time_us: Only events stored since.
     """
     names = _names(data / "control.db")
-    for hit in find_equal(data / "log", "id", event_id, start_time_us=start_time_us):
-        (stored,) = from_batch_all(hit.batch.slice(hit.row, 1))
-        if source and stored.event.source != source:
-            continue
-        known = tuple(entries(data / DIRECTORY, hit.partition, hit.offset))
-        evaluated, found = _matches(data / "outbox" / "0", hit, names, known)
-        yield Story(stored.broker, stored.event, hit, evaluated, tuple(found))
+    for partition, chunk in newest_of_all(data / "log", before={}, not_before_us=start_time_us):
+        for row in reversed(pc.indices_nonzero(pc.equal(chunk.batch.column(_ID), event_id)).to_pylist()):
+            stored = from_batch(chunk.batch, row)
+            if source and stored.event.source != source:
+                continue
+            first = chunk.first_offset
+            hit = Hit(partition, first + row, first, chunk.record_count, chunk.append_time_us)
+            known = tuple(entries(data / DIRECTORY, hit.partition, hit.offset))
+            evaluated, found = _matches(data / "outbox" / "0", hit, names, known)
+            yield Story(stored.broker, stored.event, hit, evaluated, tuple(found))
 
 
 def _matches(outbox: Path, hit: Hit, names: dict[int, str], known: tuple[Entry, ...]) -> tuple[bool, list[Match]]:
