@@ -222,7 +222,7 @@ def show(found: Sequence[Result]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--filters", type=int, default=10_000)
-    parser.add_argument("--events", type=int, default=200_000, help="events in the log (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=500_000, help="events in the log (default: %(default)s)")
     parser.add_argument("--shares", type=float, nargs="+", default=[0, 1, 10, 100], metavar="PERCENT")
     parser.add_argument("--runs", type=int, default=3, help="measured runs; the best counts (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
