@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
+from benchmarks.plans import Plans
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
 from headgate.control.routing import RoutingTable, Target
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel
 from headgate.log.writer import PartitionWriter
 from headgate.match.runner import SparkRunner
 from headgate.match.session import connector_jar, start_session, task_slots
@@ -65,7 +65,7 @@ class Watch:
 
 def text(number: int) -> str:
     """A filter that no other number has."""
-    return f'ce.type == "com.example.t{number}" && data.amount > {number} && data.region in ["eu-{number}", "us"]'
+    return f'ce.type == "com.example.t{number}" && data.amount > 7 && data.region in ["eu-{number}", "us"]'
 
 
 def admit(scratch: Path, count: int) -> Result:
@@ -93,8 +93,8 @@ def admit(scratch: Path, count: int) -> Result:
     return result
 
 
-def target(number: int) -> Target:
-    return Target(number, f"default/t{number}", BROKER, compile_cel(text(number)), "http://localhost/", DELIVERY)
+def target(plans: Plans, number: int) -> Target:
+    return Target(number, f"default/t{number}", BROKER, plans.of(number), "http://localhost/", DELIVERY)
 
 
 def take_effect(scratch: Path, count: int) -> list[Result]:
@@ -103,20 +103,19 @@ def take_effect(scratch: Path, count: int) -> list[Result]:
     results = []
     with PartitionWriter.open(scratch / "log" / "0", EVENT_SCHEMA) as writer:
         runner = SparkRunner(spark, scratch / "log", 1, scratch / "runs")
-        watch = Watch()
-        targets = [target(number) for number in range(count)]
-        results.append(watch.result("compiled", count))
+        plans = Plans(text)
+        targets = [target(plans, number) for number in range(count)]
         runs = []
         for number, (what, more) in enumerate(
             (("in force, from nothing", 0), ("one more in force", 1), ("one more in force", 1), ("100 more", 100))
         ):
-            targets += [target(len(targets) + new) for new in range(more)]
+            targets += [target(plans, len(targets) + new) for new in range(more)]
             sink = Sink()
             watch = Watch()
             table = RoutingTable(number + 1, number + 1, frozenset({BROKER}), tuple(targets))
             runs.append(runner.start(table, number + 1, {0: writer.next_offset}, sink.address))
             newest = len(targets) - 1
-            data = json.dumps({"amount": newest + 1, "region": "us"}).encode()
+            data = json.dumps({"amount": 8, "region": "us"}).encode()
             event = Event("1.0", "1", "/bench", f"com.example.t{newest}", data_kind=DataKind.JSON, data=data)
             offset = writer.next_offset
             writer.append(to_batch([StoredEvent(BROKER, event)]), [event.type])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.control.admission import scan_warning
 from headgate.control.delivery import is_ordered
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
@@ -11,6 +12,7 @@ from headgate.control.objects import Metadata
 from headgate.control.queries import Form, form_of, is_dry_run
 from headgate.control.selectors import Fields, field_selector, label_selector
 from headgate.control.tables import human_age
+from headgate.filter.compiler import compile_cel
 
 
 @pytest.mark.parametrize(
@@ -124,3 +126,20 @@ def test_order_is_asked_for_by_an_annotation() -> None:
     assert not is_ordered(Metadata())
     assert is_ordered(Metadata(annotations={kafka: "ordered"}))
     assert not is_ordered(Metadata(annotations={kafka: "ordered", ours: "unordered"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("data.n > 5", ["1 comparison in the matcher"]),
+        ("data.n > 5 || data.m != 'x'", ["2 comparisons in the matcher"]),
+        ("data.a == data.b || data.n > 5", ["1 comparison in the matcher and an evaluation by cel-cpp"]),
+        ("ce.type == 'a' && data.n > 5", []),
+        ("ce.type.startsWith('a')", []),
+        ("true", []),
+    ],
+)
+def test_a_filter_that_nothing_is_looked_up_by_says_what_it_costs(text: str, words: list[str]) -> None:
+    said = scan_warning(compile_cel(text))
+    assert len(said) == len(words)
+    assert all(word in warning for word, warning in zip(words, said, strict=True))

@@ -250,11 +250,28 @@ class Admission:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
         if isinstance(obj, Trigger):
             said = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
-            decoded = replace(decoded, warnings=decoded.warnings + said)
+            decoded = replace(decoded, warnings=decoded.warnings + said + scan_warning(plan))
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
         return self.store.compiler.compile(obj.spec.filter, obj.spec.filters) if isinstance(obj, Trigger) else None
+
+
+def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
+    """What a filter costs that no look-up finds: a part of it is work for every event of the broker."""
+    rows = [row for row in plan.rows if not row.signature.key] if plan is not None else []
+    compared = sum(row.signature.exact and bool(row.signature.residual) for row in rows)
+    left = sum(not row.signature.exact for row in rows)
+    what = [
+        *([f"{compared} comparison{'s' * (compared > 1)} in the matcher"] if compared else []),
+        *(["an evaluation by cel-cpp, which is a hundred times dearer"] if left else []),
+    ]
+    if not what:
+        return ()
+    return (
+        f"the filter has no ==, startsWith or endsWith to be looked up by: every event of the broker costs "
+        f"{' and '.join(what)} (headgate filter explain shows which part)",
+    )
 
 
 def kind_of(document: object) -> Kind:
