@@ -49,7 +49,7 @@ FILTER_WORDS_MAX: Final = 2_500
 FILTER_LIST_ITEMS_MAX: Final = 1_000
 """Items of one list or map literal."""
 FILTERS_MAX: Final = 256
-"""Elements of one trigger's spec.filters, nested ones included: each may be an expression, parsed on its own."""
+"""Filters of one trigger's spec.filters, nested ones and further attributes included: each is a comparison or more."""
 FILTERS_DEPTH_MAX: Final = 16
 """Nesting of `all`, `any` and `not` in spec.filters: half of what the CEL text that they become may nest."""
 FILTER_REGEX_CHARACTERS_MAX: Final = 1_000

@@ -251,6 +251,19 @@ def _nested_pulsar(depth: int) -> dict[str, object]:
         {"jms": "x LIKE '" + "%a" * 7_900 + "'"},
         {"jms": " AND ".join(f"(a{n} = 1 OR b{n} <> 'x')" for n in range(190))},
         {"jms": "a = '" + "b" * MIB + "'"},
+        {"cesql": "(" * 16_000},
+        {"cesql": "NOT " * 4_000},
+        {"cesql": "-" * 16_000},
+        {"cesql": "ABS(" * 4_000},
+        {"cesql": "'" * 16_001},
+        {"cesql": "a OR " * 3_000},
+        {"cesql": "TRUE" + " AND TRUE OR TRUE" * 900},
+        {"cesql": " OR ".join(f"a{n} = 't'" for n in range(1_000))},
+        {"cesql": "(" * 12 + "x" + " IN (y, z, w, v))" * 12},
+        {"cesql": "x IN (" + ",".join(["y"] * 900) + ")"},
+        {"cesql": "type LIKE '" + "%_a" * 5_000 + "'"},
+        {"cesql": "CONCAT(" + ",".join(["LOWER(a)"] * 900) + ") = 'x'"},
+        {"cesql": "type = '" + "x" * MIB + "'"},
         {"pulsar": _nested_pulsar(900)},
         {"pulsar": {"or": [_nested_pulsar(1)] * 1_000}},
         {"pulsar": {"or": [{"and": [_nested_pulsar(1)] * 1_000}] * 1_000}},
@@ -267,6 +280,25 @@ def test_dialects_refuse_hostile_objects_at_once(value: dict[str, object]) -> No
     def refuse() -> None:
         with pytest.raises(HeadgateError):
             compile_cel(to_cel(value))
+
+    assert seconds(refuse) < SECONDS_MAX
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [{"exact": {"type": "a"}}] * 100_000,
+        [{"any": [{"exact": {"type": "a"}}] * 100_000}],
+        [{"cel": "(" * 1_000}] * 200,
+        [{"cel": " && ".join(["data.a == 1"] * 200)}] * 200,
+        [{"exact": {f"a{n}": "b" for n in range(900)}}] * 200,
+        [{"prefix": {"type": "a" * MIB}}],
+    ],
+)
+def test_subscription_filters_refuse_hostile_lists_at_once(filters: list[object]) -> None:
+    def refuse() -> None:
+        with pytest.raises(FilterError):
+            compile_cel(to_cel(None, filters))
 
     assert seconds(refuse) < SECONDS_MAX
 

@@ -153,7 +153,7 @@ def nested(depth: int) -> dict[str, object]:
         ([nested(900)], "FILTERS_DEPTH_MAX"),
         ([{"cel": "x" * 1000}] * 17, "FILTER_CHARACTERS_MAX"),
         ([{"exact": {"type": "a" * FILTER_CHARACTERS_MAX}}], "FILTER_CHARACTERS_MAX"),
-        ([{"any": [{"exact": {f"a{i}": "x" for i in range(1_001)}}]}], "FILTER_LIST_ITEMS_MAX"),
+        ([{"any": [{"exact": {f"a{i}": "x" for i in range(1_001)}}]}], "FILTERS_MAX"),
     ],
 )
 def test_limits_are_named_and_found_at_once(filters: list[object], limit: str) -> None:

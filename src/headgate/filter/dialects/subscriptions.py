@@ -47,28 +47,39 @@ def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Lea
 
 
 def _check_size(filters: Sequence[object], field: str) -> None:
-    waiting: list[tuple[object, int]] = [(one, 1) for one in filters]
+    waiting: list[tuple[object, int]] = []
     count, characters = 0, 0
+
+    def wait(filters: Sequence[object], depth: int) -> None:
+        nonlocal count
+        count += len(filters)
+        if count > FILTERS_MAX:
+            reason = f"has more than {FILTERS_MAX} filters, nested ones and attributes included (FILTERS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTERS_MAX")
+        waiting.extend((one, depth) for one in filters)
+
+    wait(filters, 1)
     while waiting:
         value, depth = waiting.pop()
-        count += 1
         if depth > FILTERS_DEPTH_MAX:
             reason = f"nests deeper than {FILTERS_DEPTH_MAX} filters (FILTERS_DEPTH_MAX)"
             raise FilterError(reason, field=field, limit="FILTERS_DEPTH_MAX")
-        if count + len(waiting) > FILTERS_MAX:
-            reason = f"has more than {FILTERS_MAX} filters, nested ones included (FILTERS_MAX)"
-            raise FilterError(reason, field=field, limit="FILTERS_MAX")
-        if isinstance(value, Mapping):
-            for name in _LISTS:
-                inner = value.get(name)
-                waiting.extend((one, depth + 1) for one in (inner if isinstance(inner, list | tuple) else ()))
-            if _NOT in value:
-                waiting.append((value[_NOT], depth + 1))
-            # Expressions are parsed one by one, so their sum is bounded before.
-            characters += sum(len(text) for text in value.values() if isinstance(text, str))
-            if characters > FILTER_CHARACTERS_MAX:
-                reason = f"has expressions of more than {FILTER_CHARACTERS_MAX} characters (FILTER_CHARACTERS_MAX)"
-                raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
+        if not isinstance(value, Mapping):
+            continue
+        for name, inner in value.items():
+            if name in _LISTS and isinstance(inner, list | tuple):
+                wait(inner, depth + 1)
+            elif name == _NOT:
+                wait([inner], depth + 1)
+            elif name in _TESTS and isinstance(inner, Mapping):
+                count += max(0, len(inner) - 1)
+                wait((), depth)
+            elif isinstance(inner, str):
+                # Expressions are parsed one by one, so their sum is bounded before.
+                characters += len(inner)
+        if characters > FILTER_CHARACTERS_MAX:
+            reason = f"has expressions of more than {FILTER_CHARACTERS_MAX} characters (FILTER_CHARACTERS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
 
 
 def _element(value: object, field: str, leaves: Mapping[str, Leaf]) -> Node:
