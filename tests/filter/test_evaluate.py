@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.model import DataKind, Event
+from headgate.filter.compiler import compile_cel
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.view import decode_json
@@ -153,3 +154,8 @@ def test_programs_are_cached_and_refuse_what_is_no_filter() -> None:
     assert program("ce['a'].b == 1").cel == 'ce["a.b"] == 1'
     with pytest.raises(FilterError):
         program("data.a ==")
+
+
+def test_filters_that_mean_the_same_share_one_program() -> None:
+    texts = ["ce.type == 'a' && data.n > 1", "'a' == ce[\"type\"] && (1 < data.n)", 'ce.type == "a" && !(data.n <= 1)']
+    assert len({program(compile_cel(text).cel) for text in texts}) == 1

@@ -1,0 +1,64 @@
+"""Paths that the dispatcher's files answer stand beside the API's, below the same prefixes, and hide none of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import ASGIApp
+
+from headgate.control.admission import Admission
+from headgate.control.api import ControlApi
+from headgate.control.objects import Kind
+from headgate.control.reconciler import Reconciler
+from headgate.control.store import Store
+from headgate.server.front import other_paths
+from headgate.settings import Settings
+from tests.control.support import trigger
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[ASGIApp]:
+    store = Store.open(tmp_path / "control.db")
+    Admission(store).create(Kind.TRIGGER, trigger("t", filter={"cel": "ce.type == 'a'"}))
+    Reconciler(store).step()
+    api = ControlApi(store)
+    yield other_paths(Settings(data=tmp_path), store, api)
+    api.close()
+    store.close()
+
+
+def get(app: ASGIApp, path: str, query: str = "") -> tuple[int, Any]:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    asyncio.run(app(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], json.loads(body)
+
+
+def test_each_path_has_its_answer(app: ASGIApp) -> None:
+    status, answer = get(app, "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter")
+    assert (status, answer["cel"]) == (200, 'ce.type == "a"')
+    assert get(app, "/apis/headgate.dev/v1/deadletters")[1]["items"] == []
+    assert get(app, "/apis/headgate.dev/v1/namespaces/default/deadletters")[1]["items"] == []
+    assert get(app, "/apis/headgate.dev/v1/namespaces/default/deadletters/1")[0] == 404
+    assert get(app, "/apis/headgate.dev/v1/nosuch")[0] == 404
+    base = "/apis/eventing.knative.dev/v1/namespaces/default/triggers"
+    status, answer = get(app, f"{base}/t/why", "id=1")
+    assert (status, answer["fate"]) == (200, "not-stored")
+    status, answer = get(app, f"{base}/nosuch/why", "id=1")
+    assert (status, answer["kind"]) == (404, "Status")
+    assert get(app, f"{base}/t/why")[0] == 400
+    assert get(app, f"{base}/t")[1]["metadata"]["name"] == "t"
+    assert get(app, f"{base}/t/nosuch")[0] == 404
