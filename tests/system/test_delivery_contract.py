@@ -231,3 +231,42 @@ def test_what_no_sink_takes_is_kept_listed_redriven_and_discarded(
     eventually(lambda: len(cli(server, "list", "--trigger", name, "--json")) == 2)
     assert cli(server, "discard", "--trigger", name, "--yes", "--json") == {"count": 2}
     assert cli(server, "list", "--trigger", name, "--json") == []
+
+
+def test_events_that_the_filter_cannot_judge_are_dead_letters_where_asked(
+    server: Server, subscriber: Subscriber, broker: str
+) -> None:
+    """Also those that lack a value which the usual plan looks up."""
+    sink = {"deadLetterSink": {"uri": subscriber.url("dead")}, "onFilterError": "deadLetter"}
+    old = {"expression": 'ce.type == "person" && data.age > 17 && data.country == "fi"'}
+    trigger(server, broker, "old", subscriber.url("old"), filter=old, delivery=FAST | sink)
+    for event_id, data in (("e1", {}), ("e2", {"age": 20}), ("e3", {"age": "x", "country": "fi"})):
+        publish(server, broker, event_id, "person", data)
+    publish(server, broker, "e4", "person", {"age": 20, "country": "fi"})
+    publish(server, broker, "e5", "person", {"age": 20, "country": "se"})
+    publish(server, broker, "e6", "robot", {})
+    eventually(lambda: subscriber.ids("dead") == {"e1": 1, "e2": 1, "e3": 1} and subscriber.ids("old") == {"e4": 1})
+    dead = subscriber.at("dead")[0]
+    assert dead.headers["ce-knativeerrorcode"] == "422"
+    assert base64.b64decode(dead.headers["ce-knativeerrordata"])
+
+
+def test_order_per_key_and_batches(server: Server, subscriber: Subscriber, broker: str) -> None:
+    subscriber.answers["ordered"] = lambda delivery: (
+        503 if delivery.id == "e1" and subscriber.ids("ordered")["e1"] < 4 else 202,
+        b"",
+    )
+    ordered = FAST | {"order": "ordered", "retry": 9}
+    trigger(server, broker, "ordered", subscriber.url("ordered"), wait=False, delivery=ordered)
+    batch = {"format": "batch", "batchSize": 10, "batchWait": "PT0.3S"}
+    trigger(server, broker, "batched", subscriber.url("batched"), delivery=FAST | batch)
+    for number in range(40):
+        publish(server, broker, f"e{number}", "t", {"n": number}, partitionkey=f"k{number % 4}")
+    eventually(lambda: len(subscriber.ids("ordered")) == 40)
+    for key in range(4):
+        ids = [int(d.id[1:]) for d in subscriber.at("ordered") if d.headers["ce-partitionkey"] == f"k{key}"]
+        assert ids == sorted(ids)
+    eventually(lambda: sum(len(json.loads(d.body)) for d in subscriber.at("batched")) == 40)
+    assert all(len(json.loads(d.body)) <= 10 for d in subscriber.at("batched"))
+    assert len(subscriber.at("batched")) < 20
+    assert subscriber.at("batched")[0].headers["content-type"] == "application/cloudevents-batch+json"

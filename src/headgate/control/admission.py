@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.delivery import buries_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     Cause,
@@ -44,6 +45,7 @@ from headgate.errors import InvalidInputError
 from headgate.filter.advice import advice
 from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
+from headgate.filter.watchful import watchful
 
 NAMESPACE_DEFAULT: Final = "default"
 _LOCAL: Final = UrlPolicy()
@@ -254,7 +256,10 @@ class Admission:
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
-        return self.store.compiler.compile(obj.spec.filter, obj.spec.filters) if isinstance(obj, Trigger) else None
+        if not isinstance(obj, Trigger):
+            return None
+        compiled = self.store.compiler.compile(obj.spec.filter, obj.spec.filters)
+        return watchful(compiled) if buries_filter_errors(obj.spec.delivery) else compiled
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:

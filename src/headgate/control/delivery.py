@@ -97,6 +97,11 @@ def is_ordered(metadata: Metadata) -> bool:
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
 
+def buries_filter_errors(delivery: Delivery | None) -> bool:
+    """Whether events for which the filter is an error shall be dead letters: its plan must name them then."""
+    return delivery is not None and _ON_FILTER_ERROR.get(delivery.on_filter_error, False)
+
+
 @functools.lru_cache(maxsize=1024)
 def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliverySpec:
     """Complete rules, in seconds; what is not said has a default.

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.compiling import FilterCompiler
-from headgate.control.delivery import is_ordered, resolve
+from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
 from headgate.control.facts import brokers, bump, counter, public_url
 from headgate.control.objects import Broker, Delivery, Metadata, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
@@ -16,6 +16,7 @@ from headgate.control.reconcile import is_served, referenced_broker, sink_of, su
 from headgate.control.routing import DeliverySpec, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.filter.plan import CompiledFilter
+from headgate.filter.watchful import watchful
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)
@@ -51,7 +52,7 @@ def put_target(
             raise OverflowError("all target ids are used up")
     else:
         target, needs = old[0], old[3]
-        filter_changed = old[2] is None or PlanDecoder().decode(old[2]).cel != plan.cel
+        filter_changed = old[2] is None or not _same(PlanDecoder().decode(old[2]), plan)
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     was_routed = old is not None and bool(old[1])
@@ -83,6 +84,10 @@ def put_target(
     return target
 
 
+def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
+    return (old.cel, old.rows) == (new.cel, new.rows)
+
+
 def drop_target(connection: sqlite3.Connection, namespace: str, name: str) -> None:
     """Forget a deleted trigger; its id stays used."""
     row = connection.execute(
@@ -103,13 +108,16 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
         How many came out different.
     """
     rows = connection.execute(
-        "SELECT id, filter, plan, plan_error FROM targets WHERE compiler != ?", (compiler.version,)
+        "SELECT id, filter, plan, plan_error, delivery FROM targets WHERE compiler != ?", (compiler.version,)
     ).fetchall()
     different = []
-    for target, text, old_plan, old_problem in rows:
+    for target, text, old_plan, old_problem, delivery in rows:
         try:
             written = _FILTER.decode(text)
-            plan, problem = encode_plan(compiler.compile(written.filter, written.filters)), ""
+            compiled = compiler.compile(written.filter, written.filters)
+            if buries_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
+                compiled = watchful(compiled)
+            plan, problem = encode_plan(compiled), ""
         except InvalidInputError as error:
             plan, problem = None, error.message
         if (plan, problem) != (old_plan, old_problem):
