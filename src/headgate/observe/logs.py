@@ -20,9 +20,15 @@ def configure(process: str) -> None:
         if terminal
         else structlog.processors.JSONRenderer()
     )
+
+    # Not a context variable: callbacks of sockets run in a context of their own.
+    def name_process(_: object, __: str, fact: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        return {"process": process, **fact}
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            name_process,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%H:%M:%S.%f" if terminal else "iso", utc=not terminal),
             structlog.processors.format_exc_info,
@@ -31,5 +37,4 @@ def configure(process: str) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    structlog.contextvars.bind_contextvars(process=process)
     logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")
