@@ -274,6 +274,12 @@ def _nested_pulsar(depth: int) -> dict[str, object]:
         {"pulsar": {"eventTime": {}, "operator": "IN", "values": list(range(1_000))}},
         {"tags": {f"alltag{n}": str(n) for n in range(1_000)}},
         {"tags": {"anytag": "b" * MIB}},
+        {"eventPattern": "[" * 16_000},
+        {"eventPattern": '{"a":' * 3_000 + "[1]" + "}" * 3_000},
+        {"eventPattern": {"detail": {"a": [f"v{n}" for n in range(100_000)]}}},
+        {"eventPattern": {"detail": {"$or": [{"a": {"b": [n]}} for n in range(100)], "a": {"c": [1]}}}},
+        {"eventPattern": {"detail": {"a": ["b" * MIB]}}},
+        {"eventPattern": {"detail": {"a": [{"wildcard": "*a" * 8_000}]}}},
     ],
 )
 def test_dialects_refuse_hostile_objects_at_once(value: dict[str, object]) -> None:
