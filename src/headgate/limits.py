@@ -92,6 +92,13 @@ PRUNE_VALUES_MAX: Final = 1_024
 CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20
 """One case of a conformance file: a body of a batch in Base64, and room."""
 
+LITERAL_BYTES_MIN: Final = 3
+"""Shorter texts stand in nearly every chunk: to look for them costs more than it saves."""
+LITERAL_TEXTS_MAX: Final = 64
+"""Texts of one clause: a reader looks through a chunk once for each of them."""
+LITERAL_CLAUSES_MAX: Final = 4
+"""Clauses of one filter, the longest texts first: more exclude hardly more chunks."""
+
 # --- log -----------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16
 BLOOM_BYTES_MAX: Final = 255
@@ -112,6 +119,12 @@ INDEX_STRIDE_BYTES: Final = 1 << 16
 """Distance between two remembered chunk positions of a segment: a seek walks at most this far over headers."""
 SEGMENTS_OPEN_MAX: Final = 8
 """Segments that one reader or lookup keeps open, each with its index (4,096 positions at most by default)."""
+
+# --- stream ---------------------------------------------------------------------------------------
+SCAN_CHUNKS_MAX: Final = 2_048
+"""Chunks that a reader passes over in one turn: some 10 ms, then the others have theirs."""
+SCAN_BODIES_MAX: Final = 16
+"""Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
 
 # --- control -------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10

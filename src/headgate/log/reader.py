@@ -6,7 +6,7 @@ filter value are passed over without their bodies being read. Bounded memory: on
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow as pa
 from headgate.log.bloom import Probe, might_contain, probe
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
-from headgate.log.format import NO_TIME_MIN, FormatError, decode_body
+from headgate.log.format import NO_TIME_MIN, ChunkHeader, FormatError, decode_body
 from headgate.log.segments import Place, Segment, Segments
 
 _READER_SEGMENTS_OPEN = 2
@@ -66,6 +66,11 @@ class Chunk:
     def size_bytes(self) -> int:
         """Bytes of the stored chunk."""
         return self.header.chunk_bytes
+
+    @property
+    def body(self) -> pa.Buffer:
+        """The stored Arrow message of the whole chunk, its checksum compared."""
+        return self._body
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -129,23 +134,38 @@ class PartitionReader:
         """First offset that retention has kept."""
         return self._committed.first_offset()
 
-    def read(self, *, wanted: Collection[str] | None = None, match_unfiltered: bool = False) -> Chunk | None:
+    def seek(self, offset: int) -> None:
+        """Go on reading at `offset`, which may lie inside a chunk."""
+        self.position = offset
+        self._next = None
+
+    def read(
+        self,
+        *,
+        wanted: Collection[str] | None = None,
+        match_unfiltered: bool = False,
+        passes: Callable[[ChunkHeader, bytes], bool] | None = None,
+        chunks_max: int | None = None,
+    ) -> Chunk | None:
         """The next chunk that may hold what is wanted, from `position` on.
 
         Args:
             wanted: Filter values; a chunk whose filter excludes all of them is passed over. None: every chunk. Give the
                 same frozenset again and its values are hashed once.
             match_unfiltered: Chunks with a record without filter value are wanted too.
+            passes: Looks at a chunk's header and the bytes of its filter; False: it is passed over.
+            chunks_max: How many chunks may be passed over before the reader comes up for air.
 
         Returns:
-            None at the end of what is durable; call again when `committed_offset()` has grown.
+            None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`.
 
         Raises:
             CorruptChunkError: The chunk at `position` is damaged; `position` stays.
         """
         probes = None if wanted is None else self._probes_of(wanted)
         committed = self._committed.next_offset()
-        while self.position < committed:
+        last = None if chunks_max is None else self.chunks_skipped + chunks_max
+        while self.position < committed and (last is None or self.chunks_skipped < last):
             place = self._place(committed)
             if place is None:
                 return None
@@ -154,7 +174,7 @@ class PartitionReader:
                 probes is None
                 or (match_unfiltered and header.unfiltered)
                 or (header.bloom_bytes and might_contain(segment.bloom(byte, header), header.hash_count, probes))
-            ):
+            ) and (passes is None or passes(header, segment.bloom(byte, header))):
                 chunk = Chunk(place, self.position)
                 self._advance(place)
                 return chunk

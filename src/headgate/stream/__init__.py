@@ -1,0 +1,1 @@
+"""What happened since? The log read by consumers, with filters."""

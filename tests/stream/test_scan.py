@@ -1,0 +1,172 @@
+"""A reader hands out exactly the events that are wanted, whatever it passes over on the way."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headgate.control.logrules import LogRule
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.event.http import canonical
+from headgate.event.model import DataKind, Event
+from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.literals import literals
+from headgate.filter.value import FilterValueRule, filter_value_rule
+from headgate.ingress.encode import Entries, encode
+from headgate.log.format import Codec
+from headgate.log.writer import PartitionWriter
+from headgate.stream.scan import Query, Scan
+from tests.filter.strategies import random_event, random_filter, random_hard_filter
+
+RULES = ["type", "tenant", "source", "data.s", 'ce.type + "/" + ce.tenant', "dataschema"]
+VALUES = ["a", "order.created", "/a", "gold", "abc", "a/gold", "nosuch", "mine"]
+
+
+def value_of(event: Event, rule: FilterValueRule) -> str | None:
+    given = event.extensions.get("filtervalue")
+    return (rule.of(event) if given is None else canonical(given)) or None
+
+
+def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions: int = 2) -> dict[int, list[Entries]]:
+    """Random chunks of two brokers; every event as an entry of its own, by partition."""
+    stored: dict[int, list[Entries]] = {}
+    for partition in range(partitions):
+        stored[partition] = []
+        with PartitionWriter.open(directory / str(partition), EVENT_SCHEMA) as writer:
+            for _ in range(12):
+                log = LogRule(rule, rng.choice([16, 40]), rng.choice([Codec.NONE, Codec.NONE, Codec.ZSTD]))
+                group = [
+                    Entries(rng.choice(["ns/a", "ns/a", "ns/b"]), log, [spiced(rng, random_event(rng))])
+                    for _ in range(rng.choice([1, 2, 5, 20]))
+                ]
+                chunk = encode(group)
+                writer.append(
+                    chunk.batch,
+                    chunk.filter_values,
+                    time_range_us=chunk.time_range_us,
+                    also=chunk.also,
+                    bloom_bytes=chunk.bloom_bytes,
+                    codec=chunk.codec,
+                )
+                stored[partition] += group
+    return stored
+
+
+def spiced(rng: random.Random, event: Event) -> Event:
+    """Some events have a value of their producer's, and some write their data with escapes."""
+    extensions = dict(event.extensions)
+    if rng.random() < 0.1:
+        extensions["filtervalue"] = rng.choice(["mine", "", "a"])
+    data = event.data
+    if event.data_kind is DataKind.JSON and data is not None and rng.random() < 0.2:
+        data = (
+            data.replace(b'"gold', b'"\\u0067old').replace(b'"order', b'"\\u006frder').replace(b'"abc', b'"a\\u0062c')
+        )
+    names = {name: getattr(event, name) for name in event.__struct_fields__}
+    return Event(**{**names, "extensions": extensions, "data": data})
+
+
+def expected(stored: dict[int, list[Entries]], query: Query, start: dict[int, int]) -> set[tuple[int, int]]:
+    """What must come, by looking at every event."""
+    wanted = set()
+    for partition, entries in stored.items():
+        for offset, entry in enumerate(entries):
+            (event,) = entry.events
+            value = value_of(event, query.rule)
+            if entry.broker != query.broker or offset < start[partition]:
+                continue
+            if query.values is not None and not (value in query.values if value else query.match_unfiltered):
+                continue
+            if query.cel is None or program(query.cel).evaluate(event).kind is OutcomeKind.TRUE:
+                wanted.add((partition, offset))
+    return wanted
+
+
+def read(scan: Scan, stored: dict[int, list[Entries]], events_max: int) -> list[tuple[int, int]]:
+    found = []
+    while True:
+        pieces = scan.step(events_max)
+        assert sum(len(piece.offsets) for piece in pieces) <= events_max
+        for piece in pieces:
+            for offset, event in zip(piece.offsets, piece.events(), strict=True):
+                assert event == stored[piece.partition][offset].events[0]
+                found.append((piece.partition, offset))
+                assert scan.positions[piece.partition] > offset
+        if not pieces and scan.at_end():
+            return found
+
+
+def random_query(rng: random.Random, rule: FilterValueRule) -> Query:
+    values = None if rng.random() < 0.4 else frozenset(rng.sample(VALUES, rng.randrange(4)))
+    cel = None
+    if rng.random() < 0.8:
+        text = rng.choice([random_filter, random_hard_filter])(rng, rng.randrange(3))
+        cel = rng.choice(
+            [
+                text,
+                f'ce.type == "order.created" && ({text})',
+                f'data.s == "abc" || ({text})',
+                f'({text}) || "gold" in data.l',
+                'data.l.exists(x, x == "order")',
+                'ce.tenant == "gold"',
+            ]
+        )
+    return Query("ns/a", rule, values, rng.random() < 0.3, cel)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_comes_is_what_a_look_at_every_event_gives(tmp_path: Path, seed: int):
+    rng = random.Random(seed)
+    rule = filter_value_rule(RULES[seed % len(RULES)])
+    stored = store(tmp_path, rng, rule)
+    seen: Counter[str] = Counter()
+    for _ in range(60):
+        query = random_query(rng, rule)
+        start = {partition: rng.choice([0, 0, rng.randrange(len(entries))]) for partition, entries in stored.items()}
+        scan = Scan(tmp_path, query, start)
+        found = read(scan, stored, rng.choice([1, 3, 10_000]))
+        assert len(found) == len(set(found))
+        assert set(found) == expected(stored, query, start), query
+        for partition in stored:
+            mine = [offset for at, offset in found if at == partition]
+            assert mine == sorted(mine)
+        assert scan.positions == {partition: len(entries) for partition, entries in stored.items()}
+        counters = scan.counters
+        assert counters.events_matched == len(found)
+        seen["matched"] += len(found)
+        seen["skipped"] += counters.chunks_skipped
+        seen["clauses"] += bool(query.cel and literals(query.cel))
+        scan.close()
+    assert min(seen["matched"], seen["skipped"], seen["clauses"]) > 10
+
+
+def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("headgate.stream.scan.SCAN_CHUNKS_MAX", 2)
+    rule = filter_value_rule("type")
+    log = LogRule(rule)
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        for number in range(10):
+            chunk = encode([Entries("ns/a", log, [Event("1.0", str(number), "/s", "t")])])
+            writer.append(chunk.batch, chunk.filter_values)
+    scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"other"})), {0: 0})
+    places = []
+    while not scan.at_end():
+        assert scan.step(1) == []
+        places.append(scan.positions[0])
+    assert places == [2, 4, 6, 8, 10]
+    assert scan.counters.chunks_skipped == 10
+    scan.close()
+
+
+def test_a_wanted_value_that_was_only_the_filter_s_word_is_counted(tmp_path: Path):
+    rule = filter_value_rule("type")
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        chunk = encode([Entries("ns/b", LogRule(rule), [Event("1.0", "1", "/s", "t")])])
+        writer.append(chunk.batch, chunk.filter_values)
+    scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"t"})), {0: 0})
+    assert scan.step(1) == []
+    assert (scan.counters.chunks_read, scan.counters.false_positive_chunks) == (1, 1)
+    scan.close()
