@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from functools import cached_property
 from typing import Final
 
@@ -19,6 +20,7 @@ from headgate.event import rfc3339
 from headgate.event.model import DataKind, Event
 from headgate.filter.budget import EventSize
 from headgate.filter.cel import Activation, timestamp
+from headgate.limits import JSON_DEPTH_MAX
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
@@ -30,6 +32,8 @@ _TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 999
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
 _DECODER: Final = msgspec.json.Decoder()
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
+"""Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
 
 
 class EventView:
