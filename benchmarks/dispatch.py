@@ -53,6 +53,8 @@ class Routes:
 
     def report(self, reports: list[TargetReport]) -> None: ...
 
+    def forget_trouble(self) -> None: ...
+
 
 class Sink(asyncio.Protocol):
     """A subscriber that does as little as HTTP allows; notes when each POST came."""
