@@ -1,0 +1,66 @@
+"""What can a person and a source ask a running server? Why an event did not arrive, and what is wanted at all."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.cli.main import app
+from headgate.testing import Server
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+from tests.system.test_main_job import eventually
+
+pytestmark = pytest.mark.system
+
+
+def why(server: Server, id_: str, trigger: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["why", id_, "--trigger", trigger, "--server", server.url, "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)  # type: ignore[no-any-return]
+
+
+def get(server: Server, path: str) -> dict[str, Any]:
+    with urllib.request.urlopen(server.url + path, timeout=30) as response:
+        return json.load(response)  # type: ignore[no-any-return]
+
+
+def test_why_and_what_is_wanted(server: Server, subscriber: Subscriber) -> None:
+    # Nobody listens there: what matches stays undelivered.
+    nowhere = "http://127.0.0.1:9/nowhere"
+    for name, uri in (("asked", subscriber.url("asked")), ("unheard", nowhere)):
+        spec = {
+            "broker": "default",
+            "subscriber": {"uri": uri},
+            "filter": {"expression": 'ce.type == "asked" && data.total > 100'},
+        }
+        server.create("triggers", "default", name, spec)
+    for name in ("asked", "unheard"):
+        server.wait_trigger_ready("default", name)
+    publisher = Publisher(server)
+    for id_, data in (("yes", {"total": 101}), ("no", {"total": 7}), ("broken", {})):
+        assert publisher.publish(id_, "asked", data) == 202
+    eventually(lambda: subscriber.ids("asked") == {"yes": 1})
+    eventually(lambda: why(server, "yes", "asked")["fate"] == "ended")
+    eventually(lambda: why(server, "yes", "unheard").get("attempts", {}).get("failed", 0) >= 1)
+    assert why(server, "yes", "unheard")["fate"] == "undelivered"
+    eventually(lambda: why(server, "no", "asked")["fate"] == "filter-false")
+    assert why(server, "no", "asked")["trace"]["caret"].splitlines()[1].strip() == "^" * len("data.total > 100")
+    assert why(server, "broken", "asked")["fate"] == "filter-error"
+    assert why(server, "nosuch", "asked")["fate"] == "not-stored"
+    refused = CliRunner().invoke(app, ["why", "1", "--trigger", "nosuch", "--server", server.url])
+    assert (refused.exit_code, "not found" in refused.stderr) == (2, True)
+
+    found = get(server, "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter")
+    assert 'ce.type == "asked" && data.total > 100' in found["cel"] or found["cel"] == "true"
+    # Its neighbours below the same prefix answer too.
+    assert get(server, "/apis/headgate.dev/v1/deadletters")["items"] == []
+    with pytest.raises(urllib.error.HTTPError):
+        get(server, "/apis/headgate.dev/v1/nosuch")
+    for name in ("asked", "unheard"):
+        server.delete("triggers", "default", name)
