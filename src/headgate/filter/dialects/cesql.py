@@ -16,9 +16,9 @@ from headgate.filter.ast import FALSE, TRUE, Call, Compare, Comparison, Name, No
 from headgate.filter.dialects import cesql_tree as tree
 from headgate.filter.dialects.cesql_cel import Translator
 from headgate.filter.dialects.cesql_functions import arguments_of
-from headgate.filter.dialects.cesql_lexer import fault
 from headgate.filter.dialects.cesql_parser import parse
 from headgate.filter.dialects.cesql_values import Aim, Type, literal
+from headgate.filter.dialects.sql_words import fault
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
 

@@ -25,7 +25,6 @@ from headgate.filter.ast import (
 )
 from headgate.filter.ast import Comparison as Op
 from headgate.filter.dialects import cesql_functions as functions
-from headgate.filter.dialects.cesql_lexer import fault
 from headgate.filter.dialects.cesql_texts import equal, is_like, one_of
 from headgate.filter.dialects.cesql_tree import (
     Arithmetic,
@@ -54,6 +53,7 @@ from headgate.filter.dialects.cesql_values import (
     read,
     within_32_bits,
 )
+from headgate.filter.dialects.sql_words import fault
 from headgate.filter.errors import FilterError
 from headgate.filter.functions.cesql import INT32_MAX
 from headgate.filter.rewrite import REQUIRED_ATTRIBUTES
@@ -117,9 +117,7 @@ class Translator:
             self._extents[id(node)] = (node, count, depth)  # with the node, for its id is taken again once it is gone
 
     def _over(self, limit: str, what: str, position: int) -> FilterError:
-        found = fault(self._text, position, f"the expression {what} ({limit})")
-        found.limit = limit
-        return found
+        return fault(self._text, position, f"the expression {what} ({limit})", limit=limit)
 
     def _translated(self, tree: Tree, aim: Aim) -> Part:
         match tree:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from headgate.filter.dialects.cesql_lexer import Kind, Token, fault, tokens
+from headgate.filter.dialects.cesql_lexer import LEXICON
 from headgate.filter.dialects.cesql_tree import (
     Arithmetic,
     Attribute,
@@ -24,9 +24,10 @@ from headgate.filter.dialects.cesql_tree import (
     OneOf,
     Tree,
 )
+from headgate.filter.dialects.sql_words import Kind, Token, Words, fault
 from headgate.filter.errors import FilterError
 from headgate.filter.functions.cesql import INT32_MAX, INT32_MIN
-from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
+from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _COMPARISONS: Final = frozenset({"=", "!=", "<>", "<", "<=", ">", ">="})
 _LOGIC: Final = ("AND", "OR", "XOR")
@@ -39,18 +40,10 @@ def parse(text: str) -> Tree:
     Raises:
         FilterError: No expression; with position, caret and often a hint, without the field.
     """
-    return _Parser(text).whole()
+    return _Parser(text, LEXICON).whole()
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        # Taken one by one: a hostile text is refused where it goes too deep, not after all of it was read.
-        self._tokens = tokens(text)
-        self._token = next(self._tokens)
-        self._before: Token | None = None
-        self._depth = 0
-
+class _Parser(Words):
     def whole(self) -> Tree:
         if self._peek().kind is Kind.END:
             raise fault(self._text, 0, "the expression is empty", "leave the filter out to take every event")
@@ -112,11 +105,11 @@ class _Parser:
                 tested: Tree = Like(left, self._pattern(), token.position)
             elif self._take("IN"):
                 opening = self._peek()
-                if opening.text != "(" or opening.kind is not Kind.SIGN:
+                if not self._at("("):
                     raise self._unexpected(opening, "a list in parentheses should follow IN")
                 tested = OneOf(left, self._list(), token.position)
                 if not tested.items:
-                    raise fault(self._text, opening.position, "the list is empty", "write at least one value")
+                    raise self._fault(opening, "the list is empty", "write at least one value")
             else:
                 raise self._unexpected(self._peek(), "LIKE or IN should follow NOT")
             left = Not(tested, token.position) if negated else tested
@@ -135,7 +128,7 @@ class _Parser:
         if token.kind is Kind.SIGN and token.text in {"+", "-"}:
             self._advance()
             following = self._peek()
-            if following.kind is Kind.INTEGER:
+            if following.kind is Kind.NUMBER:
                 self._advance()
                 return self._integer(following, negative=token.text == "-", position=token.position)
             if token.text == "+":
@@ -155,7 +148,7 @@ class _Parser:
         token = self._peek()
         self._advance()
         match token:
-            case Token(Kind.INTEGER):
+            case Token(Kind.NUMBER):
                 return self._integer(token, negative=False, position=token.position)
             case Token(Kind.TEXT, text, position):
                 return Constant(text, position)
@@ -163,7 +156,7 @@ class _Parser:
                 return Constant(word == "TRUE", position)
             case Token(Kind.KEYWORD, "EXISTS", position=position):
                 return Exists(self._attribute_name(self._peek(), advance=True), position)
-            case Token(Kind.NAME) if self._peek().text == "(" and self._peek().kind is Kind.SIGN:
+            case Token(Kind.NAME) if self._at("("):
                 return Invocation(token.text.upper(), self._list(), token.position)
             case Token(Kind.NAME, position=position):
                 return Attribute(self._attribute_name(token, advance=False), position)
@@ -184,10 +177,10 @@ class _Parser:
         name = token.text.lower()
         if "_" in name:
             reason = f"{token.text} is no name of an attribute (letters and digits)"
-            raise fault(self._text, token.position, reason, "a function's arguments stand in parentheses")
+            raise self._fault(token, reason, "a function's arguments stand in parentheses")
         if name == "data":
             hint = "use `expression` to filter on data"
-            raise fault(self._text, token.position, "CESQL does not see the data of an event", hint)
+            raise self._fault(token, "CESQL does not see the data of an event", hint)
         return name
 
     def _integer(self, token: Token, *, negative: bool, position: int) -> Constant:
@@ -205,60 +198,26 @@ class _Parser:
         self._advance()
         self._deeper(opening)
         items: list[Tree] = []
-        if not self._at_sign(")"):
+        if not self._at(")"):
             items.append(self._logic())
-            while self._at_sign(","):
+            while self._at(","):
                 if len(items) == FILTER_LIST_ITEMS_MAX:
                     reason = f"a list may have {FILTER_LIST_ITEMS_MAX} items (FILTER_LIST_ITEMS_MAX)"
-                    raise self._over("FILTER_LIST_ITEMS_MAX", reason, opening)
+                    raise self._fault(opening, reason, limit="FILTER_LIST_ITEMS_MAX")
                 self._advance()
                 items.append(self._logic())
         self._expect(")")
         self._depth -= 1
         return tuple(items)
 
-    # --- words ---
-
-    def _peek(self) -> Token:
-        return self._token
-
-    def _advance(self) -> None:
-        """To the next token; behind the END there is none."""
-        self._before, self._token = self._token, next(self._tokens, self._token)
-
-    def _take(self, keyword: str) -> bool:
-        found = self._token.kind is Kind.KEYWORD and self._token.text == keyword
-        if found:
-            self._advance()
-        return found
-
-    def _at_sign(self, sign: str) -> bool:
-        return self._token.kind is Kind.SIGN and self._token.text == sign
-
-    def _expect(self, sign: str) -> None:
-        if not self._at_sign(sign):
-            raise self._unexpected(self._token, f"{sign} should stand here")
-        self._advance()
-
-    def _deeper(self, token: Token) -> None:
-        self._depth += 1
-        if self._depth > FILTER_DEPTH_MAX:
-            reason = f"the expression is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
-            raise self._over("FILTER_DEPTH_MAX", reason, token)
-
-    def _over(self, limit: str, reason: str, token: Token) -> FilterError:
-        found = fault(self._text, token.position, reason)
-        found.limit = limit
-        return found
-
     def _unexpected(self, token: Token, wanted: str, hint: str = "") -> FilterError:
         if token.kind is Kind.END:
-            return fault(self._text, token.position, f"the expression ends too early: {wanted}", hint)
+            return self._fault(token, f"the expression ends too early: {wanted}", hint)
         if token.text == "=" and not hint:
             hint = "equality is written with one ="
         if token.kind is Kind.TEXT and self._before is not None and self._before.kind is Kind.TEXT:
             hint = "a quote inside a string is written \\'"
-        return fault(self._text, token.position, wanted, hint)
+        return self._fault(token, wanted, hint)
 
 
 def _arithmetic(token: Token, left: Tree, right: Tree) -> Tree:

@@ -10,9 +10,10 @@ nor does its negation; in CEL that is false and no error.
 from __future__ import annotations
 
 from headgate.filter.dialects.jms_cel import translate
-from headgate.filter.dialects.jms_lexer import Kind, tokens
+from headgate.filter.dialects.jms_lexer import LEXICON
 from headgate.filter.dialects.jms_names import Attribute, meaning
 from headgate.filter.dialects.jms_parser import parse
+from headgate.filter.dialects.sql_words import Kind, tokens
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
 
@@ -33,5 +34,5 @@ def jms(value: object, field: str) -> str:
 
 def names_in(selector: str) -> tuple[str, ...]:
     """Names of the attributes that a valid selector reads, each once."""
-    found = (meaning(token.text) for token in tokens(selector) if token.kind is Kind.IDENTIFIER)
+    found = (meaning(token.text) for token in tokens(selector, LEXICON) if token.kind is Kind.NAME)
     return tuple(dict.fromkeys(one.name for one in found if isinstance(one, Attribute)))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from headgate.filter.dialects.jms_lexer import Kind, Token, fault, tokens
+from headgate.filter.dialects.jms_lexer import LEXICON
 from headgate.filter.dialects.jms_tree import (
     Arithmetic,
     Between,
@@ -29,8 +29,9 @@ from headgate.filter.dialects.jms_tree import (
     Truth,
     Value,
 )
+from headgate.filter.dialects.sql_words import Kind, Token, Words, fault
 from headgate.filter.errors import FilterError
-from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
+from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _INT64_MAX: Final = 2**63 - 1
 _INT64_DIGITS: Final = 19
@@ -49,16 +50,10 @@ def parse(text: str) -> Condition:
     Raises:
         FilterError: No selector; with position, caret and often a hint, without the field.
     """
-    return _Parser(text).whole()
+    return _Parser(text, LEXICON).whole()
 
 
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._tokens = tokens(text)
-        self._token = next(self._tokens)
-        self._depth = 0
-
+class _Parser(Words):
     def whole(self) -> Condition:
         if self._peek().kind is Kind.END:
             raise fault(self._text, 0, "the selector is empty", "leave the filter out to take every event")
@@ -134,7 +129,8 @@ class _Parser:
             values.append(self._string("a string should stand in the list of IN").value)
         self._expect(")")
         if len(values) > FILTER_LIST_ITEMS_MAX:
-            raise self._over("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"IN lists {len(values)} strings", token)
+            reason = f"IN lists {len(values)} strings: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+            raise self._fault(token, reason, limit="FILTER_LIST_ITEMS_MAX")
         return OneOf(operand, tuple(values), negated, token.position)
 
     def _like(self, operand: Identifier, negated: bool, token: Token) -> Like:
@@ -189,7 +185,7 @@ class _Parser:
                 return self._number(token, None)
             case Token(Kind.TEXT, text, position):
                 return Text(text, position)
-            case Token(Kind.IDENTIFIER, name, position):
+            case Token(Kind.NAME, name, position):
                 return Identifier(name, position)
             case Token(Kind.KEYWORD, "TRUE" | "FALSE" as word, position):
                 return Truth(word == "TRUE", position)
@@ -207,35 +203,14 @@ class _Parser:
         position = token.position if sign is None else sign.position
         value = _numeric(token.text)
         if value is None:
-            raise fault(self._text, token.position, "a number that begins with 0 is octal, with digits from 0 to 7")
+            raise self._fault(token, "a number that begins with 0 is octal, with digits from 0 to 7")
         if isinstance(value, int) and value > _INT64_MAX + negative:
-            raise fault(self._text, token.position, "an exact number has 64 bits", "write it with a dot or an exponent")
+            raise self._fault(token, "an exact number has 64 bits", "write it with a dot or an exponent")
         if math.isinf(value):
-            raise fault(self._text, token.position, "the number is too large for a double")
+            raise self._fault(token, "the number is too large for a double")
         return Number(-value if negative else value, position)
 
-    # --- tokens and faults ---
-
-    def _peek(self) -> Token:
-        return self._token
-
-    def _advance(self) -> None:
-        if self._token.kind is not Kind.END:
-            self._token = next(self._tokens)
-
-    def _at(self, word: str) -> bool:
-        token = self._peek()
-        return token.text == word and token.kind in {Kind.KEYWORD, Kind.SIGN}
-
-    def _take(self, word: str) -> bool:
-        found = self._at(word)
-        if found:
-            self._advance()
-        return found
-
-    def _expect(self, word: str) -> None:
-        if not self._take(word):
-            raise self._unexpected(self._peek(), f"{word} should stand here")
+    # --- what is wanted here ---
 
     def _string(self, reason: str) -> Text:
         token = self._peek()
@@ -243,16 +218,6 @@ class _Parser:
             raise self._unexpected(token, reason)
         self._advance()
         return Text(token.text, token.position)
-
-    def _deeper(self, token: Token) -> None:
-        self._depth += 1
-        if self._depth > FILTER_DEPTH_MAX:
-            raise self._over("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, "the selector is nested too deeply", token)
-
-    def _over(self, limit: str, maximum: int, what: str, token: Token) -> FilterError:
-        found = fault(self._text, token.position, f"{what}: the limit is {maximum} ({limit})")
-        found.limit = limit
-        return found
 
     def _unexpected(self, token: Token, reason: str, hint: str = "") -> FilterError:
         match token:
@@ -266,7 +231,7 @@ class _Parser:
             hint = "equality is written with one ="
         if token.text == "(" and not hint:
             hint = "selectors have no functions; write it in `expression`, with CEL"
-        return fault(self._text, token.position, f"unexpected {what}: {reason}", hint)
+        return self._fault(token, f"unexpected {what}: {reason}", hint)
 
     def _value(self, part: _Part) -> Value:
         if isinstance(part, _VALUES):
