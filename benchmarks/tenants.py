@@ -148,8 +148,9 @@ def write_log(log: Path, brokers: int, rate: float, events: int) -> int:
             for _ in range(0, events // THREADS // REPEATS, CHUNK_EVENTS):
                 made = [make_event(pick(brokers, rng), rate, rng) for _ in range(CHUNK_EVENTS)]
                 chunk = to_batch([entry for entry, _ in made])
+                types = [entry.event.type for entry, _ in made]
                 for _ in range(REPEATS):
-                    writer.append(chunk, TYPES)
+                    writer.append(chunk, types)
                 matches += REPEATS * sum(count for _, count in made)
     return matches
 
