@@ -15,6 +15,7 @@ import json
 import logging
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -85,7 +86,6 @@ def admit(scratch: Path, count: int) -> Result:
         }
         admission.create(Kind.TRIGGER, document)
     result = watch.result("admitted one by one", count)
-    watch = Watch()
     table = store.snapshot()
     if len(table.targets) != count:
         raise SystemExit(f"wrong: {len(table.targets)} of {count} filters are routed")
@@ -97,10 +97,9 @@ def target(plans: Plans, number: int) -> Target:
     return Target(number, f"default/t{number}", BROKER, plans.of(number), "http://localhost/", DELIVERY)
 
 
-def take_effect(scratch: Path, count: int) -> list[Result]:
+def take_effect(scratch: Path, count: int) -> Iterator[Result]:
     """The first table of all filters, then one filter more, then a hundred more."""
     spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
-    results = []
     with PartitionWriter.open(scratch / "log" / "0", EVENT_SCHEMA) as writer:
         runner = SparkRunner(spark, scratch / "log", 1, scratch / "runs")
         plans = Plans(text)
@@ -120,11 +119,17 @@ def take_effect(scratch: Path, count: int) -> list[Result]:
             offset = writer.next_offset
             writer.append(to_batch([StoredEvent(BROKER, event)]), [event.type])
             sink.wait_for(offset)
-            results.append(watch.result(what, len(targets)))
+            yield watch.result(what, len(targets))
         for run in runs:
             run.stop()
     spark.stop()
-    return results
+
+
+def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
+    if arguments.admit:
+        yield admit(scratch, arguments.admit)
+    if arguments.among:
+        yield from take_effect(scratch, arguments.among)
 
 
 def main() -> None:
@@ -135,11 +140,12 @@ def main() -> None:
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory(prefix="headgate-admission-") as temporary:
-        found = [admit(Path(temporary), arguments.admit)] if arguments.admit else []
-        found += take_effect(Path(temporary), arguments.among) if arguments.among else []
+        found = []
+        for one in results(arguments, Path(temporary)):
+            found.append(one)
+            if arguments.json:
+                print(json.dumps(asdict(one)), flush=True)
     if arguments.json:
-        for one in found:
-            print(json.dumps(asdict(one)))
         return
     table = Table(title="until filters are in force")
     for heading in ("what", "filters", "s", "cpu s (Python)"):
