@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -27,6 +27,7 @@ from headgate.filter.plan import (
     PlanRow,
     Residual,
     Root,
+    Signature,
 )
 from headgate.limits import BROKER_KEYS_MAX
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
@@ -64,7 +65,7 @@ class Asked:
 
 def ask(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> Asked:
     """The question of a broker's filters, and their rows; costs some 5 us a row."""
-    return _Asker(broker, secrets).asked(targets)
+    return Asker(broker, secrets).asked(targets)
 
 
 def takes_constant(test: Residual) -> bool:
@@ -106,38 +107,76 @@ class _Plan:
         return (key, check, target, self.exact, *self.places, *constants)
 
 
-class _Asker:
-    """Numbers places, parts and keys as they come, and makes the rows."""
+class Asker:
+    """Numbers places, parts and keys of one broker as they come, and makes the rows.
+
+    It remembers what it made: asked again with some other filters, only these cost anything. What nobody asks for any
+    more is forgotten when half of the filters are others.
+    """
 
     def __init__(self, broker: str, secrets: Secrets) -> None:
+        self._broker = broker
         self._secrets = secrets
         self._state = broker_state(secrets.seed, broker)
+        self._forget()
+
+    def _forget(self) -> None:
         self._places: dict[Place, int] = {}
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
-        self._fits: dict[tuple[int, bool], Fit] = {}  # by identity: to hash a signature costs more than all else here
+        # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
+        self._plans: dict[tuple[int, bool], tuple[Signature, _Plan]] = {}
+        self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
+        self._gone = 0
 
     def asked(self, targets: Sequence[tuple[int, CompiledFilter]]) -> Asked:
-        rows = [(target, row, self._fit(row)) for target, compiled in targets for row in compiled.rows]
-        uses = Counter(id(own) for _, _, own in rows)
-        shapes: Counter[Shape] = Counter()
-        for own in self._fits.values():
-            shapes[Shape(own.shape.key)] += uses[id(own)]
-        chosen = choose(shapes, shapes_max=BROKER_KEYS_MAX)
-        plans = {id(own): self._plan(own, chosen[Shape(own.shape.key)]) for own in self._fits.values()}
-        made: dict[Pattern, list[Row]] = {}
-        for target, row, own in rows:
-            plan = plans[id(own)]
-            made.setdefault(plan.pattern, []).append(plan.row(target, row, self._secrets))
-        return Asked(self._state, self._question(), frozenset(chain.from_iterable(map(columns_of, self._places))), made)
+        """The question of all filters of the broker, and their rows."""
+        new = [(target, one) for target, one in targets if (old := self._made.get(target)) is None or old[0] is not one]
+        self._gone += len(self._made) - (len(targets) - len(new))
+        if 2 * self._gone > len(targets):
+            self._forget()
+            new = list(targets)
+        if not self._say(new):
+            self._forget()
+            self._say(targets, self._chosen(targets))
+        rows: dict[Pattern, list[Row]] = {}
+        made = self._made
+        self._made = {target: made[target] for target, _ in targets}
+        for _, some in self._made.values():
+            for pattern, row in some:
+                rows.setdefault(pattern, []).append(row)
+        columns = frozenset(chain.from_iterable(map(columns_of, self._places)))
+        asked = Asked(self._state, self._question(), columns, rows)
+        if self._coarse:
+            self._forget()  # which keys are left depends on all filters together
+        return asked
 
-    def _fit(self, row: PlanRow) -> Fit:
+    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Shape, Shape] | None = None) -> bool:
+        """Make the rows of these filters; False when there are more kinds of keys than there may be."""
+        self._coarse = chosen is not None
+        for target, compiled in targets:
+            made = []
+            for row in compiled.rows:
+                plan = self._plan_of(row, chosen)
+                made.append((plan.pattern, plan.row(target, row, self._secrets)))
+            self._made[target] = compiled, made
+            if len(self._keys) > BROKER_KEYS_MAX:
+                return False
+        return True
+
+    def _plan_of(self, row: PlanRow, chosen: Mapping[Shape, Shape] | None) -> _Plan:
         identity = id(row.signature), usable(row)
-        own = self._fits.get(identity)
-        if own is None:
-            own = readable_part(row.signature) if identity[1] else Fit(SCAN, (), (), exact=False)
-            self._fits[identity] = own
-        return own
+        known = self._plans.get(identity)
+        if known is None:
+            own = _fit_of(row)
+            shape = Shape(own.shape.key)
+            known = row.signature, self._plan(own, shape if chosen is None else chosen[shape])
+            self._plans[identity] = known
+        return known[1]
+
+    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Shape, Shape]:
+        shapes = Counter(Shape(_fit_of(row).shape.key) for _, compiled in targets for row in compiled.rows)
+        return choose(shapes, shapes_max=BROKER_KEYS_MAX)
 
     def _plan(self, own: Fit, chosen: Shape) -> _Plan:
         key = fit(Fit(Shape(own.shape.key), own.key, (), own.exact), chosen)
@@ -169,6 +208,10 @@ class _Asker:
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
         places = [(place.root, place.form, place.path) for place in self._places]
         return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
+
+
+def _fit_of(row: PlanRow) -> Fit:
+    return readable_part(row.signature) if usable(row) else Fit(SCAN, (), (), exact=False)
 
 
 def _stored(constant: Constant | tuple[Constant, ...]) -> object:

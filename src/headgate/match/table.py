@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headgate.filter.plan import CompiledFilter, ConstantKind, Op
 from headgate.limits import PATTERNS_COMPILED_MAX
 from headgate.match.keys import Secrets
-from headgate.match.questions import Asked, Pattern, Row, ask, takes_constant
+from headgate.match.questions import Asked, Asker, Pattern, Row, takes_constant
 
 _SETTINGS: Final = {
     # Many patterns make many columns; above this number Spark would give up whole-stage code generation.
@@ -99,7 +99,7 @@ def build_table(
 
 
 class TableBuilder:
-    """Builds the table of one generation after the other; only brokers whose filters changed cost anything.
+    """Builds the table of one generation after the other; only filters that changed cost much.
 
     Args:
         spark: Settings that the match depends on are set on this session.
@@ -113,7 +113,7 @@ class TableBuilder:
             spark.conf.set(name, value)
         self._spark = spark
         self._patterns_max = patterns_max
-        self._known: dict[str, tuple[_Filters, Asked]] = {}
+        self._known: dict[str, tuple[_Filters, Asked, Asker]] = {}
         self._questions: dict[str, int] = {}
 
     def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
@@ -146,9 +146,10 @@ class TableBuilder:
         self._known = {}
         for broker, filters in brokers.items():
             before = known.get(broker)
-            asked = before[1] if before is not None and _same(before[0], filters) else ask(broker, filters, _SECRETS)
-            self._known[broker] = filters, asked
-        return {broker: asked for broker, (_, asked) in self._known.items()}
+            asker = Asker(broker, _SECRETS) if before is None else before[2]
+            asked = before[1] if before is not None and _same(before[0], filters) else asker.asked(filters)
+            self._known[broker] = filters, asked, asker
+        return {broker: asked for broker, (_, asked, _) in self._known.items()}
 
     def _brokers(self, asked: Mapping[str, Asked]) -> pa.Table:
         before, self._questions = self._questions, {}
