@@ -27,7 +27,7 @@ def app(tmp_path: Path) -> Iterator[ASGIApp]:
     Admission(store).create(Kind.TRIGGER, trigger("t", filter={"cel": "ce.type == 'a'"}))
     Reconciler(store).step()
     api = ControlApi(store)
-    yield other_paths(Settings(data=tmp_path), store, api)
+    yield other_paths(Settings(data=tmp_path), store, api, {})
     api.close()
     store.close()
 

@@ -8,9 +8,8 @@ from urllib.parse import quote, urlencode
 
 import typer
 
-from headgate.cli.objects import SERVER_DEFAULT, Namespace, Server, _fail, _print_table, _request
+from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
 from headgate.control.admission import NAMESPACE_DEFAULT
-from headgate.errors import HeadgateError
 from headgate.limits import REDRIVE_RATE_DEFAULT
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
@@ -45,7 +44,7 @@ def list_(
     items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, since, until, filter_)
     while len(items) < limit:
-        answer = _call(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
+        answer = request(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
         items += answer["items"]
         if "next" not in answer:
             break
@@ -56,7 +55,7 @@ def list_(
     elif not items:
         typer.echo("no dead letters found", err=True)
     else:
-        _print_table([_HEADS, *map(_row, items)])
+        print_table([_HEADS, *map(_row, items)])
 
 
 @app.command()
@@ -66,7 +65,7 @@ def show(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Print one dead letter with its event, as JSON."""
-    typer.echo(json.dumps(_call(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
+    typer.echo(json.dumps(request(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
 
 
 @app.command()
@@ -129,7 +128,7 @@ def _each_page(
     if ids:
         query["ids"] = ids
     while True:
-        answer = _call(server, "POST", f"{_base(namespace)}/{what}", body=query)
+        answer = request(server, "POST", f"{_base(namespace)}/{what}", body=query)
         count += answer["count"]
         if "next" not in answer:
             break
@@ -148,10 +147,3 @@ def _row(item: dict[str, Any]) -> list[str]:
 
 def _base(namespace: str) -> str:
     return f"{_PREFIX}/namespaces/{quote(namespace, safe='')}/deadletters"
-
-
-def _call(server: str, method: str, path: str, *, body: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
-    try:
-        return _request(server, method, path, body=body)
-    except HeadgateError as error:
-        _fail(error.message, hint=error.hint)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
+from headgate.cli.client import complain
 from headgate.filter.compiler import compile_filter
 from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
@@ -33,9 +34,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one
 
 def fail(message: str, hint: str = "") -> NoReturn:
     """Say what is wrong and end with status 2."""
-    typer.echo(f"error: {message}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
+    complain(message, hint=hint)
     raise typer.Exit(EXIT_ERROR)
 
 

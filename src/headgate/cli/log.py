@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -17,11 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 from headgate.errors import HeadgateError
+from headgate.event import rfc3339
 from headgate.log.verify import PartitionReport, Record, inspect, partitions, records
 
 EXIT_DAMAGED = 1
 EXIT_ERROR = 2
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 app = typer.Typer(
     name="log",
@@ -117,7 +116,7 @@ def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
     table.add_column("appended from", no_wrap=True)
     table.add_column("to", no_wrap=True)
     for report in reports:
-        times = [_time(t)[:16] for t in report.append_time_us or ()]
+        times = [rfc3339.text(t)[:16] for t in report.append_time_us or ()]
         table.add_row(
             report.directory.name,
             str(report.first_offset),
@@ -177,14 +176,7 @@ def _record_line(directory: Path, record: Record) -> str:
     # Values are JSON: a record's control characters must not reach the terminal.
     shown = {name: value for name, value in record.columns.items() if value is not None}
     columns = " ".join(f"{name}={json.dumps(_value(value))}" for name, value in shown.items())
-    return f"{directory.name}:{record.offset} {_time(record.append_time_us)} {columns}"
-
-
-def _time(time_us: int) -> str:
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    except OverflowError:
-        return f"{time_us}us"  # a clock that was out of its mind: beyond the year 9999
+    return f"{directory.name}:{record.offset} {rfc3339.text(record.append_time_us)} {columns}"
 
 
 def _report_json(report: PartitionReport) -> dict[str, object]:

@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from headgate import __version__
 from headgate.cli import deadletter as deadletter_commands
@@ -56,7 +57,7 @@ def main() -> None:
         app()
     except HeadgateError as error:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print("[bold red]error:[/] ", error.message, sep="", markup=True)
+        console.print("[bold red]error:[/] ", escape(error.message), sep="")
         if error.hint:
-            console.print("[bold cyan]hint:[/] ", error.hint, sep="", markup=True)
+            console.print("[bold cyan]hint:[/] ", escape(error.hint), sep="")
         sys.exit(1)

@@ -4,48 +4,32 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
-from urllib.parse import quote, urlsplit
+from typing import Annotated, Any, Final
+from urllib.parse import quote
 
-import msgspec
 import typer
 
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    Namespace,
+    NoServerError,
+    Server,
+    complain,
+    fail,
+    print_table,
+    request,
+)
 from headgate.control.admission import NAMESPACE_DEFAULT, kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import API_VERSION, FILTER_ANNOTATION, GROUP, Kind
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.errors import HeadgateError
 from headgate.limits import MANIFEST_BYTES_MAX
 
-SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
-TIMEOUT_S: Final = 30.0
-"""One request: the server answers in milliseconds, or it is not well."""
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 app = typer.Typer(no_args_is_help=True)
-
-Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
-
-
-class RefusedError(InvalidInputError):
-    """The server refused a request; the message is its own."""
-
-    code = "refused"
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class NoServerError(UnavailableError):
-    """Nobody answers at the server's URL, or not with JSON."""
-
-    code = "no-server"
 
 
 @app.command()
@@ -58,18 +42,18 @@ def apply(
     try:
         documents = list(_read(file))
     except ManifestError as error:
-        _fail(error.message)
+        fail(error.message)
     if not documents:
-        _fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
+        fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
     failed = False
     for document in documents:
         try:
             typer.echo(_apply(server, document, namespace))
         except NoServerError as error:
-            _fail(error.message, hint=error.hint)
+            fail(error.message, hint=error.hint)
         except HeadgateError as error:
             failed = True
-            _complain(f"{document.source}: {error.message}", hint=error.hint)
+            complain(f"{document.source}: {error.message}", hint=error.hint)
     if failed:
         raise typer.Exit(1)
 
@@ -86,16 +70,16 @@ def get(
     """Show brokers or triggers."""
     found = next((known for known in Kind if kind.lower() in (known.plural, known.value.lower())), None)
     if found is None:
-        _fail(f"unknown kind {kind!r}", hint="brokers or triggers")
+        fail(f"unknown kind {kind!r}", hint="brokers or triggers")
     if name and all_namespaces:
-        _fail("a name lies in one namespace", hint="leave out -A or the name")
+        fail("a name lies in one namespace", hint="leave out -A or the name")
     path = _collection(found, None if all_namespaces else namespace)
     if name:
         path += f"/{quote(name, safe='')}"
     try:
-        answer = _request(server, "GET", path, accept="application/json" if as_json else _TABLE)
+        answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
     except HeadgateError as error:
-        _fail(error.message, hint=error.hint)
+        fail(error.message, hint=error.hint)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
@@ -106,7 +90,7 @@ def get(
     if not rows:
         typer.echo(f"no {found.plural} found", err=True)
         return
-    _print_table([heads, *rows])
+    print_table([heads, *rows])
 
 
 def _read(file: str) -> Iterator[Document]:
@@ -129,16 +113,16 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     collection = _collection(kind, place)
     label = f"{kind.value.lower()}.{GROUP}/{name}"
     path = f"{collection}/{quote(name, safe='')}"
-    old = _request(server, "GET", path, missing_ok=True) if name else None
+    old = request(server, "GET", path, missing_ok=True) if name else None
     if old is None:
-        made = _request(server, "POST", collection, body=body)
+        made = request(server, "POST", collection, body=body)
         return f"{kind.value.lower()}.{GROUP}/{made['metadata']['name']} created"
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key != FILTER_ANNOTATION}
         given = metadata.get(field)
         metadata[field] = kept | given if isinstance(given, dict) else kept
     body["metadata"] = metadata
-    new = _request(server, "PUT", path, body=body)
+    new = request(server, "PUT", path, body=body)
     # Not the resourceVersion: the server may have written a status in between.
     fields = ("uid", "generation", "labels", "annotations")
     same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
@@ -148,63 +132,3 @@ def _apply(server: str, document: Document, namespace: str) -> str:
 def _collection(kind: Kind, namespace: str | None) -> str:
     where = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
     return f"/apis/{API_VERSION}{where}/{kind.plural}"
-
-
-def _request(
-    server: str,
-    method: str,
-    path: str,
-    *,
-    body: dict[str, Any] | None = None,
-    accept: str = "application/json",
-    missing_ok: bool = False,
-) -> Any:  # noqa: ANN401 - JSON of the server
-    if urlsplit(server).scheme not in ("http", "https"):
-        raise NoServerError(f"{server!r} is no URL of a server", hint=f"for example {SERVER_DEFAULT}")
-    headers = {"Accept": accept, "Content-Type": "application/json"}
-    try:
-        data = msgspec.json.encode(body) if body is not None else None
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
-    request = urllib.request.Request(server.rstrip("/") + path, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code == HTTPStatus.NOT_FOUND and missing_ok:
-                return None
-            raise RefusedError(error.code, _message(error)) from error
-    except ValueError as error:
-        raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
-    except OSError as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise NoServerError(
-            f"no server at {server}: {reason}",
-            hint="start one with `headgate serve`, or name it with --server or HEADGATE_SERVER",
-        ) from error
-
-
-def _message(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.load(error)["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"HTTP {error.code} {error.reason}"
-
-
-def _print_table(rows: list[list[str]]) -> None:
-    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
-        typer.echo("   ".join(cells).rstrip())
-
-
-def _complain(message: str, *, hint: str = "") -> None:
-    typer.echo(f"error: {message}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
-
-
-def _fail(message: str, *, hint: str = "") -> NoReturn:
-    _complain(message, hint=hint)
-    raise typer.Exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from headgate.dispatch.journal import Entry
 from headgate.dispatch.story import Match, Story, stories
 from headgate.errors import NotFoundError
+from headgate.event import rfc3339
 from headgate.event.trace import context_of
 from headgate.limits import TRACE_STORIES_MAX
 
@@ -52,7 +52,7 @@ def _lines(story: Story) -> list[str]:
         lines.append(f"trace {traceparent.split('-')[1]}")
     last = hit.first_offset + hit.record_count - 1
     lines.append(
-        f"{_time(hit.append_time_us)}  stored: partition {hit.partition}, offset {hit.offset}, "
+        f"{rfc3339.text(hit.append_time_us)}  stored: partition {hit.partition}, offset {hit.offset}, "
         f"chunk {hit.first_offset} to {last}"
     )
     if not story.matches:
@@ -65,10 +65,10 @@ def _lines(story: Story) -> list[str]:
 def _match_lines(match: Match) -> list[str]:
     name = match.trigger or f"(deleted, id {match.target})"
     lines = [
-        f"{_time(match.time_us)}  matched: trigger {name}, verdict {match.verdict}, generation {match.generation}, "
-        f"outbox position {match.position}"
+        f"{rfc3339.text(match.time_us)}  matched: trigger {name}, verdict {match.verdict}, "
+        f"generation {match.generation}, outbox position {match.position}"
     ]
-    lines += [f"{_time(entry.time_us)}    {_entry_line(entry)}" for entry in match.attempts]
+    lines += [f"{rfc3339.text(entry.time_us)}    {_entry_line(entry)}" for entry in match.attempts]
     if not match.attempts and match.verdict != "error":
         lines.append("    no attempt is known: none yet, or too long ago")
     return lines
@@ -89,10 +89,6 @@ def _phrase(status: int) -> str:
         return ""
 
 
-def _time(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 def _object(story: Story) -> dict[str, object]:
     event, hit = story.event, story.hit
     return {
@@ -101,7 +97,7 @@ def _object(story: Story) -> dict[str, object]:
         "type": event.type,
         "broker": story.broker,
         "stored": {
-            "time": _time(hit.append_time_us),
+            "time": rfc3339.text(hit.append_time_us),
             "partition": hit.partition,
             "offset": hit.offset,
             "chunk": {"firstOffset": hit.first_offset, "records": hit.record_count},
@@ -111,13 +107,13 @@ def _object(story: Story) -> dict[str, object]:
             {
                 "trigger": match.trigger,
                 "target": match.target,
-                "time": _time(match.time_us),
+                "time": rfc3339.text(match.time_us),
                 "verdict": match.verdict,
                 "generation": match.generation,
                 "position": match.position,
                 "attempts": [
                     {
-                        "time": _time(entry.time_us),
+                        "time": rfc3339.text(entry.time_us),
                         "attempt": entry.attempt,
                         "status": entry.status,
                         "reason": entry.reason,

@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 import typer
 
+from headgate.cli.client import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, request
 from headgate.cli.filterinput import fail
-from headgate.cli.objects import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, _request
 from headgate.control.admission import NAMESPACE_DEFAULT
 from headgate.control.durations import duration_s
 from headgate.control.objects import API_VERSION
@@ -43,10 +43,10 @@ def why(
     query = {"id": event_id, "source": source, "since": _since(since)}
     path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/triggers/{quote(trigger)}/why"
     try:
-        answer = _request(server, "GET", f"{path}?{urlencode(query)}")
+        answer = request(server, "GET", f"{path}?{urlencode(query)}")
         while answer["fate"] == _NOT_FOUND_YET:
             typer.echo(f"searched back to {answer['searchedTo']}", err=True)
-            answer = _request(server, "GET", f"{path}?{urlencode(query | {'next': answer['next']})}")
+            answer = request(server, "GET", f"{path}?{urlencode(query | {'next': answer['next']})}")
     except (RefusedError, NoServerError) as error:
         fail(error.message, error.hint)
     if as_json:

@@ -14,31 +14,28 @@ at the first page: what dies while a person redrives is not redriven with it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import CrossSiteError
-from headgate.control.kubestatus import failure_of
+from headgate.control.http import JSON, read_body
 from headgate.dispatch.letters import Letter, LetterStore, State
-from headgate.errors import HeadgateError, InvalidInputError, NotFoundError, TooLargeError
+from headgate.errors import InvalidInputError, NotFoundError
+from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
-from headgate.event.rfc3339 import micros
 from headgate.filter.compiler import compile_filter
 from headgate.filter.evaluate import OutcomeKind, Program, program
 from headgate.observe import metrics
 
-PREFIX: Final = "/apis/headgate.dev/v1"
-_BODY_BYTES_MAX: Final = 64 << 10
-_JSON: Final = "application/json"
+_PREFIX: Final = "/apis/headgate.dev/v1"
+_TYPES: Final = frozenset({JSON})
 
 
 class LetterNotFoundError(NotFoundError):
@@ -100,7 +97,7 @@ class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 class LettersApi:
-    """`app` answers below PREFIX.
+    """The handlers.
 
     Args:
         path: `deadletters.db`.
@@ -110,15 +107,15 @@ class LettersApi:
     def __init__(self, path: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
         self._path = path
         self._clock_us = clock_us
-        routes = [Route("/deadletters", self._list, methods=["GET"])]
-        base = "/namespaces/{namespace}/deadletters"
-        routes += [
-            Route(base, self._list, methods=["GET"]),
-            Route(f"{base}/redrive", self._redrive, methods=["POST"]),
-            Route(f"{base}/discard", self._discard, methods=["POST"]),
-            Route(f"{base}/{{id:int}}", self._show, methods=["GET"]),
-        ]
-        self.app = Starlette(routes=routes, exception_handlers={HeadgateError: _on_error})
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        base = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
+        yield Route(f"{_PREFIX}/deadletters", self._list, methods=["GET"])
+        yield Route(base, self._list, methods=["GET"])
+        yield Route(f"{base}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{base}/discard", self._discard, methods=["POST"])
+        yield Route(f"{base}/{{id:int}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
         query = dict(request.query_params)
@@ -143,7 +140,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _redrive(self, request: Request) -> Response:
-        selection, namespace = _decoded(await _body(request)), request.path_params["namespace"]
+        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
         if not 0 < selection.rate <= limits.REDRIVE_RATE_MAX:
             raise InvalidInputError(f"rate must be above 0 and at most {limits.REDRIVE_RATE_MAX:.0f} letters a second")
 
@@ -156,7 +153,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _discard(self, request: Request) -> Response:
-        selection, namespace = _decoded(await _body(request)), request.path_params["namespace"]
+        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
@@ -174,7 +171,7 @@ class LettersApi:
             finally:
                 store.close()
 
-        return Response(await run_in_threadpool(run), media_type=_JSON)
+        return Response(await run_in_threadpool(run), media_type=JSON)
 
 
 _NUMBERS: Final = frozenset({"after", "ceiling", "limit"})
@@ -209,7 +206,7 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
     for name, sign in (("since", ">="), ("until", "<")):
         text = getattr(selection, name)
         if text:
-            instant = micros(text)
+            instant = rfc3339.micros(text)
             if instant is None:
                 raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
             need(f"died_us {sign} ?", instant)
@@ -229,15 +226,13 @@ def _program(expression: str) -> Program | None:
 def _view(letter: Letter, *, whole: bool = False) -> LetterView:
     namespace, _, trigger = letter.trigger.partition("/")
     event = letter.event
-    seconds, micro = divmod(letter.died_us, 1_000_000)
-    died = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micro:06d}Z"
     return LetterView(
         id=letter.id,
         namespace=namespace,
         trigger=trigger,
         state=letter.state,
         reason=letter.reason,
-        died=died,
+        died=rfc3339.text(letter.died_us),
         attempts=letter.attempts,
         code=letter.code,
         destination=letter.destination,
@@ -252,20 +247,6 @@ def _view(letter: Letter, *, whole: bool = False) -> LetterView:
     )
 
 
-async def _body(request: Request) -> bytes:
-    """A JSON body, bounded; what a browser sends for another site is refused."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise CrossSiteError("the request was made by a page of another site")
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise InvalidInputError(f"the body must be {_JSON}")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            raise TooLargeError(f"the body is over {_BODY_BYTES_MAX} bytes")
-    return bytes(body)
-
-
 def _decoded(body: bytes) -> Selection:
     try:
         return msgspec.json.decode(body, type=Selection)
@@ -278,8 +259,3 @@ def _converted(query: dict[str, object]) -> Selection:
         return msgspec.convert(query, Selection)
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
-
-
-async def _on_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HeadgateError)
-    return Response(msgspec.json.encode(failure_of(error)), error.http_status, media_type=_JSON)

@@ -359,8 +359,7 @@ def _reason(trigger: Trigger) -> str:
 
 def time_text(time_us: int) -> str:
     """RFC 3339 in milliseconds."""
-    seconds, micros = divmod(time_us, 1_000_000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{micros // 1_000:03d}Z"
+    return rfc3339.text(time_us, "milliseconds")
 
 
 def trigger_key(namespace: str, name: str) -> ObjectKey:

@@ -1,4 +1,4 @@
-"""Is this a timestamp, and when was it? RFC 3339 section 5.6, all of it and nothing beside it.
+"""Is this a timestamp, and when was it? RFC 3339 section 5.6, all of it and nothing beside it; and how is one written?
 
 `datetime` knows neither year 0 nor leap seconds nor nanoseconds and accepts ISO 8601 forms that RFC 3339 does not
 have, so the rule is written out here.
@@ -7,7 +7,8 @@ have, so the rule is written out here.
 from __future__ import annotations
 
 import re
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
 
 _SHAPE: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
@@ -15,6 +16,7 @@ _SHAPE: Final = re.compile(
 )
 _DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAYS_FROM_YEAR_0: Final = 719_468  # from 0000-03-01 to 1970-01-01
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def micros(text: str) -> int | None:
@@ -40,6 +42,19 @@ def micros(text: str) -> int | None:
             offset_s = -offset_s
     seconds = _days(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset_s
     return seconds * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
+
+
+def text(time_us: int, timespec: Literal["milliseconds", "microseconds"] = "microseconds") -> str:
+    """The timestamp of an instant in UTC, cut to `timespec`.
+
+    Args:
+        time_us: Microseconds since 1970 UTC; shown as they are where there is no timestamp (a clock out of its mind).
+        timespec: Its last digits.
+    """
+    try:
+        return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec=timespec).replace("+00:00", "Z")
+    except OverflowError:
+        return f"{time_us}us"
 
 
 def _is_leap(year: int) -> bool:

@@ -11,7 +11,7 @@ import structlog
 import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount, Route
+from starlette.routing import Mount
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -20,7 +20,6 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.dispatch.letters_api import PREFIX as LETTERS_PREFIX
 from headgate.dispatch.letters_api import LettersApi
 from headgate.dispatch.why import Why
 from headgate.dispatch.why_api import WhyApi
@@ -114,16 +113,12 @@ def other_paths(
     settings: Settings, store: Store, api: ControlApi, checks: Mapping[str, Callable[[], str]]
 ) -> Starlette:
     """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
-    letters = LettersApi(settings.data / "deadletters.db").app
-    # Path by path and not as a mount: other paths below the same prefix are the API's.
-    routes = [
-        Route(f"{LETTERS_PREFIX}{route.path}", route.endpoint, methods=list(route.methods or ()))
-        for route in letters.routes
-        if isinstance(route, Route)
-    ]
+    # Path by path and not as mounts: other paths below the same prefixes are the API's.
+    letters = LettersApi(settings.data / "deadletters.db").routes()
     why = WhyApi(Why(settings.data, store)).routes()
     return Starlette(
-        routes=[*health.routes(settings, checks), *routes, *why, Mount("/", api.app)], exception_handlers=ERROR_HANDLERS
+        routes=[*health.routes(settings, checks), *letters, *why, Mount("/", api.app)],
+        exception_handlers=ERROR_HANDLERS,
     )
 
 

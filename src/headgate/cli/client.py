@@ -1,0 +1,107 @@
+"""How does a command ask a running server, and say what came of it?"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from typing import Annotated, Any, Final, NoReturn
+from urllib.parse import urlsplit
+
+import msgspec
+import typer
+
+from headgate.errors import InvalidInputError, UnavailableError
+
+SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
+TIMEOUT_S: Final = 30.0
+"""One request: the server answers in milliseconds, or it is not well."""
+
+Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
+
+
+class RefusedError(InvalidInputError):
+    """The server refused a request; the message is its own."""
+
+    code = "refused"
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class NoServerError(UnavailableError):
+    """Nobody answers at the server's URL, or not with JSON."""
+
+    code = "no-server"
+
+
+def request(
+    server: str,
+    method: str,
+    path: str,
+    *,
+    body: dict[str, Any] | None = None,
+    accept: str = "application/json",
+    missing_ok: bool = False,
+) -> Any:  # noqa: ANN401 - JSON of the server
+    """The server's answer, from JSON; None for what is not there, with `missing_ok`.
+
+    Raises:
+        RefusedError: The server said no.
+        NoServerError: None is there.
+    """
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise NoServerError(f"{server!r} is no URL of a server", hint=f"for example {SERVER_DEFAULT}")
+    headers = {"Accept": accept, "Content-Type": "application/json"}
+    try:
+        data = msgspec.json.encode(body) if body is not None else None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
+    asked = urllib.request.Request(server.rstrip("/") + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code == HTTPStatus.NOT_FOUND and missing_ok:
+                return None
+            raise RefusedError(error.code, _message(error)) from error
+    except ValueError as error:
+        raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
+    except OSError as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise NoServerError(
+            f"no server at {server}: {reason}",
+            hint="start one with `headgate serve`, or name it with --server or HEADGATE_SERVER",
+        ) from error
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    try:
+        return str(json.load(error)["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"HTTP {error.code} {error.reason}"
+
+
+def print_table(rows: list[list[str]]) -> None:
+    """Lines of columns, each as wide as its widest cell."""
+    widths = [max(len(str(cell)) for cell in column) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (str(cell).ljust(width) for cell, width in zip(row, widths, strict=True))
+        typer.echo("   ".join(cells).rstrip())
+
+
+def complain(message: str, *, hint: str = "") -> None:
+    """Say on stderr what is wrong, and what to do about it."""
+    typer.echo(f"error: {message}", err=True)
+    if hint:
+        typer.echo(f"hint: {hint}", err=True)
+
+
+def fail(message: str, *, hint: str = "") -> NoReturn:
+    """Say what is wrong and end with status 1."""
+    complain(message, hint=hint)
+    raise typer.Exit(1)
