@@ -125,6 +125,28 @@ SCAN_CHUNKS_MAX: Final = 2_048
 """Chunks that a reader passes over in one turn: some 10 ms, then the others have theirs."""
 SCAN_BODIES_MAX: Final = 16
 """Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
+READ_EVENTS_PER_TURN: Final = 1_000
+"""Events that one turn hands out: what is written to a client between two looks at the others."""
+READ_EVENTS_MAX: Final = 1_000_000_000
+"""A reader's own limit; to read more it asks again."""
+READ_BATCH_EVENTS_MAX: Final = 10_000
+"""Events of one answer in the batch format, which is one JSON array in memory."""
+READ_VALUES_MAX: Final = 256
+"""Filter values of one reader: each is looked for in every chunk's filter."""
+READ_WAIT_S_MAX: Final = 60.0
+"""How long a request may wait for a first event: below what proxies take for a dead connection."""
+READ_POLL_S: Final = 0.02
+"""How often a reader at the end looks for more."""
+READ_PROGRESS_S: Final = 1.0
+"""How often a reader that matches nothing is told where it is."""
+READ_THREADS: Final = 4
+"""Threads that read the log for all readers."""
+READ_DRAIN_S_MAX: Final = 1
+"""On stop readers are cut off after this: they know where they are."""
+PROXY_PIECE_BYTES: Final = 1 << 16
+"""Bytes of an answer that are handed on at once."""
+READERS_MAX: Final = 256
+"""Readers at the same time, each with a few open files."""
 
 # --- control -------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10

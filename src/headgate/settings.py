@@ -82,6 +82,11 @@ class Settings(BaseSettings):
         return self.run_directory / "metrics"
 
     @property
+    def reader_socket(self) -> Path:
+        """Where the process that reads the log for consumers listens."""
+        return self.run_directory / "reader.sock"
+
+    @property
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"

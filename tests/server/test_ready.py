@@ -95,7 +95,7 @@ def test_readyz_names_each_part_and_why(settings: Settings) -> None:
     status, text = get(app, "/readyz")
     assert (status, json.loads(text)) == (
         200,
-        dict.fromkeys(["front", "dispatcher", "matcher", "log", "control"], True),
+        dict.fromkeys(["front", "dispatcher", "reader", "matcher", "log", "control"], True),
     )
     problems["log"] = "no space left on device"
     status, text = get(app, "/readyz", "verbose")

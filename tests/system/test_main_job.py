@@ -156,7 +156,9 @@ def test_health_and_metrics(server: Server) -> None:
     with urllib.request.urlopen(f"{server.url}/livez") as answer:
         assert answer.status == 200
     with urllib.request.urlopen(f"{server.url}/readyz") as answer:
-        assert json.loads(answer.read()) == dict.fromkeys(["front", "dispatcher", "matcher", "log", "control"], True)
+        assert json.loads(answer.read()) == dict.fromkeys(
+            ["front", "dispatcher", "reader", "matcher", "log", "control"], True
+        )
     assert Publisher(server).publish("h1", "metrics") == 202
 
 
@@ -186,7 +188,7 @@ def test_an_orderly_stop_and_a_restart_lose_nothing(tmp_path: Path, subscriber: 
     server.stop()
 
 
-@pytest.mark.parametrize("part", ["front", "dispatcher", "matcher"])
+@pytest.mark.parametrize("part", ["front", "dispatcher", "reader", "matcher"])
 def test_each_process_can_die_alone(tmp_path: Path, subscriber: Subscriber, part: str) -> None:
     with Server(tmp_path / "data", log=tmp_path / "server.log") as server:
         trigger(server, "lone", subscriber, {"attributes": {"type": "lone"}})

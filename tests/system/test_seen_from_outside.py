@@ -124,7 +124,7 @@ def test_every_stage_of_an_event_is_counted(outside: Server, subscriber: Subscri
     now = numbers(outside)
     assert now["headgate_generation", ""] == now["headgate_generation_desired", ""] > 0
     assert now["headgate_match_runs", "in_force"] == 1
-    assert [now["headgate_ready", part] for part in ("front", "dispatcher", "matcher")] == [1, 1, 1]
+    assert [now["headgate_ready", part] for part in ("front", "dispatcher", "reader", "matcher")] == [1, 1, 1, 1]
     assert now["headgate_log_bytes", "events"] > 0
     assert now["headgate_log_records", "events"] >= 6
     assert now["headgate_match_seconds_count", ""] >= 1

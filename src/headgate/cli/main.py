@@ -15,6 +15,7 @@ from headgate.cli import log as log_commands
 from headgate.cli import objects as object_commands
 from headgate.cli import send as send_command
 from headgate.cli import serve as serve_command
+from headgate.cli import tail as tail_command
 from headgate.cli import trace as trace_command
 from headgate.cli import why as why_command
 from headgate.errors import HeadgateError
@@ -43,6 +44,7 @@ def _root(
 
 app.command("serve")(serve_command.serve)
 app.command("send")(send_command.send)
+app.command("tail")(tail_command.tail)
 app.command("why")(why_command.why)
 app.command("trace")(trace_command.trace)
 app.add_typer(object_commands.app)

@@ -120,7 +120,6 @@ class Ingress:
         """
         head_bytes = 0
         declared = hops = b""
-        traced = self._tracing is not None
         limit_bytes = EVENT_BYTES_MAX
         for name, value in headers:
             head_bytes += len(name) + len(value)
@@ -130,8 +129,6 @@ class Ingress:
                 limit_bytes = BATCH_BYTES_MAX
             elif name == _HOPS:
                 hops = value
-            elif name == _TRACEPARENT:
-                traced = True
         if head_bytes > REQUEST_HEAD_BYTES_MAX:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
@@ -156,27 +153,24 @@ class Ingress:
             events = [with_hops(event, count) for event in events]
         if not events:
             return 0
-        if traced:
-            await self._store_traced(broker, rule, headers, events, head_bytes + len(body))
+        if self._tracing is not None:
+            await self._store_traced(self._tracing, broker, rule, headers, events, head_bytes + len(body))
         else:
             await self._partitions.store(broker, rule, events, head_bytes + len(body))
         return len(events)
 
     async def _store_traced(
-        self, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
+        self, tracer: Tracer, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
     ) -> None:
         """Stores events with the trace that they belong to; the header goes before what the event carries."""
         sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
         trace = context(sent.get(_TRACEPARENT), sent.get(_TRACESTATE))
-        if self._tracing is None:
-            await self._partitions.store(broker, rule, [with_context(event, trace) for event in events], size_bytes)
-            return
         first = events[0]
         named = (first.id, first.source, first.type, first.specversion, first.subject)
         attributes = event_attributes(destination("broker", broker), *named)
         if len(events) > 1:
             attributes["messaging.batch.message_count"] = len(events)
-        span = self._tracing.start("receive", "server", trace or context_of(first), attributes)
+        span = tracer.start("receive", "server", trace or context_of(first), attributes)
         try:
             stored = [with_context(event, span.context) for event in events]
             await self._partitions.store(broker, rule, stored, size_bytes)

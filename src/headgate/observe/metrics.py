@@ -292,8 +292,8 @@ RESTARTS = _counters(
     "headgate_process_restarts_total",
     "Processes that ended and were started again",
     "part",
-    *("front", "dispatcher", "matcher"),
+    *("front", "dispatcher", "reader", "matcher"),
 )
 READY = Family(
-    Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", ("front", "dispatcher", "matcher")
+    Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", ("front", "dispatcher", "reader", "matcher")
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Entry point of a supervised process: `python -m headgate.server front|dispatcher|matcher`."""
+"""Entry point of a supervised process: `python -m headgate.server front|dispatcher|reader|matcher`."""
 
 from __future__ import annotations
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import uvicorn
 
 from headgate.settings import Settings
 
@@ -42,6 +45,15 @@ def context() -> Context:
     """Reads what the supervisor gave to this process."""
     settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
     return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
+
+
+class Server(uvicorn.Server):
+    """uvicorn that leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: `on_stop` handles them."""
+        yield
 
 
 def raise_file_limit(wanted: int) -> None:

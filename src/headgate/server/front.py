@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
-import uvicorn
 import uvloop
 from starlette.applications import Starlette
-from starlette.routing import Mount
+from starlette.routing import Mount, Route
 
 from headgate.control.admission import Admission
 from headgate.control.api import ControlApi
@@ -34,21 +33,13 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, ready, retention
 from headgate.server.policy import url_policy
+from headgate.server.proxy import ReaderProxy
 from headgate.server.sampling import sample
 from headgate.settings import Settings
 
 _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""
 _log = structlog.get_logger()
-
-
-class _Server(uvicorn.Server):
-    """uvicorn that leaves signals to us."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Nothing: `child.on_stop` handles them."""
-        yield
 
 
 def run(context: child.Context) -> None:
@@ -78,7 +69,7 @@ async def _serve(settings: Settings) -> None:
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
-        server = _Server(http_config(ingress, settings.host, settings.port))
+        server = child.Server(http_config(ingress, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
         sampling = asyncio.create_task(
             sample(
@@ -116,8 +107,9 @@ def other_paths(
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     letters = LettersApi(settings.data / "deadletters.db").routes()
     why = WhyApi(Why(settings.data, store)).routes()
+    reading = Route("/{namespace}/{broker}/events", ReaderProxy(settings.reader_socket), methods=["GET"])
     return Starlette(
-        routes=[*health.routes(settings, checks), *letters, *why, Mount("/", api.app)],
+        routes=[*health.routes(settings, checks), *letters, *why, reading, Mount("/", api.app)],
         exception_handlers=ERROR_HANDLERS,
     )
 

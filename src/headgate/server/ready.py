@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headgate.limits import BEAT_S, SILENT_S_MAX
 
-PARTS = ("front", "dispatcher", "matcher")
+PARTS = ("front", "dispatcher", "reader", "matcher")
 """The processes of a server, in the order in which they become ready."""
 
 

@@ -25,7 +25,7 @@ from headgate.settings import Settings
 
 _log = structlog.get_logger()
 
-DRAIN_ORDER: Final = ("front", "matcher", "dispatcher")
+DRAIN_ORDER: Final = ("front", "reader", "matcher", "dispatcher")
 """Stop accepting first; what was matched can then still be persisted and delivered."""
 
 

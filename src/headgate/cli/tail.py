@@ -1,0 +1,91 @@
+"""`headgate tail`: read a broker's events, from wherever and with whatever filter, live or not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
+from urllib.parse import urlencode, urlsplit
+
+import typer
+
+from headgate.errors import HeadgateError, UnavailableError
+
+
+class NotReadError(HeadgateError):
+    """The server did not let us read."""
+
+    code = "not-read"
+
+
+def tail(
+    broker: Annotated[str, typer.Argument(help="NAMESPACE/NAME of the broker.")] = "default/default",
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, latest, next, a time (RFC 3339) or a position (0:123,1:456).")
+    ] = "next",
+    filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
+    first: Annotated[str | None, typer.Option(help="Begin at the first event of which this CEL is true.")] = None,
+    value: Annotated[list[str] | None, typer.Option(help="Filter value, repeatable: skips chunks by header.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
+    follow: Annotated[bool, typer.Option(help="At the end, wait for more.")] = True,
+    server: Annotated[str, typer.Option(envvar="HEADGATE_SERVER", help="The server's URL.")] = "http://127.0.0.1:8080",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
+) -> None:
+    """Print events as they come, one a line. Ctrl-C ends it and says where to go on.
+
+    Example: headgate tail --filter 'data.amount > 100'
+
+    Example: headgate tail shop/orders --from earliest --no-follow --value com.shop.order.paid --json
+    """
+    parameters = [("from", start), ("follow", str(follow).lower())]
+    parameters += [(name, text) for name, text in (("filter", filter_), ("first", first)) if text is not None]
+    parameters += [("filterValue", each) for each in value or ()]
+    parameters += [("limit", str(limit))] if limit is not None else []
+    position = ""
+    try:
+        for line in _lines(server, f"/{broker}/events?{urlencode(parameters)}"):
+            if as_json:
+                typer.echo(line)
+            found = json.loads(line)
+            if "progress" in found:
+                position = found["progress"]["position"]
+            elif not as_json:
+                typer.echo(_shown(found))
+    except KeyboardInterrupt:
+        pass
+    if position:
+        print(f"headgate: read up to --from {position}", file=sys.stderr)
+
+
+def _lines(server: str, target: str) -> Iterator[bytes]:
+    url = urlsplit(server)
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port)
+    try:
+        connection.request("GET", target, headers={"accept": "application/x-ndjson"})
+        answer = connection.getresponse()
+        if answer.status != 200:
+            raise NotReadError(_message(answer.read()), hint="headgate tail --help shows examples")
+        yield from answer
+    except (OSError, http.client.HTTPException) as error:
+        raise UnavailableError(f"{server} does not answer: {error}", hint="is `headgate serve` running?") from error
+    finally:
+        connection.close()
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["message"])
+    except (ValueError, KeyError, TypeError):
+        return body[:200].decode("utf-8", "replace")
+
+
+def _shown(event: dict[str, Any]) -> str:
+    """Place, time, type, source, subject and data on one line."""
+    data = event.get("data", event.get("data_base64", ""))
+    parts = [event.get(name, "") for name in ("hgposition", "time", "type", "source", "subject")]
+    if data:
+        parts.append(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+    return "  ".join(filter(None, parts))

@@ -1,0 +1,117 @@
+"""How does a request reach another process of this server? Handed on over its Unix socket, the answer as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import httptools
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from headgate.errors import UnavailableError
+from headgate.limits import PROXY_PIECE_BYTES
+
+_HANDED_ON: Final = frozenset({"accept", "last-event-id", "user-agent"})
+
+
+class PartUnavailableError(UnavailableError):
+    """The process that would answer is not there."""
+
+    code = "part-unavailable"
+
+
+class _Answer:
+    """What `httptools` found of an answer so far."""
+
+    def __init__(self) -> None:
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.started = False
+        self.ended = False
+        self.pieces: list[bytes] = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() not in (b"connection", b"transfer-encoding", b"date", b"server"):
+            self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.started = True
+
+    def on_body(self, body: bytes) -> None:
+        self.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        self.ended = True
+
+
+class ReaderProxy:
+    """An ASGI application that hands GET requests on.
+
+    Args:
+        socket: Of the process that answers.
+    """
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; ends when the client or the other process does.
+
+        Raises:
+            PartUnavailableError: The other process does not answer.
+        """
+        request = Request(scope)
+        try:
+            source, sink = await asyncio.open_unix_connection(str(self._socket), limit=PROXY_PIECE_BYTES)
+        except OSError as error:
+            raise PartUnavailableError("events cannot be read now", hint="try again in a few seconds") from error
+        gone = asyncio.create_task(_left(receive))
+        copying = asyncio.create_task(_copy(source, send))
+        try:
+            sink.write(_head(request))
+            await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
+            if copying.done():
+                copying.result()
+        finally:
+            gone.cancel()
+            copying.cancel()
+            sink.close()
+
+
+def _head(request: Request) -> bytes:
+    path = request.scope["raw_path"] if "raw_path" in request.scope else request.url.path.encode()
+    query = request.scope["query_string"]
+    lines = [b"GET " + path + (b"?" + query if query else b"") + b" HTTP/1.1", b"host: headgate", b"connection: close"]
+    lines += [
+        name.encode() + b": " + value.encode("latin-1") for name, value in request.headers.items() if name in _HANDED_ON
+    ]
+    return b"\r\n".join([*lines, b"", b""])
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _copy(source: asyncio.StreamReader, send: Send) -> None:
+    answer = _Answer()
+    parser = httptools.HttpResponseParser(answer)
+    started = False
+    while not answer.ended:
+        data = await source.read(PROXY_PIECE_BYTES)
+        if not data:
+            break
+        parser.feed_data(data)
+        if answer.started and not started:
+            started = True
+            await send({"type": "http.response.start", "status": parser.get_status_code(), "headers": answer.headers})
+        if answer.pieces:
+            body, answer.pieces = b"".join(answer.pieces), []
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+    if not started:
+        raise PartUnavailableError("events cannot be read now", hint="try again in a few seconds")
+    if answer.ended:
+        await send({"type": "http.response.body", "body": b""})
+    # Else the other process broke off, and so does this answer: what came must not pass for the whole.

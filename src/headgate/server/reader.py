@@ -1,0 +1,88 @@
+"""The process that reads the log for consumers: its own, so that a long scan costs neither producers nor deliveries."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import uvicorn
+import uvloop
+from starlette.applications import Starlette
+
+from headgate.control.http import ERROR_HANDLERS
+from headgate.control.logrules import LogRule, log_rule
+from headgate.control.reconcile import is_served
+from headgate.control.store import Store
+from headgate.limits import READ_DRAIN_S_MAX, ROUTING_POLL_S
+from headgate.server import child, ready
+from headgate.settings import Settings
+from headgate.stream.api import ReadApi
+
+
+def run(context: child.Context) -> None:
+    """Serves readers until told to stop."""
+    uvloop.run(_serve(context.settings))
+
+
+async def _serve(settings: Settings) -> None:
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    with contextlib.closing(Store.open(settings.data / "control.db")) as store:
+        rules = Rules(store)
+        await asyncio.to_thread(rules.refresh)
+        api = ReadApi(settings.log_directory, rules.of)
+        app = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
+        socket = settings.reader_socket
+        socket.unlink(missing_ok=True)
+        config = uvicorn.Config(
+            app,
+            uds=str(socket),
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=READ_DRAIN_S_MAX,
+        )
+        server = child.Server(config)
+        serving = asyncio.create_task(server.serve())
+        while not (server.started or serving.done()):
+            await asyncio.sleep(0.01)
+        socket.chmod(0o600)
+        mark = ready.Mark(settings.run_directory, "reader")
+        mark.ready(server.started)
+        while not (stop.is_set() or serving.done()):
+            mark.beat()
+            await rules.look()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
+        mark.ready(False)
+        server.should_exit = True
+        await serving
+        api.close()
+
+
+class Rules:
+    """How the events of each broker are stored, as the control store says now."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._version: int | None = None
+        self._rules: dict[str, LogRule] = {}
+
+    def of(self, broker: str) -> LogRule | None:
+        """The rule of "namespace/name"; None when there is no such broker."""
+        return self._rules.get(broker)
+
+    async def look(self) -> None:
+        """Reads the brokers again when the store has changed."""
+        version = self._store.data_version()
+        if version != self._version:
+            await asyncio.to_thread(self.refresh)
+            self._version = version
+
+    def refresh(self) -> None:
+        """Reads the brokers; blocking."""
+        self._rules = {
+            f"{broker.metadata.namespace}/{broker.metadata.name}": log_rule(broker.spec.log)
+            for broker in self._store.brokers()
+            if is_served(broker)
+        }

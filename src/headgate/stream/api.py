@@ -1,0 +1,196 @@
+"""How is the log read over HTTP? `GET /{namespace}/{broker}/events`, as lines, as server-sent events, or as one batch.
+
+    curl 'localhost:8080/default/default/events?from=earliest&filter=data.amount>100&limit=10'
+
+What the client takes (`Accept`) chooses the form: `application/x-ndjson` (the default), `text/event-stream` (follows by
+itself) or `application/cloudevents-batch+json` (one array; where it stopped and what it took are headers). Every event
+carries its own place in the extension `hgposition`; every turn without one says where the reader is, so that whoever
+reads can go on there. A client that reads slowly is read for slowly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headgate.control.logrules import LogRule
+from headgate.errors import NotFoundError, OverloadedError
+from headgate.event.http import BATCH_JSON
+from headgate.event.json_format import encode_batch, encode_event
+from headgate.event.model import Event
+from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
+from headgate.stream import positions
+from headgate.stream.follow import Turn, turns
+from headgate.stream.request import ReadRequest, read_request
+from headgate.stream.scan import Counters, Piece
+
+POSITION_EXTENSION: Final = "hgposition"
+LINES: Final = "application/x-ndjson"
+SERVER_SENT: Final = "text/event-stream"
+_NOT_STORED: Final = {"cache-control": "no-store"}
+
+
+class BrokerNotFoundError(NotFoundError):
+    """There is no such broker."""
+
+    code = "unknown-broker"
+
+
+class ReadersOverloadError(OverloadedError):
+    """READERS_MAX readers are at work."""
+
+    code = "readers"
+
+
+class Progress(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a reader is and what it took to come there; see `scan.Counters`."""
+
+    position: str
+    at_end: bool
+    chunks_read: int
+    chunks_skipped: int
+    events_scanned: int
+    events_matched: int
+    false_positive_chunks: int
+    filter_errors: int
+    events_missed: int
+
+
+class ReadApi:
+    """The reading end of every broker.
+
+    Args:
+        directory: Directory of the log's partitions.
+        log_rule: How the events of "namespace/name" are stored; None when there is no such broker.
+    """
+
+    def __init__(self, directory: Path, log_rule: Callable[[str], LogRule | None]) -> None:
+        self._directory = directory
+        self._log_rule = log_rule
+        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._readers = 0
+
+    def routes(self) -> list[Route]:
+        """For a Starlette app."""
+        return [Route("/{namespace}/{broker}/events", self._events, methods=["GET"])]
+
+    def close(self) -> None:
+        """Wait for the threads; readers have been closed."""
+        self._threads.shutdown(wait=True)
+
+    async def _events(self, request: Request) -> Response:
+        broker = f"{request.path_params['namespace']}/{request.path_params['broker']}"
+        rule = self._log_rule(broker)
+        if rule is None:
+            raise BrokerNotFoundError(f"there is no broker {broker!r}", hint="headgate get brokers lists them")
+        form = _form(request.headers.get("accept", ""))
+        wishes = list(request.query_params.multi_items())
+        resumed = request.headers.get("last-event-id", "")
+        if form == SERVER_SENT and resumed:  # a browser that lost the connection
+            wishes = [(name, value) for name, value in wishes if name not in ("from", "first")] + [("from", resumed)]
+        wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
+        if self._readers >= READERS_MAX:
+            raise ReadersOverloadError(f"{READERS_MAX} readers are at work", hint="try again later")
+        if form == BATCH_JSON:
+            return await self._batch(wanted)
+        reading = self._reading(wanted)
+        # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
+        first = await anext(reading)
+        write = _line if form == LINES else _server_sent
+        return StreamingResponse(_written(first, reading, write), media_type=form, headers=_NOT_STORED)
+
+    async def _batch(self, wanted: ReadRequest) -> Response:
+        limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
+        events: list[Event] = []
+        bounded = replace(wanted, limit=limit, follow=False)
+        async with aclosing(self._reading(bounded)) as reading:
+            async for turn in reading:
+                events += [event for piece in turn.pieces for event in _placed(piece)]
+        progress = _progress(turn)
+        fields = msgspec.structs.asdict(progress).items()
+        headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
+        return Response(encode_batch(events), media_type=BATCH_JSON, headers=headers | _NOT_STORED)
+
+    async def _reading(self, wanted: ReadRequest) -> AsyncGenerator[Turn, None]:
+        partitions = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        self._readers += 1
+        try:
+            async with aclosing(turns(self._directory, partitions, wanted, self._threads)) as reading:
+                async for turn in reading:
+                    yield turn
+        finally:
+            self._readers -= 1
+
+
+async def _written(
+    first: Turn, reading: AsyncGenerator[Turn, None], write: Callable[[Turn], bytes]
+) -> AsyncGenerator[bytes, None]:
+    async with aclosing(reading):
+        yield write(first)
+        async for turn in reading:
+            yield write(turn)
+
+
+def _form(accept: str) -> str:
+    for form in (SERVER_SENT, BATCH_JSON):
+        if form in accept:
+            return form
+    return LINES
+
+
+def _placed(piece: Piece) -> list[Event]:
+    """The events, each with its own place."""
+    return [
+        msgspec.structs.replace(
+            event, extensions={**event.extensions, POSITION_EXTENSION: f"{piece.partition}:{offset}"}
+        )
+        for offset, event in zip(piece.offsets, piece.events(), strict=True)
+    ]
+
+
+def _progress(turn: Turn) -> Progress:
+    counters: Counters = turn.counters
+    return Progress(
+        positions.write(turn.positions),
+        turn.at_end,
+        counters.chunks_read,
+        counters.chunks_skipped,
+        counters.events_scanned,
+        counters.events_matched,
+        counters.false_positive_chunks,
+        counters.filter_errors,
+        counters.events_missed,
+    )
+
+
+def _line(turn: Turn) -> bytes:
+    """Events, a line each; a turn without events is a line `{"progress": ...}`."""
+    if not turn.pieces:
+        return msgspec.json.encode({"progress": _progress(turn)}) + b"\n"
+    return b"".join(_one_line(event) + b"\n" for piece in turn.pieces for event in _placed(piece))
+
+
+def _one_line(event: Event) -> bytes:
+    """The JSON format; data is kept byte for byte, so a line break in it has to go."""
+    text = encode_event(event)
+    return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
+
+
+def _server_sent(turn: Turn) -> bytes:
+    """The same as messages; the last one of a turn has the position as its id, which browsers send when they return."""
+    position = positions.write(turn.positions).encode()
+    events = [_one_line(event) for piece in turn.pieces for event in _placed(piece)]
+    if not events:
+        return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))
+    messages = [b"data: %b\n\n" % event for event in events[:-1]]
+    return b"".join(messages) + b"id: %b\ndata: %b\n\n" % (position, events[-1])

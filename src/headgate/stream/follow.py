@@ -1,0 +1,106 @@
+"""How do many readers share few threads? Each goes one short turn at a time and waits at the end of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from concurrent.futures import Executor
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
+from headgate.stream.request import ReadRequest
+from headgate.stream.scan import Counters, Piece, Scan
+from headgate.stream.starts import at_time, start
+
+_ONE: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a reader has after a turn.
+
+    Attributes:
+        pieces: Events; empty in a turn that only says where the reader is.
+        positions: Where it stands behind them.
+        counters: Of the whole read so far.
+        at_end: Whether everything durable has been looked at.
+    """
+
+    pieces: list[Piece]
+    positions: dict[int, int]
+    counters: Counters
+    at_end: bool
+
+
+async def turns(
+    directory: Path, partitions: list[int], request: ReadRequest, threads: Executor
+) -> AsyncGenerator[Turn, None]:
+    """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
+
+    The last turn ends the read; one that follows has none. Closing the iterator closes the files.
+
+    Args:
+        directory: Directory of the partitions.
+        partitions: Of the log.
+        request: What is wanted.
+        threads: Where the log is read; shared by all readers, a turn holds one for some 40 ms.
+
+    Raises:
+        QueryError: The request names no place of this log.
+        CorruptChunkError: A chunk is damaged.
+    """
+    loop = asyncio.get_running_loop()
+    places = await loop.run_in_executor(threads, start, directory, partitions, request.start)
+    if request.first is not None:
+        places = await _seek(directory, request, places, threads)
+    scan = Scan(directory, request.query, places)
+    left = request.limit
+    told_at = time.monotonic()
+    deadline = told_at + request.wait_s
+    try:
+        while left is None or left > 0:
+            most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
+            pieces = await loop.run_in_executor(threads, scan.step, most)
+            at_end = not pieces and scan.at_end()
+            now = time.monotonic()
+            if pieces:
+                if left is not None:
+                    left -= sum(len(piece.offsets) for piece in pieces)
+                deadline = now  # what waits for a first event has it
+            if pieces or now - told_at >= READ_PROGRESS_S:
+                told_at = now
+                yield Turn(pieces, scan.positions, replace(scan.counters), at_end)
+            if at_end:
+                if not request.follow and now >= deadline:
+                    break
+                await asyncio.sleep(READ_POLL_S)
+        yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
+    finally:
+        scan.close()
+
+
+async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:
+    """Where the first event stands, in the order of storing, of which the request's expression is true.
+
+    The other partitions begin at what was stored from then on. Without such an event all begin at their end.
+    """
+    assert request.first is not None
+    query = replace(request.query, cel=request.first, values=None)
+    found: Piece | None = None
+    for partition, offset in places.items():
+        single = ReadRequest(query, f"{partition}:{offset}", limit=_ONE)
+        async with aclosing(turns(directory, [partition], single, threads)) as reading:
+            async for turn in reading:
+                for piece in turn.pieces:
+                    if found is None or piece.append_time_us < found.append_time_us:
+                        found = piece
+    loop = asyncio.get_running_loop()
+    if found is None:
+        return await loop.run_in_executor(threads, start, directory, list(places), "next")
+    since = await loop.run_in_executor(threads, at_time, directory, list(places), found.append_time_us)
+    later = {partition: max(places[partition], offset) for partition, offset in since.items()}
+    return later | {found.partition: found.offsets[0]}

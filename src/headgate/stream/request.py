@@ -1,0 +1,129 @@
+"""What does a reader ask for? The query string of `GET /{namespace}/{broker}/events`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.control.logrules import LogRule
+from headgate.filter.compiler import compile_filter
+from headgate.limits import (
+    READ_EVENTS_MAX,
+    READ_VALUES_MAX,
+    READ_WAIT_S_MAX,
+    URL_CHARS_MAX,
+)
+from headgate.stream.errors import QueryError
+from headgate.stream.scan import Query
+from headgate.stream.starts import EARLIEST
+
+T = TypeVar("T")
+
+_KNOWN: Final = frozenset(
+    {"from", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
+)
+_FLAGS: Final = {"true": True, "false": False, "": True}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """A reader's wishes.
+
+    Attributes:
+        query: Which events.
+        start: Where to begin, see `starts.start`.
+        first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
+        limit: Events at most; None: no bound.
+        follow: At the end, wait for what comes.
+        wait_s: Without `follow`: how long to wait at the end for a first event.
+    """
+
+    query: Query
+    start: str = EARLIEST
+    first: str | None = None
+    limit: int | None = None
+    follow: bool = False
+    wait_s: float = 0.0
+
+
+def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
+    """Reads the parameters of a request.
+
+    Args:
+        broker: "namespace/name".
+        rule: How the broker's events are stored.
+        parameters: Names and values, decoded.
+        follow: Whether following is the default.
+
+    Raises:
+        QueryError: A parameter is unknown, given twice, or makes no sense.
+        FilterError: A filter is refused.
+    """
+    given: dict[str, str] = {}
+    values: list[str] = []
+    for name, value in parameters:
+        if name == "filterValue":
+            values.append(value)
+        elif name in given:
+            raise QueryError(f"{name} is given twice")
+        elif name not in _KNOWN:
+            raise QueryError(f"unknown parameter {name[:64]!r}", hint=f"known are {', '.join(sorted(_KNOWN))}")
+        given[name] = value
+    if len(values) > READ_VALUES_MAX:
+        raise QueryError(f"{len(values)} filter values are over the limit of {READ_VALUES_MAX} (READ_VALUES_MAX)")
+    unfiltered = _flag(given, "matchUnfiltered", False)
+    query = Query(
+        broker,
+        rule.value,
+        frozenset(values) if values or unfiltered else None,
+        unfiltered,
+        _cel(given),
+    )
+    return ReadRequest(
+        query,
+        given.get("from", EARLIEST)[:URL_CHARS_MAX],
+        compile_filter({"cel": given["first"]}).cel if "first" in given else None,
+        int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
+        _flag(given, "follow", follow),
+        _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
+    )
+
+
+def _cel(given: Mapping[str, str]) -> str | None:
+    """The filter as canonical CEL; `filter` is CEL, or an object as in a trigger's `spec.filter`."""
+    text, listed = given.get("filter"), given.get("filters")
+    if text is None and listed is None:
+        return None
+    one: dict[str, object] | None = None
+    if text is not None:
+        one = _json(text, "filter", dict[str, object]) if text.lstrip()[:1] == "{" else {"cel": text}
+    return compile_filter(one, [] if listed is None else _json(listed, "filters", list[object])).cel
+
+
+def _json(text: str, name: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise QueryError(f"{name}: {error}", hint="CEL text, or JSON as in a trigger's spec") from None
+
+
+def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:
+    value = given.get(name)
+    if value is None:
+        return default
+    if value not in _FLAGS:
+        raise QueryError(f"{name}={value[:16]!r} is neither true nor false")
+    return _FLAGS[value]
+
+
+def _number(given: Mapping[str, str], name: str, least: float, most: float) -> float:
+    try:
+        value = float(given[name])
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most:
+        raise QueryError(f"{name}={given[name][:16]!r} is no number between {least} and {most}")
+    return value

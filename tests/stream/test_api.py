@@ -1,0 +1,265 @@
+"""Reading over HTTP: the real application on a real log, called over a Unix socket as the front calls it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httptools
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from headgate.control.http import ERROR_HANDLERS
+from headgate.control.logrules import DEFAULT_RULE
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.event.model import DataKind, Event
+from headgate.ingress.encode import Entries, encode
+from headgate.log.writer import PartitionWriter
+from headgate.server.proxy import ReaderProxy
+from headgate.stream.api import ReadApi
+
+BROKER = "ns/b"
+EVENTS = 12
+
+
+def event(number: int) -> Event:
+    data = b'{\n "n": %d,\n "tags": ["t%d"]\n}' % (number, number % 3)
+    return Event("1.0", f"e{number}", "/s", f"type{number % 4}", data_kind=DataKind.JSON, data=data)
+
+
+class Log:
+    """Two partitions; event n is in partition n % 2, stored at second n."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._now_us = 0
+        self._writers = [
+            PartitionWriter.open(directory / str(number), EVENT_SCHEMA, clock_us=lambda: self._now_us)
+            for number in range(2)
+        ]
+
+    def store(self, *numbers: int) -> None:
+        for number in numbers:
+            self._now_us = 1_000_000 * (number + 1)
+            chunk = encode([Entries(BROKER, DEFAULT_RULE, [event(number)])])
+            self._writers[number % 2].append(chunk.batch, chunk.filter_values)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.body.splitlines()]
+
+    def ids(self) -> list[str]:
+        return sorted((line["id"] for line in self.lines() if "id" in line), key=lambda name: int(name[1:]))
+
+    def progress(self) -> dict[str, Any]:
+        return self.lines()[-1]["progress"]
+
+
+class Client:
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    @contextlib.asynccontextmanager
+    async def open(self, query: str = "", accept: str = "", path: str = f"/{BROKER}/events", **headers: str):
+        source, sink = await asyncio.open_unix_connection(str(self._socket))
+        lines = [f"GET {path}{query and '?'}{query} HTTP/1.1", "host: x", "connection: close"]
+        lines += [f"accept: {accept}"] if accept else []
+        lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        sink.write("\r\n".join([*lines, "", ""]).encode())
+        try:
+            yield source
+        finally:
+            sink.close()
+
+    async def get(self, query: str = "", accept: str = "", **more: str) -> Answer:
+        found: dict[str, Any] = {"headers": {}, "body": b""}
+
+        class Parser:
+            def on_header(self, name: bytes, value: bytes) -> None:
+                found["headers"][name.decode().lower()] = value.decode()
+
+            def on_body(self, body: bytes) -> None:
+                found["body"] += body
+
+        parser = httptools.HttpResponseParser(Parser())
+        async with self.open(query, accept, **more) as source:
+            while data := await source.read(1 << 16):
+                parser.feed_data(data)
+        return Answer(parser.get_status_code(), found["headers"], found["body"])
+
+
+@contextlib.asynccontextmanager
+async def listening(app: Starlette, socket: Path) -> AsyncIterator[None]:
+    config = uvicorn.Config(app, uds=str(socket), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+
+
+def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
+    """Runs `work(client, log)` against the front's proxy before the reader."""
+
+    async def run() -> None:
+        log = Log(tmp_path / "log")
+        log.store(*range(EVENTS))
+        api = ReadApi(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        reader = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
+        proxy = ReaderProxy(tmp_path / "r.sock")
+        front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
+        async with listening(reader, tmp_path / "r.sock"), listening(front, tmp_path / "f.sock"):
+            await asyncio.wait_for(work(Client(tmp_path / "f.sock"), log), 60)
+        api.close()
+        log.close()
+
+    asyncio.run(run())
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"e{number}" for number in numbers]
+
+
+def test_lines_with_places_and_a_last_word(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        answer = await client.get()
+        assert (answer.status, answer.headers["content-type"]) == (200, "application/x-ndjson")
+        assert answer.ids() == names(*range(EVENTS))
+        places = {line["id"]: line["hgposition"] for line in answer.lines() if "id" in line}
+        assert places["e7"] == "1:3"
+        assert answer.lines()[0]["data"]["tags"] == ["t0"]
+        progress = answer.progress()
+        assert progress["position"] == "0:6,1:6"
+        assert progress["atEnd"] is True
+        assert (progress["eventsScanned"], progress["eventsMatched"]) == (EVENTS, EVENTS)
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        ("filterValue=type1", [1, 5, 9]),
+        ("filter=data.n%3E8", [9, 10, 11]),
+        ("filter=%7B%22attributes%22%3A%7B%22type%22%3A%22type2%22%7D%7D", [2, 6, 10]),
+        ("filter=%22t1%22%20in%20data.tags&filterValue=type1&filterValue=type3", [1, 7]),
+        ("from=0:3,1:5", [6, 8, 10, 11]),
+        ("from=latest", [10, 11]),
+        ("from=next", []),
+        ("from=1970-01-01T00:00:09Z", [8, 9, 10, 11]),
+        ("from=2050-01-01T00:00:00Z", []),
+        ("first=data.n%20%3D%3D%207", [7, 8, 9, 10, 11]),
+        ("first=data.n%20%3D%3D%2099", []),
+        ("matchUnfiltered=true", []),
+    ],
+)
+def test_what_is_asked_for_comes(tmp_path: Path, query: str, wanted: list[int]):
+    async def work(client: Client, log: Log) -> None:
+        assert (await client.get(query)).ids() == names(*wanted)
+
+    scenario(tmp_path, work)
+
+
+def test_reading_goes_on_where_it_stopped(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        seen: list[str] = []
+        position = "earliest"
+        for _ in range(5):
+            answer = await client.get(f"limit=3&from={position}", "application/cloudevents-batch+json")
+            position = answer.headers["headgate-position"]
+            seen += [each["id"] for each in json.loads(answer.body)]
+        assert sorted(seen) == sorted(names(*range(EVENTS)))
+        assert answer.headers["headgate-at-end"] == "true"
+
+    scenario(tmp_path, work)
+
+
+def test_a_request_waits_for_a_first_event(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        waiting = asyncio.create_task(client.get("from=next&wait=30", "application/cloudevents-batch+json"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        log.store(EVENTS)
+        assert [each["id"] for each in json.loads((await waiting).body)] == names(EVENTS)
+
+    scenario(tmp_path, work)
+
+
+def test_server_sent_events_follow_and_resume(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        async with client.open("from=next&filterValue=type0", "text/event-stream") as source:
+            text = await source.readuntil(b"event: progress")
+            assert b"text/event-stream" in text
+            log.store(EVENTS, EVENTS + 1)  # of type0 and type1
+            text = await source.readuntil(b'"e12"')
+            assert b'"e13"' not in text
+        answer = asyncio.create_task(client.get("from=latest&limit=1", "text/event-stream", last_event_id="0:2,1:99"))
+        assert b'"e4"' in (await answer).body
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("from=nowhere", 400, "nowhere"),
+        ("from=7:1", 400, "position"),
+        ("filter=ce.type%20%3D", 422, "filter"),
+        ("unknown=1", 400, "unknown"),
+    ],
+)
+@pytest.mark.parametrize("accept", ["", "text/event-stream", "application/cloudevents-batch+json"])
+def test_a_wrong_request_is_an_answer(tmp_path: Path, query: str, status: int, said: str, accept: str):
+    async def work(client: Client, log: Log) -> None:
+        answer = await client.get(query, accept)
+        assert answer.status in (status, 400)
+        assert said in json.loads(answer.body)["message"]
+
+    scenario(tmp_path, work)
+
+
+def test_an_unknown_broker_and_a_reader_that_is_not_there(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        answer = await client.get(path="/ns/other/events")
+        assert (answer.status, json.loads(answer.body)["kind"]) == (404, "Status")
+        (tmp_path / "r.sock").unlink()
+        answer = await client.get()
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+
+    scenario(tmp_path, work)
+
+
+def test_a_client_that_leaves_ends_its_reader(tmp_path: Path):
+    async def work(client: Client, log: Log) -> None:
+        before = asyncio.all_tasks()
+        async with client.open("follow=true") as source:
+            await source.readuntil(b'"e0"')
+        for _ in range(500):
+            await asyncio.sleep(0.02)
+            if not any("_copy" in repr(task) or "_written" in repr(task) for task in asyncio.all_tasks() - before):
+                return
+        raise AssertionError("the reader still reads")
+
+    scenario(tmp_path, work)

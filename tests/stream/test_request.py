@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from headgate.control.logrules import DEFAULT_RULE
+from headgate.errors import HeadgateError
+from headgate.stream.request import ReadRequest, read_request
+from headgate.stream.scan import Query
+
+
+def asked(*parameters: tuple[str, str], follow: bool = False) -> ReadRequest:
+    return read_request("ns/b", DEFAULT_RULE, parameters, follow=follow)
+
+
+def test_nothing_asked_is_everything_from_the_beginning():
+    assert asked() == ReadRequest(Query("ns/b", DEFAULT_RULE.value), "earliest")
+    assert asked(follow=True).follow
+
+
+def test_everything_asked():
+    found = asked(
+        ("from", "0:7"),
+        ("filter", 'ce.type == "a"'),
+        ("filterValue", "a"),
+        ("filterValue", "b"),
+        ("matchUnfiltered", ""),
+        ("limit", "5"),
+        ("follow", "true"),
+        ("wait", "2.5"),
+        ("first", "data.x > 1"),
+    )
+    query = Query("ns/b", DEFAULT_RULE.value, frozenset({"a", "b"}), True, 'ce.type == "a"')
+    assert found == ReadRequest(query, "0:7", "data.x > 1", 5, True, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cel"),
+    [
+        ("filter", '{"attributes": {"type": "a"}}', 'has(ce.type) && ce.type == "a"'),
+        ("filters", '[{"prefix": {"type": "a"}}]', 'has(ce.type) && ce.type.startsWith("a")'),
+        ("filter", "true", "true"),
+    ],
+)
+def test_a_filter_may_be_of_any_dialect(name: str, value: str, cel: str):
+    assert asked((name, value)).query.cel == asked(("filter", cel)).query.cel
+
+
+def test_only_events_without_a_value():
+    assert asked(("matchUnfiltered", "true")).query.values == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("form", "x", "unknown parameter 'form'"),
+        ("limit", "0", "limit='0'"),
+        ("limit", "many", "limit='many'"),
+        ("limit", "nan", "limit='nan'"),
+        ("wait", "61", "wait='61'"),
+        ("follow", "yes", "follow='yes'"),
+        ("filter", "ce.type ==", "filter"),
+        ("filter", '{"cel": ', "filter"),
+        ("filter", '{"nosuch": 1}', "nosuch"),
+        ("filters", "{}", "filters"),
+        ("filters", "[[", "filters"),
+        ("first", "1 + 1", "type int"),
+        ("filter", "\ud800", "surrogate"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(name: str, value: str, said: str):
+    with pytest.raises(HeadgateError) as refused:
+        asked((name, value))
+    assert refused.value.http_status in (400, 422)
+    assert said in str(refused.value)
+
+
+def test_twice_and_too_many():
+    with pytest.raises(HeadgateError, match="limit is given twice"):
+        asked(("limit", "1"), ("limit", "2"))
+    with pytest.raises(HeadgateError, match="READ_VALUES_MAX"):
+        asked(*[("filterValue", str(number)) for number in range(257)])

@@ -1,0 +1,63 @@
+"""The log read through a real server: what producers sent is what readers get, before and while it comes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.testing import Server
+from tests.system.publishing import Publisher
+
+pytestmark = pytest.mark.system
+
+
+def read(server: Server, broker: str, query: str) -> list[dict[str, Any]]:
+    with urllib.request.urlopen(f"{server.url}/{broker}/events?{query}", timeout=60) as answer:
+        return [json.loads(line) for line in answer]
+
+
+@pytest.fixture
+def broker(server: Server) -> str:
+    name = f"b{uuid.uuid4().hex[:8]}"
+    spec = {"log": {"filterValue": "data.customer", "filterSizeBytes": 64, "compression": "lz4"}}
+    server.create("brokers", "default", name, spec)
+    return f"default/{name}"
+
+
+def test_a_broker_s_own_filter_value_size_and_compression(server: Server, broker: str) -> None:
+    publisher = Publisher(server, broker)
+    for number in range(30):
+        assert publisher.publish(f"e{number}", "t", {"customer": f"c{number % 3}", "n": number}) == 202
+    everything = read(server, broker, "")
+    assert {line["id"] for line in everything[:-1]} == {f"e{number}" for number in range(30)}
+    mine = read(server, broker, "filterValue=c1&filter=data.n%3E10")
+    assert {line["id"] for line in mine[:-1]} == {f"e{number}" for number in range(11, 30) if number % 3 == 1}
+    progress = mine[-1]["progress"]
+    assert progress["chunksSkipped"] > 0
+    again = read(server, broker, f"from={progress['position']}")
+    assert [line for line in again if "id" in line] == []
+    assert publisher.publish("late", "t", {"customer": "c1"}) == 202
+    assert [line["id"] for line in read(server, broker, f"from={progress['position']}")[:-1]] == ["late"]
+
+
+def test_tail_follows_and_says_where_it_stopped(server: Server, broker: str) -> None:
+    command = [str(Path(sys.executable).with_name("headgate")), "tail", broker, "--server", server.url, "--limit", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as tail:
+        publisher = Publisher(server, broker)
+        number = 0
+        while tail.poll() is None and number < 10_000:
+            assert publisher.publish(f"e{number}", "t", {"customer": "ü", "n": number}) == 202
+            number += 1
+        out, err = tail.communicate(timeout=60)
+    lines = out.splitlines()
+    assert len(lines) == 3
+    assert '{"customer":"ü","n":' in lines[0]
+    assert "read up to --from 0:" in err
+    assert tail.returncode == 0
