@@ -103,6 +103,7 @@ def test_readyz_names_each_part_and_why(settings: Settings) -> None:
     assert text.splitlines() == [
         "[+]front ok",
         "[+]dispatcher ok",
+        "[+]reader ok",
         "[+]matcher ok: generation 3 in force by run 7",
         "[-]log failed: no space left on device",
         "[+]control ok",

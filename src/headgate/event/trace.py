@@ -1,8 +1,8 @@
 """Which trace does an event belong to? W3C trace context as CloudEvents' distributed tracing extension.
 
-An event that comes with a `traceparent` header and without the extension is stored with the extension: nothing else
-goes with it to whoever delivers it. An extension that the producer has set stays as it is (it names where the event's
-way began); the header of each delivery names the hop.
+Where spans are made, an event that comes with a `traceparent` header and without the extension is stored with the
+extension: nothing else goes with it to whoever delivers it. An extension that the producer has set stays as it is (it
+names where the event's way began); the header of each delivery names the hop.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ class Ingress:
         return len(events)
 
     async def _store_traced(
-        self, tracer: Tracer, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
+        self, tracer: Tracing, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
     ) -> None:
         """Stores events with the trace that they belong to; the header goes before what the event carries."""
         sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
