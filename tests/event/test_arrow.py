@@ -95,4 +95,6 @@ def test_columns_of_events_become_the_same_batch():
     assert [columns[row] for row in range(3)] == events
     assert columns[1:] == events[1:]
     assert list(columns.column("type")) == [event.type for event in events]
-    assert columns_to_batch("ns/b", columns) == to_batch([StoredEvent("ns/b", event) for event in events])
+    assert columns_to_batch([("ns/b", columns)]) == to_batch([StoredEvent("ns/b", event) for event in events])
+    both = columns_to_batch([("ns/b", columns), ("ns/c", columns)])
+    assert from_batch_all(both) == [StoredEvent(broker, event) for broker in ("ns/b", "ns/c") for event in events]

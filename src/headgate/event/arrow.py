@@ -6,6 +6,7 @@ The columns are read by the Spark side as well: their order and types are part o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -55,9 +56,15 @@ _extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
 _KINDS: Final = tuple(DataKind)
 
 
-def columns_to_batch(broker: str, events: EventColumns) -> pa.RecordBatch:
-    """Builds one record batch of `EVENT_SCHEMA` of one broker's events that are held by columns."""
-    return _record_batch(pa.repeat(pa.scalar(broker, _UTF8), len(events)), events.columns)
+def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBatch:
+    """Builds one record batch of `EVENT_SCHEMA` of events that are held by columns, in order.
+
+    Args:
+        groups: A broker and its events; at least one.
+    """
+    brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
+    columns = zip(*[events.columns for _, events in groups], strict=True)
+    return _record_batch(pa.concat_arrays(brokers), [list(chain.from_iterable(parts)) for parts in columns])
 
 
 def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:

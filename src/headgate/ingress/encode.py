@@ -37,7 +37,7 @@ def encode(groups: Sequence[Entries]) -> Encoded:
     pieces: list[pa.RecordBatch] = []
     for is_columns, run in groupby(groups, lambda entries: isinstance(entries.events, EventColumns)):
         if is_columns:
-            pieces += [columns_to_batch(each.broker, each.events) for each in run]  # type: ignore[arg-type]
+            pieces.append(columns_to_batch([(each.broker, each.events) for each in run]))  # type: ignore[misc]
         else:
             pieces.append(to_batch([StoredEvent(each.broker, event) for each in run for event in each.events]))
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
