@@ -30,13 +30,6 @@ from tests.dispatch.harness import (
 HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
 
 
-@pytest.fixture
-def log(tmp_path: Path):
-    log = EventLog(tmp_path)
-    yield log
-    log.close()
-
-
 def letter(position: int = 0, **changes: object) -> Letter:
     plain = Letter(
         target=1,

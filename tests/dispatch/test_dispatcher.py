@@ -27,13 +27,6 @@ from tests.dispatch.harness import (
 )
 
 
-@pytest.fixture
-def log(tmp_path: Path):
-    log = EventLog(tmp_path)
-    yield log
-    log.close()
-
-
 def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
     """(offset, target, verdict) of everything in the outbox, progress left out."""
     rows = []

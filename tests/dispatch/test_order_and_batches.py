@@ -15,13 +15,6 @@ from headgate.event.json_format import decode_batch
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
-@pytest.fixture
-def log(tmp_path: Path):
-    log = EventLog(tmp_path)
-    yield log
-    log.close()
-
-
 def keyed(count: int, keys: int) -> list:
     return [event(n, extensions={"partitionkey": f"k{n % keys}"}) for n in range(count)]
 

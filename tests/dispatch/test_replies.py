@@ -15,13 +15,6 @@ from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event,
 CE = (("ce-specversion", "1.0"), ("ce-id", "r1"), ("ce-source", "/reply"), ("ce-type", "reply"))
 
 
-@pytest.fixture
-def log(tmp_path: Path):
-    log = EventLog(tmp_path)
-    yield log
-    log.close()
-
-
 def exchange(
     tmp_path: Path, log: EventLog, answer: tuple[object, ...], statuses: tuple[int, ...] = (202,), *, hops: int = 0
 ) -> tuple[list[Request], list[Request], float]:

@@ -34,13 +34,6 @@ from tests.dispatch.harness import (
 )
 
 
-@pytest.fixture
-def log(tmp_path: Path):
-    log = EventLog(tmp_path)
-    yield log
-    log.close()
-
-
 def test_a_restart_delivers_what_was_left_and_nothing_else(tmp_path: Path, log: EventLog, monkeypatch):
     monkeypatch.setattr(limits, "TARGET_QUEUE_MAX", 16)
     hanging = True

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.errors import InvalidInputError
+from headgate.filter.cel import Outcome, OutcomeKind
 from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)
@@ -73,6 +74,17 @@ def judged(id: str, fault: str, known: Mapping[str, str]) -> Result:
     if fault:
         return Result(id, Verdict.KNOWN, known[id])
     return Result(id, Verdict.FAILED, f"is listed as failing ({known[id]}) but passes")
+
+
+def said(outcome: Outcome) -> str:
+    """A filter's value as files write it: `match`, `no_match`; an error with its message."""
+    match outcome.kind:
+        case OutcomeKind.TRUE:
+            return "match"
+        case OutcomeKind.FALSE:
+            return "no_match"
+        case OutcomeKind.ERROR:
+            return f"error: {outcome.message}"
 
 
 EXIT_FAILED: Final = 1

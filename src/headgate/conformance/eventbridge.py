@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.conformance.cases import Result, judged, read, said
+from headgate.filter.cel import Activation, compile_expression
 from headgate.filter.compiler import compile_cel
 from headgate.filter.dialects.eventpattern import pattern_to_cel, whole_tree
 from headgate.filter.errors import FilterError
@@ -45,11 +45,4 @@ def _outcome(case: Case) -> str:
         compiled = compile_cel(text)
     except FilterError as error:
         return "invalid" if not error.limit or error.limit.startswith("PATTERN_") else f"over a limit: {error.message}"
-    outcome = compile_expression(compiled.cel).evaluate(Activation({"ce": {}, "data": event[0]}))
-    match outcome.kind:
-        case OutcomeKind.TRUE:
-            return "match"
-        case OutcomeKind.FALSE:
-            return "no_match"
-        case OutcomeKind.ERROR:
-            return f"error: {outcome.message}"
+    return said(compile_expression(compiled.cel).evaluate(Activation({"ce": {}, "data": event[0]})))

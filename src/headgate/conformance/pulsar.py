@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
+from headgate.conformance.cases import Result, judged, read, said
+from headgate.filter.cel import Activation, compile_expression
 from headgate.filter.compiler import compile_filter
 from headgate.filter.errors import FilterError
 
@@ -37,11 +37,4 @@ def _outcome(case: Case) -> str:
         expression = compile_expression(compile_filter({"tags": case.predicate}).cel)
     except FilterError as error:
         return f"refused: {error.message}"
-    outcome = expression.evaluate(Activation({"ce": case.properties}))
-    match outcome.kind:
-        case OutcomeKind.TRUE:
-            return "match"
-        case OutcomeKind.FALSE:
-            return "no_match"
-        case OutcomeKind.ERROR:
-            return f"error: {outcome.message}"
+    return said(expression.evaluate(Activation({"ce": case.properties})))

@@ -5,11 +5,11 @@ A rule is an attribute's name or CEL text. Its producer may give an event anothe
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from headgate.event.attributes import is_name
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel import Expression, compile_expression
@@ -23,7 +23,6 @@ EXTENSION: Final = "filtervalue"
 """The extension by which a producer gives an event's filter value; empty: the event has none."""
 DEFAULT: Final = "type"
 
-_ATTRIBUTE: Final = re.compile(r"[a-z0-9]+")
 _FIELDS: Final = frozenset({"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"})
 
 
@@ -59,7 +58,7 @@ def filter_value_rule(text: str) -> FilterValueRule:
     Raises:
         FilterError: No name and no such expression, or over a limit.
     """
-    if _ATTRIBUTE.fullmatch(text) and text != "data":
+    if is_name(text) and text != "data":
         return FilterValueRule(f"ce.{text}" if text[0].isalpha() else f'ce["{text}"]', text)
     expression = _expression(text)
     result = expression.result_type()

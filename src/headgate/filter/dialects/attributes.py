@@ -5,19 +5,17 @@ This is Knative's `Trigger.spec.filter.attributes`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.filter.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
 from headgate.filter.cel import is_timestamp
+from headgate.filter.dialects.names import check_name
 from headgate.filter.errors import FilterError
 from headgate.filter.rewrite import REQUIRED_ATTRIBUTES
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
-_NAME: Final = re.compile(r"[a-z0-9]+")
-_NO_ATTRIBUTES: Final = frozenset({"data", "data_base64"})
 _CE: Final = Name("ce")
 _TIME: Final = "time"
 
@@ -98,10 +96,9 @@ def _equal_or_any(name: str, wanted: str, field: str) -> Node:
 
 
 def _condition(name: object, wanted: object, field: str, test: AttributeTest) -> Node:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _NO_ATTRIBUTES:
-        hint = "use `expression` to filter on data" if name in _NO_ATTRIBUTES else ""
-        reason = "is no attribute name (lower-case letters and digits)" if not hint else "data is no attribute"
-        raise FilterError(reason, field=f"{field}.{name}" if name else field, hint=hint)
+    place = f"{field}.{name}" if name != "" else field
+    name = name if isinstance(name, str) else ""  # YAML has keys that are no text
+    check_name(name, place)
     if not isinstance(wanted, str):
         hint = '"" accepts any value' if test is _equal_or_any else ""
         raise FilterError("must be a string", field=f"{field}.{name}", hint=hint)

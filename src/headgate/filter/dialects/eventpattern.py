@@ -9,11 +9,11 @@ and several fields below one member are asked of one and the same object (`json.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from headgate.event.attributes import is_name
 from headgate.filter.ast import (
     FALSE,
     TRUE,
@@ -45,7 +45,6 @@ _DATA: Final = ("detail", "data")
 _CERTAIN: Final = frozenset({"id", "source", "type", "specversion"})
 """Attributes that every event has."""
 _STRINGS: Final = _CERTAIN | {"subject", "datacontenttype", "dataschema"}
-_NAME: Final = re.compile(r"[a-z0-9]+(\.[a-z0-9]+)*")
 _DOTTED_MAX: Final = 3
 """Names with dots in one path: each may be one member or several, which doubles the paths to look at."""
 
@@ -85,7 +84,7 @@ def cloud_event(field: Field, pattern: Pattern) -> tuple[str, ...]:
     if rest:
         raise pattern.fault(field.place, f"{first} is an attribute and has no members", hint=hint)
     name = _RENAMED.get(first, first)
-    if not _NAME.fullmatch(name) or name == "data_base64":
+    if not all(map(is_name, name.split("."))):
         raise pattern.fault(field.place, "is no attribute name (lower-case letters and digits)", hint=hint)
     return ("ce", name)
 

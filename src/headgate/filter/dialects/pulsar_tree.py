@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.event.attributes import is_name
+from headgate.filter.dialects.names import check_name
 from headgate.filter.dialects.sql_like import PatternError, parse_pattern
 from headgate.filter.errors import FilterError
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -135,9 +135,7 @@ def predicate(
     _check_count(operator, len(values), field)
     if isinstance(subject, EventTime):
         return _of_time(operator, values, type_, field)
-    if subject in {"data", "data_base64"} or not is_name(subject):
-        reason = "is no attribute name (lower-case letters and digits)" if subject != "data" else "data is no attribute"
-        raise FilterError(reason, field=f"{field}.property")
+    check_name(subject, f"{field}.property")
     if subject == "time":
         raise FilterError("time is no text", field=f"{field}.property", hint="ask eventTime")
     kind = type_ or _type_of(values, field)
