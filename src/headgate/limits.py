@@ -158,6 +158,16 @@ OBJECT_NODES_MAX: Final = 20_000
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
+SUBSCRIPTIONS_MAX: Final = 1_000
+"""Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX events' places in the dispatcher."""
+CONSUMER_METADATA_MAX: Final = 64
+"""Names in one spec.consumerMetadata."""
+ACK_TIMEOUT_S_DEFAULT: Final = 30.0
+"""spec.ackTimeout when it is left out."""
+ACK_TIMEOUT_S_MIN: Final = 1.0
+"""Below it a busy machine would hand out events again that are being worked on."""
+ACK_TIMEOUT_S_MAX: Final = 86_400.0
+"""A day: what no consumer has finished by then is somebody else's."""
 LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
 CONTINUE_CHARS_MAX: Final = 1_024

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from headgate.control.objects import Kind
 from headgate.errors import HeadgateError, UnavailableError
 
 Object = dict[str, Any]
@@ -27,7 +28,7 @@ Object = dict[str, Any]
 START_S_MAX: Final = 240.0
 """A server that is not ready by then is not going to be: the JVM takes some 10 s, on a busy machine many times that."""
 
-_KINDS: Final = {"brokers": "Broker", "triggers": "Trigger"}
+_KINDS: Final = {kind.plural: kind for kind in Kind}
 
 
 class ApiError(HeadgateError):
@@ -129,8 +130,8 @@ class Server:
         return self._process.pid
 
     def objects_url(self, kind: str, namespace: str) -> str:
-        """Where the objects of `kind` (`brokers` or `triggers`) live."""
-        return f"{self.url}/apis/eventing.knative.dev/v1/namespaces/{namespace}/{kind}"
+        """Where the objects of `kind` (`brokers`, `triggers` or `subscriptions`) live."""
+        return f"{self.url}/apis/{_KINDS[kind].api_version}/namespaces/{namespace}/{kind}"
 
     def call(self, method: str, url: str, body: Object | None = None) -> Object:
         """One API call.
@@ -151,7 +152,7 @@ class Server:
             raise ApiError(error.code, json.loads(error.read())) from error
 
     def create(self, kind: str, namespace: str, name: str, spec: Object) -> Object:
-        """Creates a broker or a trigger."""
+        """Creates an object."""
         return self.call("POST", self.objects_url(kind, namespace), object_of(kind, namespace, name, spec))
 
     def get(self, kind: str, namespace: str, name: str) -> Object:
@@ -167,24 +168,28 @@ class Server:
         self.call("DELETE", f"{self.objects_url(kind, namespace)}/{name}")
 
     def wait_trigger_ready(self, namespace: str, name: str, *, seconds: float = 30.0) -> float:
-        """Waits until the trigger is Ready; returns how long that took in seconds.
+        """Waits until the trigger is Ready; returns how long that took in seconds; see `wait_object_ready`."""
+        return self.wait_object_ready("triggers", namespace, name, seconds=seconds)
+
+    def wait_object_ready(self, kind: str, namespace: str, name: str, *, seconds: float = 30.0) -> float:
+        """Waits until the object is Ready; returns how long that took in seconds.
 
         Raises:
             UnavailableError: It is not Ready in time; the message holds its conditions.
         """
         started = time.monotonic()
-        while condition(trigger := self.get("triggers", namespace, name), "Ready").get("status") != "True":
+        while condition(found := self.get(kind, namespace, name), "Ready").get("status") != "True":
             if time.monotonic() - started > seconds:
-                raise UnavailableError(f"trigger {namespace}/{name} is not Ready: {trigger.get('status')}")
+                raise UnavailableError(f"{kind} {namespace}/{name} is not Ready: {found.get('status')}")
             time.sleep(0.02)
         return time.monotonic() - started
 
 
 def object_of(kind: str, namespace: str, name: str, spec: Object) -> Object:
-    """A broker or trigger as the API takes it; `kind` is `brokers` or `triggers`."""
+    """An object as the API takes it; `kind` is `brokers`, `triggers` or `subscriptions`."""
     return {
-        "apiVersion": "eventing.knative.dev/v1",
-        "kind": _KINDS[kind],
+        "apiVersion": _KINDS[kind].api_version,
+        "kind": _KINDS[kind].value,
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }

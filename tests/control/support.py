@@ -18,7 +18,7 @@ from typing import Any
 import uvicorn
 
 from headgate.control.api import ControlApi
-from headgate.control.facts import TriggerRow, trigger_rows
+from headgate.control.facts import RoutedRow, routed_rows
 from headgate.control.objects import API_VERSION
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
@@ -40,11 +40,11 @@ def condition(document: dict[str, Any], type_: str) -> dict[str, str]:
     return found
 
 
-def facts(folder: Path) -> list[TriggerRow]:
+def facts(folder: Path) -> list[RoutedRow]:
     """What the store in a folder knows about its triggers."""
     connection = sqlite3.connect(folder / "control.db")
     try:
-        return list(trigger_rows(connection))
+        return list(routed_rows(connection))
     finally:
         connection.close()
 

@@ -207,3 +207,34 @@ def test_the_python_client(client, server: Server) -> None:  # type: ignore[no-u
     assert client.delete_namespaced_custom_object(*where, "t1")["details"]["uid"] == made["metadata"]["uid"]
     assert VersionApi(client.api_client).get_code().major == "1"
     assert [one.metadata.name for one in CoreV1Api(client.api_client).list_namespace().items] == ["default"]
+
+
+SUBSCRIPTION = """\
+apiVersion: headgate.dev/v1
+kind: Subscription
+metadata:
+  name: gold
+spec:
+  broker: default
+  type: shared
+  filter:
+    expression: ce.type == "order"
+"""
+
+
+@needs_kubectl
+def test_a_subscription_is_an_object_like_the_others(kubectl: Kubectl) -> None:
+    done = kubectl("apply", "-f", "-", stdin=SUBSCRIPTION)
+    assert done.stdout == "subscription.headgate.dev/gold created\n"
+    kubectl("wait", "--for=condition=Ready", "subscription/gold", f"--timeout={WAIT_S:.0f}s")
+    table = kubectl("get", "subscriptions").stdout.split("\n")
+    assert table[0].split() == ["NAME", "BROKER", "TYPE", "AGE", "READY", "REASON"]
+    assert table[1].split()[:3] == ["gold", "default", "shared"]
+    described = kubectl("describe", "subscription", "gold").stdout
+    assert "Observed Generation:" in described
+    assert "BacklogKept" in described
+    changed = kubectl("apply", "-f", "-", stdin=SUBSCRIPTION.replace("shared", "failover"))
+    assert "subscription.headgate.dev/gold configured" in changed.stdout
+    refused = kubectl("apply", "-f", "-", stdin=SUBSCRIPTION.replace("shared", "some"), fails=True)
+    assert "spec.type" in refused.stderr
+    kubectl("delete", "subscription", "gold")

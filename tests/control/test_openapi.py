@@ -8,9 +8,13 @@ import pytest
 
 from headgate.control import openapi
 from headgate.control.decode import _fields
-from headgate.control.objects import Broker, Metadata, Trigger
+from headgate.control.objects import Broker, Metadata, Subscription, Trigger
 
-SCHEMAS = json.loads(openapi.document())["components"]["schemas"]
+SCHEMAS = {
+    name: schema
+    for version in openapi.VERSIONS
+    for name, schema in json.loads(openapi.document(version))["components"]["schemas"].items()
+}
 
 
 @pytest.mark.parametrize(
@@ -18,6 +22,7 @@ SCHEMAS = json.loads(openapi.document())["components"]["schemas"]
     [
         ("dev.knative.eventing.v1.Broker", Broker),
         ("dev.knative.eventing.v1.Trigger", Trigger),
+        ("dev.headgate.v1.Subscription", Subscription),
         ("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta", Metadata),
     ],
 )

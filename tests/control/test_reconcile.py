@@ -10,7 +10,7 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
-from headgate.control.reconcile import BrokerFact, TriggerFacts, trigger_status
+from headgate.control.reconcile import BrokerFact, RoutedFacts, trigger_status
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
@@ -19,7 +19,7 @@ from tests.control.support import broker, trigger
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
 DEFAULT = ObjectKey(Kind.BROKER, "default", "default")
 READY_BROKER = BrokerFact(served=True, ready=True)
-FACTS = TriggerFacts(READY_BROKER, None, "http://x/", needs=3, active_generation=3)
+FACTS = RoutedFacts(READY_BROKER, None, "http://x/", needs=3, active_generation=3)
 
 
 class Clock:
@@ -63,7 +63,7 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
         (replace(FACTS, active_generation=9), "True", ""),
     ],
 )
-def test_ready_from_facts(admission: Admission, facts: TriggerFacts, status: str, reason: str) -> None:
+def test_ready_from_facts(admission: Admission, facts: RoutedFacts, status: str, reason: str) -> None:
     obj = admission.create(Kind.TRIGGER, trigger()).obj
     assert isinstance(obj, Trigger)
     made = trigger_status(obj, facts, now="2026-01-01T00:00:00Z")
@@ -339,7 +339,7 @@ def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeyp
     admission.create(Kind.TRIGGER, trigger())
     reconciler.step()
     store.set_active_generation(1)
-    stale = store.stale_triggers
+    stale = store.stale_routed
 
     def interrupted(*args):  # type: ignore[no-untyped-def]
         found = stale(*args)
@@ -349,7 +349,7 @@ def test_a_change_during_a_pass_is_not_overwritten(admission: Admission, monkeyp
         return found
 
     interrupted.done = False  # type: ignore[attr-defined]
-    monkeypatch.setattr(store, "stale_triggers", interrupted)
+    monkeypatch.setattr(store, "stale_routed", interrupted)
     assert reconciler.step() == 0
     assert ready(store) == ("Unknown", "FilterNotInForce")
     store.set_active_generation(2)

@@ -125,11 +125,11 @@ class StoreMachine(RuleBasedStateMachine):
                 f"default/{name}": known.retry for name, known in self.known.items()
             }
         for row in facts(self.folder):
-            known = self.known[row.trigger.metadata.name]
+            known = self.known[row.obj.metadata.name]
             assert row.facts.needs == known.needs
-            assert row.trigger.metadata.generation == known.generation
+            assert row.obj.metadata.generation == known.generation
             # Never "True" while a filter is not in force, not even before the reconciler has looked.
-            subscribed = next(one for one in row.trigger.status.conditions if one.type == "Subscribed")
+            subscribed = next(one for one in row.obj.status.conditions if one.type == "Subscribed")
             assert subscribed.status != "True" or known.needs <= self.active
 
 

@@ -23,7 +23,7 @@ from headgate.cli.client import (
 )
 from headgate.control.admission import NAMESPACE_DEFAULT, kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
-from headgate.control.objects import API_VERSION, FILTER_ANNOTATION, GROUP, Kind
+from headgate.control.objects import FILTER_ANNOTATION, Kind
 from headgate.errors import HeadgateError
 from headgate.limits import MANIFEST_BYTES_MAX
 
@@ -60,17 +60,17 @@ def apply(
 
 @app.command()
 def get(
-    kind: Annotated[str, typer.Argument(help="brokers or triggers")],
+    kind: Annotated[str, typer.Argument(help="brokers, triggers or subscriptions")],
     name: Annotated[str, typer.Argument(help="One object; all of them when it is left out.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the objects as JSON.")] = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show brokers or triggers."""
+    """Show brokers, triggers or subscriptions."""
     found = next((known for known in Kind if kind.lower() in (known.plural, known.value.lower())), None)
     if found is None:
-        fail(f"unknown kind {kind!r}", hint="brokers or triggers")
+        fail(f"unknown kind {kind!r}", hint="brokers, triggers or subscriptions")
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
     path = _collection(found, None if all_namespaces else namespace)
@@ -111,12 +111,12 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     metadata: dict[str, Any] = dict(written) if isinstance(written, dict) else {}
     place, name = str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
     collection = _collection(kind, place)
-    label = f"{kind.value.lower()}.{GROUP}/{name}"
+    label = f"{kind.value.lower()}.{kind.group}/{name}"
     path = f"{collection}/{quote(name, safe='')}"
     old = request(server, "GET", path, missing_ok=True) if name else None
     if old is None:
         made = request(server, "POST", collection, body=body)
-        return f"{kind.value.lower()}.{GROUP}/{made['metadata']['name']} created"
+        return f"{kind.value.lower()}.{kind.group}/{made['metadata']['name']} created"
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key != FILTER_ANNOTATION}
         given = metadata.get(field)
@@ -131,4 +131,4 @@ def _apply(server: str, document: Document, namespace: str) -> str:
 
 def _collection(kind: Kind, namespace: str | None) -> str:
     where = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-    return f"/apis/{API_VERSION}{where}/{kind.plural}"
+    return f"/apis/{kind.api_version}{where}/{kind.plural}"

@@ -35,10 +35,11 @@ from headgate.control.objects import (
     Metadata,
     Object,
     ObjectKey,
+    Routed,
     Trigger,
-    TriggerSpec,
     encode,
 )
+from headgate.control.pulling import wanted, written_field
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
@@ -250,16 +251,17 @@ class Admission:
             hint = ""
         if causes:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
-        if isinstance(obj, Trigger):
+        if isinstance(obj, Routed):
             said = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
             decoded = replace(decoded, warnings=decoded.warnings + said + scan_warning(plan))
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
-        if not isinstance(obj, Trigger):
+        if not isinstance(obj, Routed):
             return None
-        compiled = self.store.compiler.compile(obj.spec.filter, obj.spec.filters)
-        return watchful(compiled) if buries_filter_errors(obj.spec.delivery) else compiled
+        compiled = self.store.compiler.compile(*wanted(obj))
+        buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
+        return watchful(compiled) if buries else compiled
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
@@ -342,7 +344,7 @@ def _without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
     """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
-    if not isinstance(old, Trigger) or not isinstance(new, Trigger):
+    if not isinstance(old, Routed) or not isinstance(new, Routed):
         return
     metadata = document.get("metadata") if isinstance(document, Mapping) else None
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
@@ -364,8 +366,7 @@ def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
 
 def _written_at(obj: Object, field: str) -> object:
     """The value at a path below `spec` such as `filters[0].any[1].prefix`; None when there is none."""
-    spec = obj.spec
-    value: object = {"filter": spec.filter, "filters": spec.filters} if isinstance(spec, TriggerSpec) else None
+    value: object = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else None
     for step in field.replace("[", ".[").split("."):
         index = step[1:-1]
         if isinstance(value, Mapping):
@@ -381,7 +382,8 @@ def _filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     """The compiler's message with its place, at the field it names below `spec`."""
     if not isinstance(error, FilterError):
         return invalid("spec.filter", "", error.message)
-    value = _written_at(obj, error.field)
+    field = written_field(obj, error.field) if isinstance(obj, Routed) else error.field
+    value = _written_at(obj, field)
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
-    return invalid(f"spec.{error.field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")
+    return invalid(f"spec.{field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")

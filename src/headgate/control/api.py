@@ -24,7 +24,7 @@ from headgate.control.errors import MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body
 from headgate.control.kubestatus import Status, failure, success
 from headgate.control.namespaces import namespace_list, namespace_object
-from headgate.control.objects import API_VERSION, GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Form,
@@ -90,7 +90,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
-        yield Route(f"/openapi/v3/apis/{API_VERSION}", _openapi_document, methods=["GET"])
+        for version in openapi.VERSIONS:
+            yield Route(f"/openapi/v3/apis/{version}", _openapi_document(version), methods=["GET"])
         for review, answer in (
             ("selfsubjectaccessreviews", discovery.access_review),
             ("selfsubjectrulesreviews", discovery.rules_review),
@@ -104,8 +105,8 @@ class ControlApi:
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
-            path = f"/apis/{API_VERSION}/namespaces/{{namespace}}/{kind.plural}"
-            yield Route(f"/apis/{API_VERSION}/{kind.plural}", self._collection(kind), methods=["GET"])
+            path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
+            yield Route(f"/apis/{kind.api_version}/{kind.plural}", self._collection(kind), methods=["GET"])
             yield Route(path, self._collection(kind), methods=["GET", "POST", "DELETE"])
             yield Route(f"{path}/{{name}}", self._item(kind), methods=["GET", "PUT", "PATCH", "DELETE"])
             yield Route(f"{path}/{{name}}/status", self._item(kind), methods=["GET"])
@@ -321,8 +322,12 @@ _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/apis/": discovery.groups,
     f"/apis/{GROUP}": lambda: discovery.group(GROUP),
     f"/apis/{GROUP}/": lambda: discovery.group(GROUP),
-    f"/apis/{API_VERSION}": discovery.object_resources,
-    f"/apis/{API_VERSION}/": discovery.object_resources,
+    f"/apis/{GROUP}/v1": discovery.object_resources,
+    f"/apis/{GROUP}/v1/": discovery.object_resources,
+    f"/apis/{OWN_GROUP}": lambda: discovery.group(OWN_GROUP),
+    f"/apis/{OWN_GROUP}/": lambda: discovery.group(OWN_GROUP),
+    f"/apis/{OWN_GROUP}/v1": discovery.own_resources,
+    f"/apis/{OWN_GROUP}/v1/": discovery.own_resources,
     f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
     f"/apis/{discovery.AUTHORIZATION}/": discovery.authorization_resources,
     "/openapi/v3": openapi.index,
@@ -336,8 +341,11 @@ def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handle
     return handle
 
 
-async def _openapi_document(request: Request) -> Response:
-    return Response(openapi.document(), media_type=JSON)
+def _openapi_document(version: str) -> Handler:
+    async def handle(request: Request) -> Response:
+        return Response(openapi.document(version), media_type=JSON)
+
+    return handle
 
 
 def _list_head(kind: Kind, form: Form) -> bytes:
@@ -347,7 +355,7 @@ def _list_head(kind: Kind, form: Form) -> bytes:
         case Form.METADATA:
             return b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":['
         case _:
-            return f'{{"kind":"{kind}List","apiVersion":"{API_VERSION}","items":['.encode()
+            return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()
 
 
 def _delete_options(body: bytes) -> DeleteOptions:

@@ -18,7 +18,7 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from headgate.control.errors import Cause, InvalidObjectError, MalformedObjectError, unsupported
-from headgate.control.objects import API_VERSION, Broker, JsonObject, Kind, Object, Trigger
+from headgate.control.objects import TYPES, JsonObject, Kind, Object
 from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
 
@@ -43,7 +43,6 @@ class Decoded:
     warnings: tuple[str, ...] = ()
 
 
-_TYPES: Final[dict[Kind, type[Broker] | type[Trigger]]] = {Kind.BROKER: Broker, Kind.TRIGGER: Trigger}
 # Written by servers; clients send them back after a get, or null from typed clients.
 _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 _UNSUPPORTED: Final = {
@@ -134,7 +133,7 @@ def decode_object(
     causes = tuple(_unsupported(kept))
     if causes:
         raise InvalidObjectError(causes, kind=kind, name=name)
-    unknown = tuple(_drop_unknown(kept, _TYPES[kind], ""))
+    unknown = tuple(_drop_unknown(kept, TYPES[kind], ""))
     if unknown and field_validation is FieldValidation.STRICT:
         listed = ", ".join(f'unknown field "{path}"' for path in unknown)
         raise MalformedObjectError(
@@ -143,13 +142,13 @@ def decode_object(
         )
     warnings = tuple(f'unknown field "{path}"' for path in unknown) if field_validation is FieldValidation.WARN else ()
     try:
-        return Decoded(msgspec.convert(kept, _TYPES[kind]), warnings)
+        return Decoded(msgspec.convert(kept, TYPES[kind]), warnings)
     except msgspec.ValidationError as error:
         raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
-    for field, expected in (("kind", kind.value), ("apiVersion", API_VERSION)):
+    for field, expected in (("kind", kind.value), ("apiVersion", kind.api_version)):
         found = document.get(field)
         if found != expected:
             said = f"is {found!r}" if found else "is missing"

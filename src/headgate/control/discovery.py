@@ -6,7 +6,7 @@ import platform
 from typing import Final
 
 import headgate
-from headgate.control.objects import API_VERSION, GROUP, JsonObject
+from headgate.control.objects import API_VERSION, GROUP, OWN_API_VERSION, OWN_GROUP, JsonObject
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
@@ -47,7 +47,8 @@ def core_resources() -> JsonObject:
 
 def groups() -> JsonObject:
     """`/apis`."""
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(GROUP), group(AUTHORIZATION.split("/")[0])]}
+    names = (GROUP, OWN_GROUP, AUTHORIZATION.split("/")[0])
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(name) for name in names]}
 
 
 def group(name: str) -> JsonObject:
@@ -66,6 +67,18 @@ def object_resources() -> JsonObject:
             _resource("brokers/status", "Broker", ["get"]),
             _resource("triggers", "Trigger", _VERBS, categories=categories),
             _resource("triggers/status", "Trigger", ["get"]),
+        ],
+    )
+
+
+def own_resources() -> JsonObject:
+    """`/apis/headgate.dev/v1`: the kinds that Knative does not have."""
+    categories = ["all", "eventing"]
+    return _resources(
+        OWN_API_VERSION,
+        [
+            _resource("subscriptions", "Subscription", _VERBS, short=["hgsub"], categories=categories),
+            _resource("subscriptions/status", "Subscription", ["get"]),
         ],
     )
 
@@ -95,13 +108,14 @@ def access_review() -> JsonObject:
 def rules_review() -> JsonObject:
     """The answer to `what may I do?`."""
     rule = {"verbs": _VERBS, "apiGroups": [GROUP], "resources": ["brokers", "triggers"]}
+    own = {"verbs": _VERBS, "apiGroups": [OWN_GROUP], "resources": ["subscriptions"]}
     read = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["namespaces", "events"]}
     return {
         "kind": "SelfSubjectRulesReview",
         "apiVersion": AUTHORIZATION,
         "metadata": {},
         "spec": {},
-        "status": {"resourceRules": [rule, read], "nonResourceRules": [], "incomplete": False},
+        "status": {"resourceRules": [rule, own, read], "nonResourceRules": [], "incomplete": False},
     }
 
 

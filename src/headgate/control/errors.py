@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headgate.control.objects import Kind
 from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError
 
 
@@ -46,7 +47,7 @@ class InvalidObjectError(InvalidInputError):
 
     Args:
         causes: At least one.
-        kind: `Broker` or `Trigger`.
+        kind: `Broker`, `Trigger` or `Subscription`.
         name: The object's name, as far as it is known.
         hint: What to do about it.
     """
@@ -56,7 +57,7 @@ class InvalidObjectError(InvalidInputError):
 
     def __init__(self, causes: tuple[Cause, ...], *, kind: str, name: str = "", hint: str = "") -> None:
         listed = str(causes[0]) if len(causes) == 1 else f"[{', '.join(map(str, causes))}]"
-        super().__init__(f'{kind}.eventing.knative.dev "{name}" is invalid: {listed}', hint=hint)
+        super().__init__(f'{kind}.{Kind(kind).group} "{name}" is invalid: {listed}', hint=hint)
         self.causes = causes
         self.kind = kind
         self.name = name
@@ -71,9 +72,9 @@ class MalformedObjectError(InvalidInputError):
 class ObjectNotFoundError(NotFoundError):
     """No such object."""
 
-    def __init__(self, plural: str, name: str) -> None:
-        super().__init__(f'{plural}.eventing.knative.dev "{name}" not found')
-        self.plural = plural
+    def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__(f'{kind.resource} "{name}" not found')
+        self.kind = kind
         self.name = name
 
 
@@ -82,9 +83,9 @@ class AlreadyExistsError(ConflictError):
 
     code = "already-exists"
 
-    def __init__(self, plural: str, name: str) -> None:
-        super().__init__(f'{plural}.eventing.knative.dev "{name}" already exists')
-        self.plural = plural
+    def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__(f'{kind.resource} "{name}" already exists')
+        self.kind = kind
         self.name = name
 
 
@@ -93,12 +94,12 @@ class StaleObjectError(ConflictError):
 
     code = "stale"
 
-    def __init__(self, plural: str, name: str, detail: str = "") -> None:
+    def __init__(self, kind: Kind, name: str, detail: str = "") -> None:
         detail = detail or (
             "the object has been modified; please apply your changes to the latest version and try again"
         )
-        super().__init__(f'Operation cannot be fulfilled on {plural}.eventing.knative.dev "{name}": {detail}')
-        self.plural = plural
+        super().__init__(f'Operation cannot be fulfilled on {kind.resource} "{name}": {detail}')
+        self.kind = kind
         self.name = name
 
 

@@ -1,4 +1,4 @@
-"""What does the store know about a trigger beside the trigger? Rows to facts."""
+"""What does the store know about a trigger or subscription beside the object? Rows to facts."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, Trigger, decode_stored
-from headgate.control.reconcile import BrokerFact, TriggerFacts, broker_fact, sink_of
+from headgate.control.objects import Broker, Kind, Routed, Trigger, decode_stored
+from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fact, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_COLUMNS = """o.version, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
+_COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
               r.filter_errors, r.last_error, r.last_error_event, r.trouble"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
-                 ON o.kind = 'Trigger' AND o.namespace = t.namespace AND o.name = t.name {_REPORTS}"""
-# The sign keeps `kind` out of the choice of an index, so that the index on `version` is taken.
+                 ON o.kind = t.kind AND o.namespace = t.namespace AND o.name = t.name {_REPORTS}"""
 _BY_OBJECT = f"""SELECT {_COLUMNS} FROM objects o CROSS JOIN targets t
-                 ON t.namespace = o.namespace AND t.name = o.name AND +o.kind = 'Trigger' {_REPORTS}"""
+                 ON t.kind = o.kind AND t.namespace = o.namespace AND t.name = o.name {_REPORTS}"""
 
 
 class Which(StrEnum):
-    """Which triggers are looked at; each reads through an index, so that few cost little among many."""
+    """Which of them are looked at; each reads through an index, so that few cost little among many."""
 
     ALL = _BY_TARGET
     TARGET = f"{_BY_TARGET} WHERE t.id = ?"
@@ -38,20 +37,20 @@ class Which(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerRow:
-    """A trigger with the facts of its status.
+class RoutedRow:
+    """A trigger or subscription with the facts of its status.
 
     Attributes:
         version: The object's resourceVersion.
-        target: The trigger's target id.
-        trigger: As stored.
+        target: Its target id.
+        obj: As stored.
         facts: At the same moment.
     """
 
     version: int
     target: int
-    trigger: Trigger
-    facts: TriggerFacts
+    obj: Routed
+    facts: RoutedFacts
 
 
 def counter(connection: sqlite3.Connection, name: str) -> int:
@@ -74,14 +73,14 @@ def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[o
         yield cast(Broker, decode_stored(Kind.BROKER, body))
 
 
-def trigger_rows(
+def routed_rows(
     connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
-) -> Iterator[TriggerRow]:
-    """Triggers with their facts, decoded one by one.
+) -> Iterator[RoutedRow]:
+    """Triggers and subscriptions with their facts, decoded one by one.
 
     Args:
         connection: In a transaction.
-        which: Which triggers.
+        which: Which of them.
         parameters: Of the question, in order.
     """
     url = public_url(connection)
@@ -90,6 +89,7 @@ def trigger_rows(
     for row in connection.execute(which, parameters):
         (
             version,
+            kind,
             body,
             target,
             broker,
@@ -102,12 +102,13 @@ def trigger_rows(
             event,
             trouble,
         ) = row
-        trigger = cast(Trigger, decode_stored(Kind.TRIGGER, body))
-        sink = sink_of(trigger.metadata, trigger.spec.delivery, url)
+        obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
-        if trigger.spec.delivery is None and fact is not None:
-            sink = fact.sink
-        facts = TriggerFacts(
+        sink = Sink()
+        if isinstance(obj, Trigger):
+            inherits = obj.spec.delivery is None and fact is not None
+            sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        facts = RoutedFacts(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
             subscriber_uri=subscriber,
@@ -121,11 +122,11 @@ def trigger_rows(
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )
-        yield TriggerRow(version, target, trigger, facts)
+        yield RoutedRow(version, target, obj, facts)
 
 
-def trigger_names(connection: sqlite3.Connection) -> dict[int, str]:
-    """`namespace/name` of every trigger by its target id."""
+def target_names(connection: sqlite3.Connection) -> dict[int, str]:
+    """`namespace/name` of every trigger and subscription by its target id."""
     rows = connection.execute("SELECT id, namespace, name FROM targets")
     return {target: f"{namespace}/{name}" for target, namespace, name in rows}
 

@@ -14,7 +14,7 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.objects import GROUP, Kind, Object
+from headgate.control.objects import Kind, Object
 from headgate.errors import HeadgateError
 
 _REASONS: Final = {
@@ -76,13 +76,14 @@ def failure_of(error: HeadgateError) -> Status:
     match error:
         case InvalidObjectError():
             causes = tuple(StatusCause(cause.reason, cause.message, cause.field) for cause in _hinted(error))
-            details = StatusDetails(error.name, GROUP, error.kind, causes=causes)
+            details = StatusDetails(error.name, Kind(error.kind).group, error.kind, causes=causes)
             return failure(error.http_status, message, details=details)
         case AlreadyExistsError():
-            details = StatusDetails(error.name, GROUP, error.plural)
+            details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, reason="AlreadyExists", details=details)
         case ObjectNotFoundError() | StaleObjectError():
-            return failure(error.http_status, message, details=StatusDetails(error.name, GROUP, error.plural))
+            details = StatusDetails(error.name, error.kind.group, error.kind.plural)
+            return failure(error.http_status, message, details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:
@@ -101,5 +102,6 @@ def _hinted(error: InvalidObjectError) -> tuple[Cause, ...]:
 def success(obj: Object) -> Status:
     """What a delete answers."""
     meta = obj.metadata
-    details = StatusDetails(meta.name, GROUP, Kind(obj.kind).plural, meta.uid)
+    kind = Kind(obj.kind)
+    details = StatusDetails(meta.name, kind.group, kind.plural, meta.uid)
     return Status("Status", "v1", {}, "Success", details=details)

@@ -1,4 +1,4 @@
-"""What is a Broker, what is a Trigger? Knative's objects (eventing.knative.dev/v1) as typed structs.
+"""What is a Broker, a Trigger, a Subscription? Knative's objects (eventing.knative.dev/v1) and ours as typed structs.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -14,6 +14,9 @@ import msgspec
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
+OWN_GROUP: Final = "headgate.dev"
+OWN_API_VERSION: Final = f"{OWN_GROUP}/{VERSION}"
+"""Of the kinds that Knative does not have."""
 
 BROKER_CLASS_ANNOTATION: Final = "eventing.knative.dev/broker.class"
 BROKER_CLASS: Final = "Headgate"
@@ -39,11 +42,27 @@ class Kind(StrEnum):
 
     BROKER = "Broker"
     TRIGGER = "Trigger"
+    SUBSCRIPTION = "Subscription"
 
     @property
     def plural(self) -> str:
         """The name in URLs: `brokers`."""
         return f"{self.value.lower()}s"
+
+    @property
+    def group(self) -> str:
+        """The API group: `eventing.knative.dev`."""
+        return OWN_GROUP if self is Kind.SUBSCRIPTION else GROUP
+
+    @property
+    def api_version(self) -> str:
+        """Group and version: `eventing.knative.dev/v1`."""
+        return f"{self.group}/{VERSION}"
+
+    @property
+    def resource(self) -> str:
+        """How messages name it: `brokers.eventing.knative.dev`."""
+        return f"{self.plural}.{self.group}"
 
 
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
@@ -208,7 +227,58 @@ class Trigger(_Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.spec.broker}"
 
 
-Object = Broker | Trigger
+class SubscriptionSpec(_Struct, frozen=True):
+    """Filter + how consumers share what passes it; the filters are a trigger's.
+
+    Attributes:
+        consumer_metadata: Names `anytag...` and `alltag...` ask for tags (`filter/dialects/tags.py`), beside the
+            filters; other names are the consumer's own.
+        type: `exclusive`, `failover` or `shared`.
+        ack_timeout: ISO 8601; an event that is not acknowledged by then is handed out again.
+        filter_from: Where a new subscription begins: `now`, or at the `beginning` of what the log still holds.
+    """
+
+    broker: str = ""
+    filter: JsonObject | None = None
+    filters: tuple[JsonObject, ...] = ()
+    consumer_metadata: dict[str, str] = {}
+    type: str = ""
+    ack_timeout: str = ""
+    filter_from: str = ""
+
+
+class SubscriptionStatus(_Struct, frozen=True):
+    """Written by the reconciler only."""
+
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+    filter_errors: int = 0
+
+
+class Subscription(_Struct, frozen=True):
+    """A pull subscription to one broker: consumers come and take."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    spec: SubscriptionSpec = SubscriptionSpec()
+    status: SubscriptionStatus = SubscriptionStatus()
+
+    @property
+    def broker_key(self) -> str:
+        """The broker as `namespace/name`."""
+        return f"{self.metadata.namespace}/{self.spec.broker}"
+
+
+Routed = Trigger | Subscription
+"""What the matcher matches for: objects with a target id."""
+Object = Broker | Trigger | Subscription
+Status = BrokerStatus | TriggerStatus | SubscriptionStatus
+TYPES: Final[dict[Kind, type[Broker] | type[Trigger] | type[Subscription]]] = {
+    Kind.BROKER: Broker,
+    Kind.TRIGGER: Trigger,
+    Kind.SUBSCRIPTION: Subscription,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,9 +300,12 @@ def key_of(obj: Object) -> ObjectKey:
     return ObjectKey(Kind(obj.kind), obj.metadata.namespace, obj.metadata.name)
 
 
-_DECODERS: Final[dict[Kind, msgspec.json.Decoder[Broker] | msgspec.json.Decoder[Trigger]]] = {
+_DECODERS: Final[
+    dict[Kind, msgspec.json.Decoder[Broker] | msgspec.json.Decoder[Trigger] | msgspec.json.Decoder[Subscription]]
+] = {
     Kind.BROKER: msgspec.json.Decoder(Broker),
     Kind.TRIGGER: msgspec.json.Decoder(Trigger),
+    Kind.SUBSCRIPTION: msgspec.json.Decoder(Subscription),
 }
 _ENCODER: Final = msgspec.json.Encoder()
 

@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.objects import API_VERSION, GROUP, VERSION, JsonObject, Kind
+from headgate.control.objects import API_VERSION, OWN_API_VERSION, VERSION, JsonObject, Kind
 
-_SCHEMA_PREFIX: Final = "dev.knative.eventing.v1"
+VERSIONS: Final = (API_VERSION, OWN_API_VERSION)
+_PREFIXES: Final = {API_VERSION: "dev.knative.eventing.v1", OWN_API_VERSION: "dev.headgate.v1"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -241,9 +242,50 @@ def _trigger() -> JsonObject:
     return _kind(Kind.TRIGGER, "Sends the events of a broker that pass a filter to a subscriber.", spec, status)
 
 
+def _subscription() -> JsonObject:
+    spec = _object(
+        "What the subscription is to be.",
+        {
+            "broker": _text("Name of the broker whose events the subscription wants. Immutable."),
+            "filter": _filter(),
+            "filters": _filters(),
+            "consumerMetadata": _map("Names anytag... and alltag... ask for tags, beside the filters."),
+            "type": _text(
+                "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
+                " or several that each get other events (shared).",
+                enum=["exclusive", "failover", "shared"],
+            ),
+            "ackTimeout": _text(
+                "ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."
+            ),
+            "filterFrom": _text(
+                "Where a new subscription begins; now by default, or at the beginning of what the log still holds.",
+                enum=["now", "beginning"],
+            ),
+        },
+        ("broker",),
+    )
+    status = _object(
+        "What the subscription is, written by the server.",
+        {
+            "observedGeneration": _integer("The generation that the conditions are about."),
+            "conditions": _conditions(),
+            "filterErrors": _integer("Events for which the filter was an error; they are not handed out."),
+        },
+    )
+    return _kind(Kind.SUBSCRIPTION, "Keeps the events of a broker that pass a filter for consumers.", spec, status)
+
+
+def _schema(kind: Kind) -> str:
+    return f"{_PREFIXES[kind.api_version]}.{kind}"
+
+
+_SCHEMAS: Final = {Kind.BROKER: _broker, Kind.TRIGGER: _trigger, Kind.SUBSCRIPTION: _subscription}
+
+
 def _kind(kind: Kind, description: str, spec: JsonObject, status: JsonObject) -> JsonObject:
     properties = {
-        "apiVersion": _text(f"Always {API_VERSION}."),
+        "apiVersion": _text(f"Always {kind.api_version}."),
         "kind": _text(f"Always {kind}."),
         "metadata": {
             "description": "Standard object's metadata.",
@@ -256,7 +298,7 @@ def _kind(kind: Kind, description: str, spec: JsonObject, status: JsonObject) ->
 
 
 def _gvk(kind: Kind) -> JsonObject:
-    return {"group": GROUP, "version": VERSION, "kind": kind.value}
+    return {"group": kind.group, "version": VERSION, "kind": kind.value}
 
 
 def _query(name: str, description: str) -> JsonObject:
@@ -264,7 +306,7 @@ def _query(name: str, description: str) -> JsonObject:
 
 
 def _paths(kind: Kind) -> JsonObject:
-    reference = {"$ref": f"#/components/schemas/{_SCHEMA_PREFIX}.{kind}"}
+    reference = {"$ref": f"#/components/schemas/{_schema(kind)}"}
     answer = {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}}
     body = {"content": {"application/json": {"schema": reference}, "application/yaml": {"schema": reference}}}
     patch = {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}}
@@ -284,7 +326,7 @@ def _paths(kind: Kind) -> JsonObject:
         }
         return made | ({"requestBody": request} if request is not None else {})
 
-    path = f"/apis/{API_VERSION}/namespaces/{{namespace}}/{kind.plural}"
+    path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
     return {
         path: {"get": operation("list"), "post": operation("post", body)},
         f"{path}/{{name}}": {
@@ -297,25 +339,23 @@ def _paths(kind: Kind) -> JsonObject:
 
 
 @functools.cache
-def document() -> bytes:
-    """`/openapi/v3/apis/eventing.knative.dev/v1`."""
+def document(version: str) -> bytes:
+    """`/openapi/v3/apis/VERSION`, of one of `VERSIONS`."""
+    kinds = [kind for kind in Kind if kind.api_version == version]
     return msgspec.json.encode(
         {
             "openapi": "3.0.0",
             "info": {"title": "Headgate", "version": VERSION},
-            "paths": _paths(Kind.BROKER) | _paths(Kind.TRIGGER),
-            "components": {
-                "schemas": {
-                    f"{_SCHEMA_PREFIX}.Broker": _broker(),
-                    f"{_SCHEMA_PREFIX}.Trigger": _trigger(),
-                    _META: _metadata(),
-                }
-            },
+            "paths": {path: item for kind in kinds for path, item in _paths(kind).items()},
+            "components": {"schemas": {_schema(kind): _SCHEMAS[kind]() for kind in kinds} | {_META: _metadata()}},
         }
     )
 
 
 def index() -> JsonObject:
     """`/openapi/v3`."""
-    checksum = f"{zlib.crc32(document()):08X}"
-    return {"paths": {f"apis/{API_VERSION}": {"serverRelativeURL": f"/openapi/v3/apis/{API_VERSION}?hash={checksum}"}}}
+    paths = {}
+    for version in VERSIONS:
+        checksum = f"{zlib.crc32(document(version)):08X}"
+        paths[f"apis/{version}"] = {"serverRelativeURL": f"/openapi/v3/apis/{version}?hash={checksum}"}
+    return {"paths": paths}

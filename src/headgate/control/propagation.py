@@ -113,7 +113,7 @@ class Propagation:
         broker = f"{namespace}/{name}"
         table = self._store.snapshot()
         if broker not in table.brokers:
-            raise ObjectNotFoundError(Kind.BROKER.plural, name)
+            raise ObjectNotFoundError(Kind.BROKER, name)
         targets = [target for target in table.targets if target.broker == broker]
         filters = tuple(sorted(target.filter.cel for target in targets))
         with self._lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 from urllib.parse import urljoin
 
 import msgspec
@@ -23,6 +23,9 @@ from headgate.control.objects import (
     Destination,
     Kind,
     Metadata,
+    Routed,
+    Subscription,
+    SubscriptionStatus,
     Trigger,
     TriggerStatus,
 )
@@ -68,14 +71,14 @@ class BrokerFact:
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerFacts:
-    """What a trigger's status depends on beside the trigger.
+class RoutedFacts:
+    """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
 
     Attributes:
         broker: Its broker, None when there is none of that name.
         subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
         subscriber_uri: Where events would go; empty when the subscriber has no address.
-        needs: The generation that holds the trigger's filter.
+        needs: The generation that holds its filter.
         active_generation: The generation in force.
         plan_error: Why the stored filter no longer compiles; normally empty.
         filter_errors: Events whose evaluation was an error.
@@ -199,7 +202,30 @@ def broker_status(
     )
 
 
-def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> TriggerStatus:
+def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus | SubscriptionStatus:
+    """The status of a trigger or subscription; see `trigger_status`."""
+    match obj:
+        case Trigger():
+            return trigger_status(obj, facts, now=now)
+        case Subscription():
+            return subscription_status(obj, facts, now=now)
+        case _:
+            assert_never(obj)
+
+
+def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: str) -> SubscriptionStatus:
+    """The status of a subscription; arguments as `trigger_status` has them."""
+    needed = [_broker_ready(subscription, facts), _subscribed(facts)]
+    warnings = (_filter_healthy(facts), _backlog_kept(facts), *_filter_advisable(subscription))
+    conditions = (*needed, *warnings, _summary(needed))
+    return SubscriptionStatus(
+        observed_generation=subscription.metadata.generation,
+        conditions=_timed(conditions, subscription.status.conditions, now),
+        filter_errors=facts.filter_errors,
+    )
+
+
+def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> TriggerStatus:
     """The status of a trigger (C08, C09, C10, C11, C13, C19).
 
     Args:
@@ -226,7 +252,7 @@ def trigger_status(trigger: Trigger, facts: TriggerFacts, *, now: str) -> Trigge
     )
 
 
-def _broker_ready(trigger: Trigger, facts: TriggerFacts) -> Condition:
+def _broker_ready(trigger: Routed, facts: RoutedFacts) -> Condition:
     broker = facts.broker
     if broker is None:
         return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
@@ -243,7 +269,7 @@ def _dependency_ready(trigger: Trigger) -> Condition:
     return Condition(type="DependencyReady", status=TRUE)
 
 
-def _subscriber_resolved(trigger: Trigger, facts: TriggerFacts) -> Condition:
+def _subscriber_resolved(trigger: Trigger, facts: RoutedFacts) -> Condition:
     ref = trigger.spec.subscriber.ref
     if not facts.subscriber_uri:
         named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
@@ -271,7 +297,7 @@ def _sink_resolved(sink: Sink, broker_is_there: bool) -> Condition:
     return Condition(type="DeadLetterSinkResolved", status=TRUE)
 
 
-def _subscribed(facts: TriggerFacts) -> Condition:
+def _subscribed(facts: RoutedFacts) -> Condition:
     if facts.plan_error:
         return _false("Subscribed", "FilterInvalid", facts.plan_error)
     if facts.active_generation < facts.needs:
@@ -280,7 +306,7 @@ def _subscribed(facts: TriggerFacts) -> Condition:
     return Condition(type="Subscribed", status=TRUE)
 
 
-def _filter_healthy(facts: TriggerFacts) -> Condition:
+def _filter_healthy(facts: RoutedFacts) -> Condition:
     if not facts.filter_errors:
         return Condition(type="FilterHealthy", status=TRUE)
     count = f"{facts.filter_errors} event{'s' if facts.filter_errors > 1 else ''}"
@@ -294,16 +320,22 @@ def _filter_healthy(facts: TriggerFacts) -> Condition:
     )
 
 
-def _subscriber_healthy(facts: TriggerFacts) -> Condition:
+def _subscriber_healthy(facts: RoutedFacts) -> Condition:
+    return _untroubled("SubscriberHealthy", facts)
+
+
+def _backlog_kept(facts: RoutedFacts) -> Condition:
+    return _untroubled("BacklogKept", facts)
+
+
+def _untroubled(type_: str, facts: RoutedFacts) -> Condition:
     if not facts.trouble:
-        return Condition(type="SubscriberHealthy", status=TRUE)
+        return Condition(type=type_, status=TRUE)
     reason, _, message = facts.trouble.partition(": ")
-    return Condition(
-        type="SubscriberHealthy", status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX]
-    )
+    return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX])
 
 
-def _filter_advisable(trigger: Trigger) -> tuple[Condition, ...]:
+def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
     """There when the filter works and should be written otherwise."""
     said = advice(trigger.spec.filter, trigger.spec.filters)
     if not said:

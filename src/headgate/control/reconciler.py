@@ -13,7 +13,7 @@ import structlog
 from headgate.control.database import StoreUnavailableError
 from headgate.control.facts import Which
 from headgate.control.logrules import LogRule, log_rule
-from headgate.control.objects import Broker, Object, Trigger
+from headgate.control.objects import Broker, Object, Routed
 from headgate.control.reconcile import broker_fact, broker_status, is_served
 from headgate.control.store import Store
 from headgate.control.writes import rfc3339
@@ -100,7 +100,7 @@ class Reconciler:
         moved: tuple[str, ...] = ()
         if seen is None or seen["version"] != counters["version"]:
             written, moved = self._reconcile_brokers(now_s)
-        stale = self._stale_triggers(seen, counters, moved, now_s)
+        stale = self._stale_routed(seen, counters, moved, now_s)
         if stale:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
@@ -131,18 +131,18 @@ class Reconciler:
         moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
         return written, moved
 
-    def _stale_triggers(
+    def _stale_routed(
         self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float
-    ) -> list[Trigger]:
-        """Triggers that any change since the last pass concerns and whose status is not true any more."""
+    ) -> list[Routed]:
+        """Those that any change since the last pass concerns and whose status is not true any more."""
         if seen is None:
             self._due_s.clear()
-            return self._store.stale_triggers(now_s)
-        stale: dict[str, Trigger] = {}
+            return self._store.stale_routed(now_s)
+        stale: dict[str, Routed] = {}
 
         def look(which: Which, *parameters: object) -> None:
-            for trigger in self._store.stale_triggers(now_s, which, parameters):
-                stale[trigger.metadata.uid] = trigger
+            for obj in self._store.stale_routed(now_s, which, parameters):
+                stale[obj.metadata.uid] = obj
 
         if seen["version"] != counters["version"]:
             look(Which.CHANGED, seen["version"])

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgate.filter.plan import CompiledFilter
-from headgate.limits import BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
+from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_PARALLEL_DEFAULT
 
 BackoffPolicy = Literal["linear", "exponential"]
 Format = Literal["binary", "json", "batch"]
+PullType = Literal["exclusive", "failover", "shared"]
+FilterFrom = Literal["now", "beginning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +61,33 @@ class DeliverySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A trigger as the matcher and the dispatcher see it.
+class PullSpec:
+    """How consumers share a subscription.
 
     Attributes:
-        id: int32 above 0, never used for another trigger; kept when the trigger changes.
-        name: `namespace/trigger`.
+        type: `exclusive`: one consumer, others are refused; `failover`: one, the next takes over; `shared`: each gets
+            other events.
+        ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
+        filter_from: Where a new subscription begins.
+    """
+
+    type: PullType = "exclusive"
+    ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
+    filter_from: FilterFrom = "now"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A trigger or a subscription as the matcher and the dispatcher see it.
+
+    Attributes:
+        id: int32 above 0, never used for another object; kept when the object changes.
+        name: `namespace/name`; a trigger and a subscription may have the same.
         broker: `namespace/broker`; the broker need not exist (then no event comes).
         filter: Compiled at admission.
-        subscriber_uri: Absolute http or https URL.
-        delivery: Complete rules: the trigger's, else the broker's, else defaults.
+        subscriber_uri: Absolute http or https URL; empty for a subscription.
+        delivery: Complete rules: the trigger's, else the broker's, else defaults. Without effect for a subscription.
+        pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
     """
 
     id: int
@@ -77,6 +96,7 @@ class Target:
     filter: CompiledFilter
     subscriber_uri: str
     delivery: DeliverySpec
+    pull: PullSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +108,7 @@ class RoutingTable:
             announces by `Store.set_active_generation`. A change of subscriber or delivery does not move it.
         version: Version of the whole table: moves with every change of anything in it.
         brokers: `namespace/name` of the brokers that accept events.
-        targets: Triggers whose subscriber has an address, ordered by id.
+        targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.
     """
 
     generation: int

@@ -17,15 +17,17 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              version INTEGER NOT NULL, labels TEXT NOT NULL, body BLOB NOT NULL,
              PRIMARY KEY (kind, namespace, name))""",
         """CREATE INDEX objects_version ON objects (version)""",
-        # One row a trigger: what routing needs, without Kubernetes' shapes. `subscriber` is empty while it has no
-        # address. `needs` is the generation that holds its filter. `plan` is NULL when the filter no longer compiles.
+        # One row a trigger or subscription: what routing needs, without Kubernetes' shapes. `subscriber` is empty while
+        # it has no address. `needs` is the generation that holds its filter. `plan` is NULL when the filter no longer
+        # compiles, `pull` unless consumers come for the events.
         """CREATE TABLE targets (
-             id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,
+             id INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
              broker TEXT NOT NULL, subscriber_broker TEXT NOT NULL, subscriber TEXT NOT NULL,
              delivery BLOB, ordered INTEGER NOT NULL, sink_broker TEXT NOT NULL, filter BLOB NOT NULL,
              compiler INTEGER NOT NULL, plan BLOB, plan_error TEXT NOT NULL DEFAULT '',
-             needs INTEGER NOT NULL, routing INTEGER NOT NULL,
-             UNIQUE (namespace, name))""",
+             needs INTEGER NOT NULL, routing INTEGER NOT NULL, pull BLOB,
+             routed INTEGER NOT NULL GENERATED ALWAYS AS (subscriber != '' OR pull NOTNULL) VIRTUAL,
+             UNIQUE (kind, namespace, name))""",
         """CREATE INDEX targets_broker ON targets (broker)""",
         """CREATE INDEX targets_subscriber_broker ON targets (subscriber_broker) WHERE subscriber_broker != ''""",
         """CREATE INDEX targets_sink_broker ON targets (sink_broker) WHERE sink_broker != ''""",

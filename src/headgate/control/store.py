@@ -15,16 +15,16 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, brokers, bump, counter, public_url, trigger_rows
+from headgate.control.facts import Which, brokers, bump, counter, public_url, routed_rows
 from headgate.control.objects import (
     Broker,
     Kind,
     Object,
     ObjectKey,
-    Trigger,
+    Routed,
 )
 from headgate.control.reading import Page, Selector, Stored, read_page
-from headgate.control.reconcile import trigger_status
+from headgate.control.reconcile import routed_status
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.control.schema import migrate
 from headgate.control.targets import (
@@ -133,7 +133,7 @@ class Store:
 
         Args:
             obj: Validated, defaults set; uid, resourceVersion and the like are given here.
-            plan: The compiled filter of a trigger.
+            plan: The compiled filter of a trigger or subscription.
             dry_run: Do everything and take it back.
 
         Returns:
@@ -150,7 +150,7 @@ class Store:
 
         Args:
             obj: Validated, defaults set; a resourceVersion or uid in it must be the stored one.
-            plan: The compiled filter of a trigger.
+            plan: The compiled filter of a trigger or subscription.
             dry_run: Do everything and take it back.
 
         Returns:
@@ -206,24 +206,22 @@ class Store:
         with self._database.read() as connection:
             return tuple(brokers(connection))
 
-    def stale_triggers(
-        self, now_s: float, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
-    ) -> list[Trigger]:
-        """Triggers whose stored status is not what the facts say, with the status that is.
+    def stale_routed(self, now_s: float, which: Which = Which.ALL, parameters: tuple[object, ...] = ()) -> list[Routed]:
+        """Triggers and subscriptions whose stored status is not what the facts say, with the status that is.
 
         Args:
             now_s: Seconds since 1970, for conditions that change.
-            which: Which triggers to look at.
+            which: Which of them to look at.
             parameters: Of `which`.
         """
         now = rfc3339(now_s)
-        stale = []
+        stale: list[Routed] = []
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
-            for row in trigger_rows(connection, which, parameters):
-                status = trigger_status(row.trigger, row.facts, now=now)
-                if status != row.trigger.status:
-                    stale.append(msgspec.structs.replace(row.trigger, status=status))
+            for row in routed_rows(connection, which, parameters):
+                status = routed_status(row.obj, row.facts, now=now)
+                if status != row.obj.status:
+                    stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
 
     def write_statuses(self, changed: Iterable[Object]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger, decode_stored
+from headgate.control.pulling import TYPE_DEFAULT
 from headgate.control.reading import Stored
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
@@ -34,7 +35,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cells in the columns' order, and the object or its metadata."""
 
     cells: tuple[str, ...]
-    object: _PartialObject | Broker | Trigger | None = None
+    object: _PartialObject | Object | None = None
 
 
 _NAME: Final = Column("Name", format="name", description="Name of the object")
@@ -43,6 +44,7 @@ _READY: Final = (
     Column("Ready", description="Whether all that the object needs is there"),
     Column("Reason", description="Why it is not ready"),
 )
+_FILTER: Final = Column("Filter", description="Which events it wants", priority=1)
 COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
     Kind.BROKER: (_NAME, Column("URL", description="Where it accepts events"), *_READY),
     Kind.TRIGGER: (
@@ -50,7 +52,14 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("Broker", description="Whose events it wants"),
         Column("Subscriber_URI", description="Where its events go"),
         *_READY,
-        Column("Filter", description="Which events it wants", priority=1),
+        _FILTER,
+    ),
+    Kind.SUBSCRIPTION: (
+        _NAME,
+        Column("Broker", description="Whose events it wants"),
+        Column("Type", description="How consumers share it"),
+        *_READY,
+        _FILTER,
     ),
 }
 
@@ -68,15 +77,21 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     cells: tuple[str, ...]
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", age, ready, reason)
-    else:
-        asked = obj.spec.filters or obj.spec.filter
-        written = msgspec.json.encode(asked).decode() if asked else "<none>"
+    elif isinstance(obj, Trigger):
+        written = _written(obj.spec.filters or obj.spec.filter)
         cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, age, ready, reason, written)
+    else:
+        asked = obj.spec.filters or obj.spec.filter or obj.spec.consumer_metadata
+        cells = (obj.metadata.name, obj.spec.broker, obj.spec.type or TYPE_DEFAULT, age, ready, reason, _written(asked))
     if include == "Object":
         return Row(cells, obj)
     if include == "None":
         return Row(cells)
     return Row(cells, _partial(obj.metadata))
+
+
+def _written(asked: object) -> str:
+    return msgspec.json.encode(asked).decode() if asked else "<none>"
 
 
 def _partial(metadata: Metadata) -> _PartialObject:

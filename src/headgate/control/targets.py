@@ -1,7 +1,11 @@
-"""Which row does routing keep of a trigger, and what becomes of a table of them? Writes in the caller's transaction."""
+"""Which row does routing keep of an object that is matched for, and what becomes of a table of them?
+
+Writes in the caller's transaction.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from typing import Final
 
@@ -10,16 +14,18 @@ import msgspec
 from headgate.control.compiling import FilterCompiler
 from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
 from headgate.control.facts import brokers, bump, counter, public_url
-from headgate.control.objects import Broker, Delivery, Metadata, Trigger
+from headgate.control.objects import Broker, Delivery, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
+from headgate.control.pulling import pull_spec, wanted
 from headgate.control.reconcile import is_served, referenced_broker, sink_of, subscriber_uri
-from headgate.control.routing import DeliverySpec, RoutingTable, Target
+from headgate.control.routing import DeliverySpec, PullSpec, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.filter.plan import CompiledFilter
 from headgate.filter.watchful import watchful
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)
+_PULL: Final = msgspec.json.Decoder(PullSpec)
 
 
 class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,17 +39,18 @@ _FILTER: Final = msgspec.json.Decoder(_Filter)
 
 
 def put_target(
-    connection: sqlite3.Connection, trigger: Trigger, plan: CompiledFilter, *, compiler: int, public_url: str
+    connection: sqlite3.Connection, obj: Routed, plan: CompiledFilter, *, compiler: int, public_url: str
 ) -> int:
-    """Write the routing row of a new or changed trigger, and take a generation when its filter is another one.
+    """Write the routing row of a new or changed object, and take a generation when its filter is another one.
 
     Returns:
-        The trigger's target id.
+        The object's target id.
     """
-    meta = trigger.metadata
-    subscriber = subscriber_uri(trigger, public_url)
+    meta = obj.metadata
+    way = _way(obj, public_url)
     old = connection.execute(
-        "SELECT id, subscriber, plan, needs FROM targets WHERE namespace = ? AND name = ?", (meta.namespace, meta.name)
+        "SELECT id, routed, plan, needs FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
+        (obj.kind, meta.namespace, meta.name),
     ).fetchone()
     encoded = encode_plan(plan)
     if old is None:
@@ -56,25 +63,27 @@ def put_target(
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     was_routed = old is not None and bool(old[1])
-    if (filter_changed and subscriber) or bool(subscriber) != was_routed:
+    if (filter_changed and way.routed) or way.routed != was_routed:
         generation = bump(connection, "desired_generation")
-        needs = generation if subscriber else 0
-    delivery = trigger.spec.delivery
+        needs = generation if way.routed else 0
+    asked, filters = wanted(obj)
     connection.execute(
-        "INSERT OR REPLACE INTO targets (id, namespace, name, broker, subscriber_broker, subscriber, delivery, ordered,"
-        " sink_broker, filter, compiler, plan, plan_error, needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, subscriber_broker, subscriber, delivery,"
+        " ordered, sink_broker, pull, filter, compiler, plan, plan_error, needs, routing)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
         (
             target,
+            obj.kind,
             meta.namespace,
             meta.name,
-            trigger.broker_key,
-            referenced_broker(meta, trigger.spec.subscriber),
-            subscriber,
-            msgspec.json.encode(delivery) if delivery is not None else None,
+            obj.broker_key,
+            way.subscriber_broker,
+            way.subscriber,
+            way.delivery,
             is_ordered(meta),
-            sink_of(meta, delivery, public_url).broker,
-            msgspec.json.encode(_Filter(trigger.spec.filter, trigger.spec.filters)),
+            way.sink_broker,
+            way.pull,
+            msgspec.json.encode(_Filter(asked, tuple(filters))),
             compiler,
             encoded,
             needs,
@@ -84,14 +93,42 @@ def put_target(
     return target
 
 
+class _Way(msgspec.Struct, frozen=True):
+    """How events leave: to a subscriber, or with consumers who come."""
+
+    subscriber: str = ""
+    subscriber_broker: str = ""
+    delivery: bytes | None = None
+    sink_broker: str = ""
+    pull: bytes | None = None
+
+    @property
+    def routed(self) -> bool:
+        """Whether they can leave at all."""
+        return bool(self.subscriber) or self.pull is not None
+
+
+def _way(obj: Routed, public_url: str) -> _Way:
+    if isinstance(obj, Subscription):
+        return _Way(pull=msgspec.json.encode(pull_spec(obj.spec)))
+    delivery = obj.spec.delivery
+    return _Way(
+        subscriber_uri(obj, public_url),
+        referenced_broker(obj.metadata, obj.spec.subscriber),
+        msgspec.json.encode(delivery) if delivery is not None else None,
+        sink_of(obj.metadata, delivery, public_url).broker,
+    )
+
+
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
     return (old.cel, old.rows) == (new.cel, new.rows)
 
 
-def drop_target(connection: sqlite3.Connection, namespace: str, name: str) -> None:
-    """Forget a deleted trigger; its id stays used."""
+def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
+    """Forget a deleted object; its id stays used."""
     row = connection.execute(
-        "DELETE FROM targets WHERE namespace = ? AND name = ? RETURNING id, subscriber", (namespace, name)
+        "DELETE FROM targets WHERE kind = ? AND namespace = ? AND name = ? RETURNING id, routed",
+        (key.kind, key.namespace, key.name),
     ).fetchone()
     connection.execute("DELETE FROM reports WHERE target = ?", (row[0],))
     bump(connection, "routing")
@@ -102,7 +139,7 @@ def drop_target(connection: sqlite3.Connection, namespace: str, name: str) -> No
 def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
     """Compile anew what another version of the compiler wrote; what comes out different shares one generation.
 
-    A filter that no longer compiles leaves routing and is named on its trigger.
+    A filter that no longer compiles leaves routing and is named on its object.
 
     Returns:
         How many came out different.
@@ -127,7 +164,7 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
         generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
         connection.executemany(
             f"UPDATE targets SET plan = ?, plan_error = ?, routing = {routing},"
-            f" needs = CASE WHEN subscriber = '' THEN 0 ELSE {generation} END WHERE id = ?",
+            f" needs = CASE WHEN routed THEN {generation} ELSE 0 END WHERE id = ?",
             different,
         )
     return len(different)
@@ -139,7 +176,7 @@ def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
         "INSERT INTO settings VALUES ('public_url', ?) ON CONFLICT DO UPDATE SET value = excluded.value", (public_url,)
     )
     rows = connection.execute(
-        "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = 'Trigger' AND o.namespace = t.namespace"
+        "SELECT t.id, o.body FROM targets t JOIN objects o ON o.kind = t.kind AND o.namespace = t.namespace"
         " AND o.name = t.name WHERE t.subscriber_broker != ''"
     ).fetchall()
     routing = bump(connection, "routing")
@@ -173,10 +210,7 @@ class SnapshotCache:
             for key, (target, own, ordered) in list(self._targets.items()):
                 delivery = self._rules_of(target.name, target.broker, own, ordered=ordered)
                 if delivery != target.delivery:
-                    moved = Target(
-                        target.id, target.name, target.broker, target.filter, target.subscriber_uri, delivery
-                    )
-                    self._targets[key] = (moved, own, ordered)
+                    self._targets[key] = (dataclasses.replace(target, delivery=delivery), own, ordered)
         self._read_changed(connection, self._table.version)
         self._table = RoutingTable(
             generation=counter(connection, "desired_generation"),
@@ -187,20 +221,21 @@ class SnapshotCache:
         return self._table
 
     def _drop_deleted(self, connection: sqlite3.Connection) -> None:
-        there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE subscriber != '' AND plan NOTNULL")}
+        there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE routed AND plan NOTNULL")}
         for key in self._targets.keys() - there:
             del self._targets[key]
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
-            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan FROM targets"
-            " WHERE routing > ? AND subscriber != '' AND plan NOTNULL",
+            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan, pull FROM targets"
+            " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, subscriber, delivery, ordered, plan in rows:
+        for key, namespace, name, broker, subscriber, delivery, ordered, plan, pull in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
-            target = Target(key, f"{namespace}/{name}", broker, self._plans.decode(plan), subscriber, rules)
+            pulled = _PULL.decode(pull) if pull is not None else None
+            target = Target(key, f"{namespace}/{name}", broker, self._plans.decode(plan), subscriber, rules, pulled)
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
 from headgate.control.delivery import delivery_causes, order_causes
@@ -19,8 +19,11 @@ from headgate.control.objects import (
     Destination,
     Metadata,
     Object,
+    Routed,
+    Subscription,
     Trigger,
 )
+from headgate.control.pulling import pull_causes
 from headgate.limits import URL_CHARS_MAX
 
 NAME_CHARS_MAX: Final = 253
@@ -64,8 +67,18 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
         Causes in the order of the fields; empty when the object is fine.
     """
     causes = list(_metadata_causes(obj.metadata))
-    causes.extend(_broker_causes(obj) if isinstance(obj, Broker) else _trigger_causes(obj))
-    causes.extend(_egress_causes(obj, policy))
+    match obj:
+        case Broker():
+            causes.extend(_broker_causes(obj))
+        case Trigger():
+            causes.extend(_trigger_causes(obj))
+        case Subscription():
+            causes.extend(_name_of_broker_causes(obj.spec.broker))
+            causes.extend(pull_causes(obj.spec))
+        case _:
+            assert_never(obj)
+    if not isinstance(obj, Subscription):
+        causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 
@@ -80,7 +93,7 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
             name = new.spec.config.name if new.spec.config else ""
             causes.append(invalid("spec.config", name, "field is immutable"))
         causes.extend(changed_value(old.spec.log, new.spec.log))
-    if isinstance(old, Trigger) and isinstance(new, Trigger) and old.spec.broker != new.spec.broker:
+    if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
     return tuple(causes)
 
@@ -136,17 +149,21 @@ def _broker_causes(broker: Broker) -> Iterator[Cause]:
 
 def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
     spec = trigger.spec
-    if not spec.broker:
-        yield required("spec.broker", "the broker whose events the trigger wants")
-    elif len(spec.broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(spec.broker):
-        yield invalid("spec.broker", spec.broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
+    yield from _name_of_broker_causes(spec.broker)
     yield from _destination_causes("spec.subscriber", spec.subscriber)
     yield from delivery_causes(spec.delivery)
     yield from _sink_causes(spec.delivery)
     yield from order_causes(trigger.metadata)
 
 
-def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
+def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
+    if not broker:
+        yield required("spec.broker", "the broker whose events are wanted")
+    elif len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
+        yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
+
+
+def _egress_causes(obj: Broker | Trigger, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}

@@ -16,7 +16,7 @@ from headgate.control import tables
 from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
 from headgate.control.kubestatus import failure_of
-from headgate.control.objects import API_VERSION, Kind, ObjectKey, decode_stored
+from headgate.control.objects import Kind, ObjectKey, decode_stored
 from headgate.control.reading import Selector, Stored
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
@@ -245,7 +245,7 @@ def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> byte
     if query.is_table:
         body = tables.head(query.kind) + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
     else:
-        spec: dict[str, object] = {"kind": query.kind, "apiVersion": API_VERSION, "metadata": metadata}
+        spec: dict[str, object] = {"kind": query.kind, "apiVersion": query.kind.api_version, "metadata": metadata}
         body = msgspec.json.encode(spec)
     return _line("BOOKMARK", body)
 

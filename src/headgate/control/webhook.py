@@ -98,7 +98,7 @@ class AdmissionWebhook:
     def _judged(self, asked: AdmissionRequest) -> AdmissionResponse:
         if asked.operation in ("DELETE", "CONNECT"):
             return AdmissionResponse(asked.uid, True)
-        if asked.kind.group != GROUP or asked.kind.kind not in set(Kind):
+        if asked.kind.kind not in set(Kind) or asked.kind.group != Kind(asked.kind.kind).group:
             problem = f"cannot judge a {asked.kind.kind} of {asked.kind.group or 'the core group'}"
             raise MalformedObjectError(problem, hint=f"register the webhook for brokers and triggers of {GROUP}")
         if not asked.object:

@@ -17,7 +17,7 @@ from headgate.control.errors import (
     QuotaError,
     StaleObjectError,
 )
-from headgate.control.facts import Which, bump, counter, public_url, trigger_rows
+from headgate.control.facts import Which, bump, counter, public_url, routed_rows
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -28,19 +28,26 @@ from headgate.control.objects import (
     Metadata,
     Object,
     ObjectKey,
-    Trigger,
+    Routed,
+    Status,
+    SubscriptionStatus,
     TriggerStatus,
     decode_stored,
     encode,
     key_of,
 )
-from headgate.control.reconcile import trigger_status
+from headgate.control.reconcile import routed_status
 from headgate.control.targets import drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.plan import CompiledFilter
-from headgate.limits import BROKERS_MAX, TRIGGERS_MAX
+from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
 
-_QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX}
+_QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX, Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX}
+_STATUSES: Final[dict[Kind, Status]] = {
+    Kind.BROKER: BrokerStatus(),
+    Kind.TRIGGER: TriggerStatus(),
+    Kind.SUBSCRIPTION: SubscriptionStatus(),
+}
 
 
 class ObjectWriter:
@@ -64,7 +71,7 @@ class ObjectWriter:
         if self._connection.execute(
             "SELECT 1 FROM objects WHERE kind = ? AND namespace = ? AND name = ?", row
         ).fetchone():
-            raise AlreadyExistsError(key.kind.plural, key.name)
+            raise AlreadyExistsError(key.kind, key.name)
         self._check_quota(key.kind)
         version = bump(self._connection, "version")
         new = _with_metadata(
@@ -75,7 +82,7 @@ class ObjectWriter:
             generation=1,
             creation_timestamp=self._now,
         )
-        new = _with_status(new, BrokerStatus() if isinstance(new, Broker) else TriggerStatus())
+        new = _with_status(new, _STATUSES[key.kind])
         self._connection.execute(
             "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, '{}', x'')",
             (*row, version),
@@ -119,8 +126,8 @@ class ObjectWriter:
         self._connection.execute(
             "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
         )
-        if isinstance(gone, Trigger):
-            drop_target(self._connection, key.namespace, key.name)
+        if isinstance(gone, Routed):
+            drop_target(self._connection, key)
         else:
             bump(self._connection, "routing")
         history.record(self._connection, "DELETED", version, gone, old)
@@ -148,14 +155,14 @@ class ObjectWriter:
     def _store(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
         """Write an object that has its metadata, its routing row, its status and its place in history."""
         self._save(new)
-        if isinstance(new, Trigger):
+        if isinstance(new, Routed):
             if plan is None:
-                raise ValueError("a trigger is stored with its compiled filter")
+                raise ValueError(f"a {new.kind} is stored with its compiled filter")
             url = public_url(self._connection)
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(trigger_rows(self._connection, Which.TARGET, (target,)))
-            new = _with_status(new, trigger_status(new, row.facts, now=self._now))
+            row = next(routed_rows(self._connection, Which.TARGET, (target,)))
+            new = _with_status(new, routed_status(new, row.facts, now=self._now))
             self._save(new)
         else:
             bump(self._connection, "routing")
@@ -198,7 +205,7 @@ def load(connection: sqlite3.Connection, key: ObjectKey) -> Object:
         "SELECT body FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
     ).fetchone()
     if row is None:
-        raise ObjectNotFoundError(key.kind.plural, key.name)
+        raise ObjectNotFoundError(key.kind, key.name)
     return decode_stored(key.kind, row[0])
 
 
@@ -206,14 +213,14 @@ def _check_same(old: Object, uid: str, resource_version: str) -> None:
     kind, meta = Kind(old.kind), old.metadata
     if uid and uid != meta.uid:
         detail = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {meta.uid}"
-        raise StaleObjectError(kind.plural, meta.name, detail)
+        raise StaleObjectError(kind, meta.name, detail)
     if resource_version and resource_version != meta.resource_version:
-        raise StaleObjectError(kind.plural, meta.name)
+        raise StaleObjectError(kind, meta.name)
 
 
 def _with_metadata(obj: Object, **changes: object) -> Object:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
 
 
-def _with_status(obj: Object, status: BrokerStatus | TriggerStatus) -> Object:
+def _with_status(obj: Object, status: Status) -> Object:
     return msgspec.structs.replace(obj, status=status)

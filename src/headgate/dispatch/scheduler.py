@@ -61,6 +61,7 @@ class Scheduler:
         refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
         on_change: Called when there is something to flush: cursors or filter errors.
         on_room: Called when handed rows have left memory.
+        on_pulled: Called with a subscription's target when there is a row for it: it stays in the outbox.
         journal: Remembers attempts for people; None for nobody.
         tracing: Makes spans; None for none.
     """
@@ -78,6 +79,7 @@ class Scheduler:
         refresh: Callable[[], None],
         on_change: Callable[[], None] = lambda: None,
         on_room: Callable[[], None] = lambda: None,
+        on_pulled: Callable[[int], None] = lambda _: None,
         journal: Recorder | None = None,
         tracing: AttemptTracing | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class Scheduler:
         self._refresh = refresh
         self._on_change = on_change
         self._on_room = on_room
+        self._on_pulled = on_pulled
         self._loop = asyncio.get_running_loop()
         self._attempts = Attempts(
             events,
@@ -220,7 +223,10 @@ class Scheduler:
         state = self._states.get(target) or self._meet(target)
         _MATCHES[verdict].inc()
         if state is None:
-            _ENDED["gone"].inc()
+            if target in self._table:
+                self._on_pulled(target)
+            else:
+                _ENDED["gone"].inc()
         elif verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
             self._error(state, partition, offset)
         elif state.lag is not None:
@@ -237,13 +243,13 @@ class Scheduler:
             self._attempts.pump(state)
 
     def _meet(self, target: int) -> TargetState | None:
-        """The state of a target that has none yet; None when it does not exist (any more)."""
+        """The state of a target that has none yet; None when it does not exist (any more) or is a subscription."""
         known = self._table.get(target)
         if known is None:
             self._refresh()
             known = self._table.get(target)
-            if known is None:
-                return None
+        if known is None or known.pull is not None:
+            return None
         state = self._states[target] = TargetState(known)
         return state
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
-from headgate.control.facts import trigger_names
+from headgate.control.facts import target_names
 from headgate.dispatch.journal import DIRECTORY, Entry, entries
 from headgate.dispatch.outbox import decode_chunk
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
@@ -143,6 +143,6 @@ def _names(database: Path) -> dict[int, str]:
         return {}
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     try:
-        return trigger_names(connection)
+        return target_names(connection)
     finally:
         connection.close()

@@ -162,7 +162,7 @@ class Why:
             )
             return Answer(Fate.OTHER_BROKER, says, looked)
         path = question.trigger.path
-        target = next((target for target in self._store.snapshot().targets if target.name == path), None)
+        target = next((one for one in self._store.snapshot().targets if one.name == path and one.pull is None), None)
         if target is None:
             return Answer(Fate.NOT_READY, f"the trigger gets no events: {_reason(trigger)}", looked)
         return self._became(trigger, target, looked)
