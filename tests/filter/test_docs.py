@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import pytest
+
 from headgate import limits
-from headgate.filter.compiler import compile_cel
-from headgate.filter.dialects.cesql import cesql
+from headgate.event.model import Event
+from headgate.filter.compiler import compile_cel, compile_filter
+from headgate.filter.dialects import _OURS, DIALECTS, to_cel
+from headgate.filter.evaluate import OutcomeKind, program
 from tests.support import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "filters.md").read_text(encoding="utf-8")
@@ -21,12 +26,62 @@ def test_limits() -> None:
     assert f"{limits.FILTER_ROWS_MAX:,} rows" in TEXT
 
 
-def test_cesql() -> None:
-    section = TEXT.split("### CloudEvents SQL\n")[1].split("\n### ")[0]
-    rows = re.findall(r"^\| `(.*?)` \| `(.*)` \|$", section, re.MULTILINE)
-    assert len(rows) == 8
+def section(heading: str) -> str:
+    level = heading.partition(" ")[0]
+    return TEXT.split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "heading", "count"), [("cesql", "### CloudEvents SQL", 8), ("jms", "### JMS selectors", 7)]
+)
+def test_texts(dialect: str, heading: str, count: int) -> None:
+    rows = re.findall(r"^\| `(.*?)` \| `(.*)` \|$", section(heading), re.MULTILINE)
+    assert len(rows) == count
     for text, cel in rows:
-        assert cesql(text, "filter.cesql") == cel
+        assert DIALECTS[dialect](text, "filter") == cel.replace("\\|", "|")
+
+
+def test_the_table_of_dialects() -> None:
+    rows = re.findall(r"^\| (.*?) \| `(.*?)` \| .* \|$", section("## At a glance"), re.MULTILINE)
+    fields = {field: json.loads(value) for cell, value in rows for field in re.findall(r"`([a-zA-Z]+)`", cell)[:1]}
+    assert fields.keys() | {"cel"} == {*_OURS, "exact"}
+    for field, value in fields.items():
+        compiled = compile_filter(None, [{field: value}]) if field == "exact" else compile_filter({field: value})
+        assert compiled.rows
+
+
+def test_lists() -> None:
+    rows = re.findall(r"^\| `(exact|prefix|suffix|not)` \| `(.*?)` \| .* \| `(.*)` \|$", TEXT, re.MULTILINE)
+    assert [field for field, _, _ in rows] == ["exact", "prefix", "suffix", "not"]
+    for field, value, cel in rows:
+        assert to_cel(None, [{field: json.loads(value)}]) == cel
+
+
+def test_tags() -> None:
+    (value,), (cel,) = (
+        re.findall(pattern, section("### Tags"), re.MULTILINE) for pattern in (r"`(\{.*\})` is$", r"^    (ce\..*)")
+    )
+    assert to_cel({"tags": json.loads(value)}) == cel
+
+
+@pytest.mark.parametrize(
+    ("filters", "value", "negated"),
+    [
+        (({"cel": "ce.x == 'a'"}, {"cel": "!(ce.x == 'a')"}), OutcomeKind.ERROR, OutcomeKind.ERROR),
+        (({"cesql": "x = 'a'"}, {"cesql": "NOT (x = 'a')"}), OutcomeKind.ERROR, OutcomeKind.ERROR),
+        (({"attributes": {"x": "a"}}, {"not": {"attributes": {"x": "a"}}}), OutcomeKind.FALSE, OutcomeKind.TRUE),
+        (({"prefix": {"x": "a"}}, {"not": {"prefix": {"x": "a"}}}), OutcomeKind.FALSE, OutcomeKind.TRUE),
+        (({"jms": "x = 'a'"}, {"jms": "NOT (x = 'a')"}), OutcomeKind.FALSE, OutcomeKind.FALSE),
+        (
+            ({"eventPattern": {"x": ["a"]}}, {"eventPattern": {"x": [{"anything-but": ["a"]}]}}),
+            OutcomeKind.FALSE,
+            OutcomeKind.FALSE,
+        ),
+    ],
+)
+def test_an_absent_attribute(filters: tuple[object, object], value: OutcomeKind, negated: OutcomeKind) -> None:
+    absent = Event("1.0", "1", "/a", "t")
+    assert [program(compile_filter(None, [one]).cel).evaluate(absent).kind for one in filters] == [value, negated]
 
 
 def test_examples() -> None:
