@@ -3,7 +3,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 
-.PHONY: setup demo test test-fast nightly check lock proto clean
+.PHONY: setup demo test test-fast nightly conformance check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -29,9 +29,14 @@ test: check
 test-fast: setup
 	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
 
-# What takes an hour: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark.
+# What takes an hour: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules.
 nightly: setup
+	@HEADGATE_SIM_SEED=0 HEADGATE_SIM_RUNS=10000 $(BIN)/python -m pytest -s tests/simulation
 	@HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
+
+# docs/reference/conformance.md, from a run of the Broker contract on a real server.
+conformance: setup
+	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
 lock:
 	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \

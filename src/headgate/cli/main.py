@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from headgate import __version__
+from headgate.cli import conformance as conformance_command
 from headgate.cli import deadletter as deadletter_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import log as log_commands
@@ -47,6 +48,7 @@ app.command("send")(send_command.send)
 app.command("tail")(tail_command.tail)
 app.command("why")(why_command.why)
 app.command("trace")(trace_command.trace)
+app.command("conformance")(conformance_command.conformance)
 app.add_typer(object_commands.app)
 app.add_typer(deadletter_commands.app, name="deadletter")
 app.add_typer(filter_commands.app, name="filter")

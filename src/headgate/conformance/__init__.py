@@ -1,1 +1,1 @@
-"""Does Headgate do what the public conformance cases say? Programs that take any file of their form."""
+"""Does a broker do what public cases and contracts say? Programs for any file of cases, and for any broker."""

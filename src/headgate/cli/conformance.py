@@ -1,0 +1,51 @@
+"""`headgate conformance`: does a broker keep the Broker contract, requirement by requirement?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from headgate.conformance import broker
+from headgate.conformance.broker_stage import Stage, Where
+from headgate.conformance.cases import EXIT_FAILED, Verdict
+from headgate.errors import InvalidInputError
+
+
+def conformance(
+    ingress: Annotated[str, typer.Option(help="A publish URL, such as http://127.0.0.1:8080/default/default.")],
+    api: Annotated[str, typer.Option(help="URL of the Kubernetes-style API; without it no trigger is made.")] = "",
+    metrics: Annotated[str, typer.Option(help="URL of the metrics in Prometheus' text format.")] = "",
+    restart: Annotated[
+        str, typer.Option(help="A command that kills the broker (SIGKILL) and returns when it is ready again.")
+    ] = "",
+    host: Annotated[str, typer.Option(help="Under which the broker reaches this machine.")] = "127.0.0.1",
+    only: Annotated[list[str] | None, typer.Option(help="An id, such as D08; repeatable.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON: one object a requirement, the summary last.")] = False,
+) -> None:
+    """Check a broker against the Knative Broker contract: control plane, routing, data plane.
+
+    Makes brokers and triggers in the namespace `default`, and removes them. The exit status is 1 when a check failed.
+
+    Example: headgate conformance --ingress http://127.0.0.1:8080/default/default --api http://127.0.0.1:8080
+    """
+    unknown = set(only or ()) - {check.id for check in broker.CHECKS}
+    if unknown:
+        raise InvalidInputError(f"no check is called {', '.join(sorted(unknown))}", hint="ids are C01 to D21")
+    with Stage(Where(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
+        findings = broker.run(stage, only or ())
+    if markdown:
+        typer.echo(broker.table(findings), nl=False)
+    for finding in findings if not markdown else ():
+        shown = f"{finding.result:8}{finding.id}  {finding.level:7}{finding.title}: {finding.seen}"
+        typer.echo(msgspec.json.encode(finding).decode() if as_json else shown)
+    counts = {verdict.value: sum(f.result is verdict for f in findings) for verdict in Verdict}
+    summary: dict[str, str | int] = {"suite": "broker", "checks": len(findings), **counts}
+    if as_json:
+        typer.echo(msgspec.json.encode(summary).decode())
+    elif not markdown:
+        typer.echo(", ".join(f"{count} {name}" for name, count in counts.items() if count))
+    if counts[Verdict.FAILED]:
+        raise typer.Exit(EXIT_FAILED)

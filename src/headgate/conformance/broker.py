@@ -1,0 +1,96 @@
+"""Does a broker do what the Broker contract says? Each numbered requirement as a check, run against any broker.
+
+    with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as stage:
+        findings = run(stage)
+
+The requirements are those of Knative's control plane (C), event routing (R) and data plane (D) specifications. A check
+makes brokers and triggers of its own through the Kubernetes-style API and is its own subscriber; without an API only
+what a bare publish URL shows is checked. What a check cannot see from outside is skipped with the reason, never passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.conformance import broker_control, broker_data, broker_routing
+from headgate.conformance.broker_stage import Check, Needs, RefusedError, Scene, SkippedError, Stage, ViolationError
+from headgate.conformance.cases import Verdict
+
+CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
+"""All of them, in the order of their ids."""
+
+_AT_ONCE: Final = 10
+"""Checks that run together: most of the time they wait, and a broker takes many new triggers at once."""
+_WITHOUT: Final = {
+    Needs.API: "needs triggers: no --api was given",
+    Needs.RESTART: "needs the broker to be killed and started again: no --restart was given",
+    Needs.METRICS: "needs the broker's numbers: no --metrics was given",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of a check.
+
+    Attributes:
+        id: Of the requirement.
+        level: MUST, SHOULD, ...: how binding it is.
+        title: The requirement, in short.
+        result: Passed, failed or skipped.
+        seen: What was seen, or why it was skipped.
+    """
+
+    id: str
+    level: str
+    title: str
+    result: Verdict
+    seen: str
+
+
+def run(stage: Stage, only: Iterable[str] = ()) -> list[Finding]:
+    """Run checks; those that kill the broker come last, one by one.
+
+    Args:
+        stage: Where the broker is; entered.
+        only: Ids; empty for all.
+    """
+    wanted = frozenset(only)
+    chosen = [check for check in CHECKS if not wanted or check.id in wanted]
+    together = [check for check in chosen if Needs.RESTART not in check.needs]
+    alone = [check for check in chosen if Needs.RESTART in check.needs]
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="check") as threads:
+        results = dict(zip(together, threads.map(lambda check: _find(stage, check), together), strict=True))
+    results.update((check, _find(stage, check)) for check in alone)
+    return [results[check] for check in chosen]
+
+
+def _find(stage: Stage, check: Check) -> Finding:
+    found: Callable[[Verdict, str], Finding] = lambda result, seen: Finding(  # noqa: E731
+        check.id, check.level, check.title, result, seen
+    )
+    for need in check.needs:
+        if need not in stage.offers:
+            return found(Verdict.SKIPPED, _WITHOUT[need])
+    try:
+        with Scene(stage, check.id.lower()) as scene:
+            return found(Verdict.PASSED, check.work(scene))
+    except SkippedError as skipped:
+        return found(Verdict.SKIPPED, skipped.message)
+    except (ViolationError, RefusedError) as violation:
+        return found(Verdict.FAILED, violation.message)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:  # an object that has another form
+        return found(Verdict.FAILED, f"an answer does not have the form it should: {type(error).__name__}: {error}")
+
+
+def table(findings: Sequence[Finding]) -> str:
+    """The findings as a Markdown table."""
+    rows = ["| id | level | requirement | result | seen |\n|---|---|---|---|---|\n"]
+    rows += [f"| {f.id} | {f.level} | {_cell(f.title)} | {f.result} | {_cell(f.seen)} |\n" for f in findings]
+    return "".join(rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,393 @@
+"""D01-D21: does the broker speak CloudEvents over HTTP as the data plane's specification says, both ways?"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from headgate.conformance.broker_routing import FAST, reply_to
+from headgate.conformance.broker_stage import (
+    MAY,
+    MUST,
+    SHOULD,
+    Answered,
+    Check,
+    Delivery,
+    Needs,
+    Scene,
+    SkippedError,
+    answer,
+    expect,
+)
+
+_EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
+_STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
+_TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
+_TRACEPARENT: Final = f"00-{_TRACE}-00f067aa0ba902b7-01"
+_TRACEPARENT_FORM: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+_CONCURRENT_MAX: Final = 256
+
+
+def _ingress(scene: Scene) -> str:
+    return scene.stage.where.ingress
+
+
+def _modes(scene: Scene) -> str:
+    url = _ingress(scene)
+    sent = {
+        "binary mode": (_EVENT | {"content-type": "application/json"}, b'{"a":1}'),
+        "binary mode without data": (_EVENT, b""),
+        "structured mode": (_STRUCTURED, b'{"specversion":"1.0","id":"1","source":"/c","type":"t","data":{"a":1}}'),
+    }
+    for name, (headers, body) in sent.items():
+        status, _, _ = scene.post(url, headers, body)
+        expect(200 <= status < 300, f"{name} is answered with {status}")
+    return "binary with and without data, structured: accepted"
+
+
+def _by_post(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    scene.publish(url, "1")
+    scene.arrive(inbox, "1")
+    method = inbox.deliveries[0].method
+    expect(method == "POST", f"the delivery is a {method}")
+    return "POST"
+
+
+def _options(scene: Scene) -> str:
+    status, _, headers = scene.post(_ingress(scene), {"webhook-request-origin": "example.com"}, method="OPTIONS")
+    if not 200 <= status < 300:
+        raise SkippedError("the broker does not answer OPTIONS, which it need not")
+    allowed = headers.get("allow", "")
+    expect("POST" in [method.strip() for method in allowed.split(",")], f"Allow is {allowed!r}")
+    return f"Allow: {allowed}"
+
+
+def _other_methods(scene: Scene) -> str:
+    methods = ("GET", "HEAD", "PUT", "PATCH", "DELETE")
+    for method in methods:
+        status, _, _ = scene.post(_ingress(scene), _EVENT if method not in ("GET", "HEAD") else {}, method=method)
+        expect(status == 405, f"{method} is answered with {status}")
+    return f"405 for {', '.join(methods)}"
+
+
+def _success(scene: Scene) -> str:
+    status, _, _ = scene.post(_ingress(scene), _EVENT)
+    expect(200 <= status < 300, f"a valid event is answered with {status}")
+    return str(status)
+
+
+def _malformed(scene: Scene) -> str:
+    bad: dict[str, tuple[dict[str, str], bytes]] = {
+        f"no {name}": ({key: value for key, value in _EVENT.items() if key != f"ce-{name}"}, b"")
+        for name in ("id", "source", "type")
+    }
+    bad["an empty id"] = (_EVENT | {"ce-id": ""}, b"")
+    bad["no event at all"] = ({"content-type": "text/plain"}, b"hello")
+    bad["structured mode that is no JSON"] = (_STRUCTURED, b'{"specversion":')
+    bad["structured mode without an id"] = (_STRUCTURED, b'{"specversion":"1.0","source":"/c","type":"t"}')
+    bad["an unknown event format"] = ({"content-type": "application/cloudevents+nonsense"}, b"{}")
+    for name, (headers, body) in bad.items():
+        status, _, _ = scene.post(_ingress(scene), headers, body)
+        expect(400 <= status < 500, f"{name} is answered with {status}")
+    return f"{len(bad)} malformed requests: 4xx each"
+
+
+def _stored_first(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    for number in range(20):
+        scene.publish(url, str(number))
+    scene.stage.restart()
+    wanted = {str(number) for number in range(20)}
+    scene.happens(lambda: wanted <= set(inbox.ids))
+    expect(wanted <= set(inbox.ids), f"{len(wanted - set(inbox.ids))} of 20 acknowledged events never came")
+    return "killed right after the last answer: all of 20 acknowledged events came, before or after"
+
+
+def _answers(scene: Scene) -> str:
+    url = scene.broker()
+    taken, final, again = (200, 201, 202, 204), (301, 302, 400, 401, 403, 410, 422), (404, 408, 409, 429, 500, 503, 777)
+    for status in (*taken, *final, *again):
+        # A body is no answer to a 204; the statuses are what counts.
+        inbox = scene.inbox(str(status), answer(status, location="/elsewhere"))
+        scene.trigger(f"s{status}", inbox, wait=False, delivery=FAST | {"retry": 2})
+    scene.all_ready(*(f"s{status}" for status in (*taken, *final, *again)))
+    scene.publish(url, "1")
+    for status in again:
+        scene.arrive(scene.stage.inboxes[f"/d08/{status}"], "1", "1", "1", what=f"a subscriber that answers {status}")
+    for status in (*taken, *final):
+        scene.arrive(scene.stage.inboxes[f"/d08/{status}"], "1", what=f"a subscriber that answers {status}")
+    return f"retried: {_list(again)}; not retried: {_list((*taken, *final))}"
+
+
+def _list(statuses: tuple[int, ...]) -> str:
+    return ", ".join(map(str, statuses))
+
+
+def _duplicates(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    for source in ("/a", "/a", "/b"):
+        status, _, _ = scene.post(url, _EVENT | {"ce-source": source})
+        expect(200 <= status < 300, f"an event sent again is answered with {status}")
+    scene.happens(lambda: len({delivery.attribute("source") for delivery in inbox.deliveries}) == 2)
+    time.sleep(scene.stage.where.quiet_s)
+    sources = sorted(delivery.attribute("source") for delivery in inbox.deliveries)
+    expect(set(sources) == {"/a", "/b"}, "an event of another source with the same id is taken for a duplicate")
+    kept = "kept" if sources.count("/a") == 2 else "dropped"
+    return f"a duplicate is accepted and {kept}; the same id of another source is another event"
+
+
+def _congestion(scene: Scene) -> str:
+    url = scene.broker()
+    times: list[float] = []
+
+    def busy(delivery: Delivery) -> Answered:
+        times.append(delivery.at)
+        return 503, b"", {}
+
+    def slow(_: Delivery) -> Answered:
+        time.sleep(0.05)
+        return 202, b"", {}
+
+    failing, sleepy = scene.inbox("failing", busy), scene.inbox("slow", slow)
+    rules = {"retry": 3, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S"}
+    scene.trigger("failing", failing, wait=False, delivery=rules, filter={"attributes": {"type": "one"}})
+    scene.trigger("slow", sleepy, wait=False, filter={"attributes": {"type": "many"}})
+    scene.all_ready("failing", "slow")
+    scene.publish(url, "1", "one")
+    ids = [str(n) for n in range(400)]
+    for event_id in ids:
+        scene.publish(url, event_id, "many")
+    scene.happens(lambda: set(ids) <= set(sleepy.ids) and len(times) >= 4)
+    expect(set(ids) <= set(sleepy.ids), "a slow subscriber does not get all of 400 events")
+    most = sleepy.busy_max
+    expect(most <= _CONCURRENT_MAX, f"{most} requests at the same time to a subscriber that is slow")
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    expect(len(pauses) >= 3, f"{len(times)} attempts instead of 4")
+    expect(pauses[-1] > pauses[0], "the pauses between attempts do not grow")
+    return f"pauses grow; a slow subscriber got 400 events, never over {_CONCURRENT_MAX} at the same time"
+
+
+def _prefer(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    scene.publish(url, "1")
+    scene.arrive(inbox, "1")
+    found = inbox.deliveries[0].headers.get("prefer", "")
+    expect("reply" in [part.strip() for part in found.split(",")], f"Prefer is {found!r}")
+    return f"Prefer: {found}"
+
+
+def _accepted_is_no_reply(scene: Scene) -> str:
+    url = scene.broker()
+    headers = {"ce_specversion": "1.0", "ce_id": "r", "ce_source": "/c", "ce_type": "receipt"}
+    replier, other = scene.inbox("replier", answer(202, b"{}", **headers)), scene.inbox("other")
+    scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
+    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    scene.all_ready("replier", "other")
+    scene.publish(url, "o", "order")
+    scene.arrive(replier, "o")
+    expect(not other.deliveries, "a 202 that looks like an event is taken for a reply")
+    return "a 202 that looks like an event is none"
+
+
+def _versions(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    status, _, _ = scene.post(url, _EVENT | {"ce-specversion": "0.3", "ce-id": "old"})
+    if status >= 400:
+        raise SkippedError("the broker takes events of 1.0 only")
+    scene.publish(url, "new")
+    scene.arrive(inbox, "old", "new")
+    found = {delivery.id: delivery.attribute("specversion") for delivery in inbox.deliveries}
+    expect(found == {"old": "0.3", "new": "1.0"}, f"the versions are {found}")
+    return "0.3 stays 0.3, 1.0 stays 1.0"
+
+
+def _identical(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    headers = {
+        "ce-specversion": "1.0",
+        "ce-id": "1",
+        "ce-source": "/c?q=%20",
+        "ce-type": "com.example.Type",
+        "ce-subject": "Z%C3%BCrich",
+        "ce-time": "2020-02-29T12:00:00.123456789Z",
+        "ce-dataschema": "http://example.com/schema",
+        "ce-myextension": "value %22quoted%22",
+        "content-type": "application/json",
+    }
+    scene.post(url, headers, b'{"a": [1, 2.0]}')
+    scene.arrive(inbox, "1")
+    came = inbox.deliveries[0]
+    changed = [name for name, value in headers.items() if came.headers.get(name) != value]
+    expect(not changed, f"changed: {', '.join(changed)}")
+    expect(came.body == b'{"a": [1, 2.0]}', "the data was changed")
+    return f"{len(headers)} headers and the data came as they were sent"
+
+
+def _at_least_once(scene: Scene) -> str:
+    url = scene.broker()
+    inboxes = [scene.inbox(str(n)) for n in range(4)]
+    for number, inbox in enumerate(inboxes):
+        scene.trigger(str(number), inbox, wait=False, filter={"attributes": {"type": f"t{number % 2}"}})
+    scene.all_ready("0", "1", "2", "3")
+    for number in range(200):
+        scene.publish(url, str(number), f"t{number % 2}")
+    for number, inbox in enumerate(inboxes):
+        wanted = {str(n) for n in range(200) if n % 2 == number % 2}
+        scene.happens(lambda inbox=inbox, wanted=wanted: wanted <= set(inbox.ids))  # type: ignore[misc]
+        expect(set(inbox.ids) == wanted, f"{len(set(inbox.ids) ^ wanted)} events are missing or too many")
+    return "200 events, 4 triggers with 2 filters: every match came, nothing else"
+
+
+def _unwanted(scene: Scene) -> str:
+    scene.publish(scene.broker(), "1")
+    return "an event that no Trigger wants is accepted"
+
+
+def _malformed_reply(scene: Scene) -> str:
+    url = scene.broker()
+    malformed = {
+        "no-id": answer(200, b"{}", ce_specversion="1.0", ce_source="/c", ce_type="receipt"),
+        "no-json": answer(200, b'{"specversion":', content_type="application/cloudevents+json"),
+    }
+    for name, respond in malformed.items():
+        scene.trigger(name, scene.inbox(name, respond), wait=False, delivery=FAST | {"retry": 2})
+    plain = scene.inbox("plain", answer(200, b"thanks", content_type="text/plain"))
+    scene.trigger("plain", plain, wait=False, delivery=FAST | {"retry": 2})
+    scene.all_ready(*malformed, "plain")
+    scene.publish(url, "o", "order")
+    for name in malformed:
+        scene.arrive(scene.stage.inboxes[f"/d17/{name}"], "o", "o", "o", what=f"a subscriber whose reply has {name}")
+    scene.arrive(plain, "o", what="a subscriber whose 200 is no event")
+    return "binary without an id and structured that is no JSON: retried; a plain 200 is not"
+
+
+def _reply_not_accepted(scene: Scene) -> str:
+    url = scene.broker()
+    attempts = {"count": 0}
+    good = reply_to("order", "r", "receipt")
+
+    def respond(delivery: Delivery) -> Answered:
+        attempts["count"] += 1
+        return good(delivery) if attempts["count"] > 1 else (200, b"", {"ce-specversion": "1.0", "ce-id": "r"})
+
+    replier, other = scene.inbox("replier", respond), scene.inbox("other")
+    scene.trigger(
+        "replier", replier, wait=False, filter={"attributes": {"type": "order"}}, delivery=FAST | {"retry": 3}
+    )
+    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    scene.all_ready("replier", "other")
+    scene.publish(url, "o", "order")
+    scene.arrive(other, "r", what="the trigger that wants the reply")
+    scene.arrive(replier, "o", "o", what="the trigger whose first reply was not accepted")
+    return "the initial event was delivered again, and the second reply went out"
+
+
+def _grows(scene: Scene, before: dict[str, float], words: str, by: int) -> str:
+    """A sample whose name or label has one of the words and which grew by at least so much."""
+    pattern = re.compile(words)
+    found: list[str] = []
+
+    def holds() -> bool:
+        now = scene.stage.numbers()
+        found[:] = [
+            name.partition("{")[0]
+            for name, value in now.items()
+            if pattern.search(name) and "_bucket" not in name and value - before.get(name, 0.0) >= by
+        ]
+        return bool(found)
+
+    expect(scene.happens(holds), f"no metric named like {words} grew by {by}")
+    return sorted(found)[0]
+
+
+def _give_up(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t", answer(500))
+    scene.trigger("t", inbox, delivery=FAST | {"retry": 0})
+    before = scene.stage.numbers()
+    for number in range(5):
+        scene.publish(url, str(number))
+    scene.arrive(inbox, *map(str, range(5)))
+    name = _grows(scene, before, "fail|drop|gave|dead|lost", 5)
+    return f"5 events given up: {name} says so"
+
+
+def _numbers(scene: Scene) -> str:
+    url = scene.broker()
+    inbox = scene.inbox("t")
+    scene.trigger("t", inbox)
+    before = scene.stage.numbers()
+    ids = [str(n) for n in range(15)]
+    for event_id in ids:
+        scene.publish(url, event_id)
+    for _ in range(5):
+        scene.post(url, {"ce-specversion": "1.0", "ce-id": "x"})
+    scene.arrive(inbox, *ids)
+    words: tuple[tuple[str, int], ...] = (("malformed|invalid|refused|reject", 5), ("accept", 15), ("deliver", 15))
+    names = [_grows(scene, before, pattern, by) for pattern, by in words]
+    return ", ".join(names)
+
+
+def _traces(scene: Scene) -> str:
+    url = scene.broker()
+    replier, other = scene.inbox("replier", reply_to("order", "r", "receipt")), scene.inbox("other")
+    scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
+    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    scene.all_ready("replier", "other")
+    scene.post(url, _EVENT | {"ce-type": "order", "ce-id": "o", "traceparent": _TRACEPARENT})
+    scene.arrive(replier, "o")
+    scene.arrive(other, "r")
+    traced: Callable[[Delivery], str] = lambda delivery: _trace_of(delivery.headers.get("traceparent", ""))  # noqa: E731
+    expect(traced(replier.deliveries[0]) == _TRACE, "the producer's trace does not come to the subscriber")
+    expect(traced(other.deliveries[0]) == _TRACE, "the trace does not go on with the reply")
+    return "traceparent of the producer goes on to the subscriber, and with the reply to the next one"
+
+
+def _trace_of(traceparent: str) -> str:
+    found = _TRACEPARENT_FORM.fullmatch(traceparent)
+    return found[1] if found else ""
+
+
+_API: Final = (Needs.API,)
+_NUMBERED: Final = (Needs.API, Needs.METRICS)
+CHECKS: Final = (
+    Check("D01", MUST, "CloudEvents 1.0 in binary and structured mode", (), _modes),
+    Check("D02", MUST, "Deliveries are POSTs", _API, _by_post),
+    Check("D03", MAY, "OPTIONS may be answered; then Allow includes POST", (), _options),
+    Check("D04", MUST, "Any method but POST on a publish URI is answered with 405", (), _other_methods),
+    Check("D05", MUST, "2xx for an accepted event", (), _success),
+    Check("D06", MUST, "4xx for what is no CloudEvent", (), _malformed),
+    Check("D07", SHOULD, "No success before the event is handled or stored", (Needs.API, Needs.RESTART), _stored_first),
+    Check("D08", MUST, "What each status of a subscriber's answer means", _API, _answers),
+    Check("D09", MUST, "Duplicates are accepted; equal is the same source and id", _API, _duplicates),
+    Check("D10", MUST, "Congestion control and retries", _API, _congestion),
+    Check("D11", MUST, "Prefer: reply on every delivery", _API, _prefer),
+    Check("D12", MUST, "A 202 is never a reply", _API, _accepted_is_no_reply),
+    Check("D13", SHOULD, "The version of an event stays", _API, _versions),
+    Check("D14", SHOULD, "Attributes and data arrive as they were sent", _API, _identical),
+    Check("D15", SHOULD, "At least once to every Trigger that was Ready and matches", _API, _at_least_once),
+    Check("D16", MAY, "An event that no Trigger wants may be dropped", _API, _unwanted),
+    Check("D17", SHOULD, "A malformed reply is a failed delivery", _API, _malformed_reply),
+    Check(
+        "D18", SHOULD, "A reply that is not accepted: the initial event is delivered again", _API, _reply_not_accepted
+    ),
+    Check("D19", SHOULD, "The operator hears of events given up", _NUMBERED, _give_up),
+    Check("D20", SHOULD, "Metrics of malformed requests, accepted events and deliveries", _NUMBERED, _numbers),
+    Check("D21", SHOULD, "The trace goes on to subscribers and replies", _API, _traces),
+)
