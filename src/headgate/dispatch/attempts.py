@@ -7,8 +7,6 @@ none of the same key, see `lanes.py`) and there is a place; else it stands in li
 from __future__ import annotations
 
 import asyncio
-import random
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
@@ -17,6 +15,7 @@ import structlog
 
 from headgate import limits
 from headgate.dispatch.batches import Batches
+from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
@@ -52,9 +51,7 @@ class Attempts:
         bury: Stores a dead letter; returns when it is on disk.
         journal: Remembers attempts for people.
         tracing: Makes spans; None for none.
-        clock: Monotonic seconds.
-        clock_us: Microseconds since 1970 UTC.
-        chance: From 0 to 1, for the jitter of pauses.
+        clocks: Time, and the jitter of pauses.
     """
 
     def __init__(
@@ -71,9 +68,7 @@ class Attempts:
         bury: Callable[[Letter], Awaitable[None]],
         journal: Recorder,
         tracing: AttemptTracing | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
-        chance: Callable[[], float] = random.random,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._events = events
         self.transport = transport
@@ -84,11 +79,11 @@ class Attempts:
         self._on_rest = on_rest
         self.replies = replies
         self._bury = bury
-        self._chance = chance
+        self._chance = clocks.chance
         self._tracing = tracing
         self._journal = journal
-        self._clock = clock
-        self._clock_us = clock_us
+        self._clock = clocks.now
+        self._clock_us = clocks.now_us
         self._loop = asyncio.get_running_loop()
         self._places = Places()
         self._busy: set[TargetState] = set()

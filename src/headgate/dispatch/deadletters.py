@@ -8,9 +8,7 @@ are written in groups, as many as came while the last group was synced. What is 
 from __future__ import annotations
 
 import asyncio
-import random
 import sqlite3
-import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +21,7 @@ from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import DeliverySpec, Target
 from headgate.dispatch import wire
+from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
@@ -44,8 +43,7 @@ class DeadLetters:
         transport: The HTTP client.
         replies: For what subscribers answer to a redriven event.
         find: The target of an id, as routing has it now.
-        clock_us: Microseconds since 1970 UTC.
-        chance: From 0 to 1, for the jitter of pauses.
+        clocks: Time, and the jitter of pauses.
     """
 
     def __init__(
@@ -55,18 +53,17 @@ class DeadLetters:
         replies: Replies,
         find: Callable[[int], Target | None],
         *,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
-        chance: Callable[[], float] = random.random,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
         self._replies = replies
         self._find = find
-        self._clock_us = clock_us
-        self._chance = chance
+        self._clock_us = clocks.now_us
+        self._chance = clocks.chance
         self._loop = asyncio.get_running_loop()
         self._poller = LetterStore(path)  # two objects, because one is not for two threads
         self._store = LetterStore(path)
-        self._store.resume(clock_us())
+        self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
         self._gone: list[int] = []

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -17,8 +18,9 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable, TargetReport
+from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
+from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
 from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
@@ -33,6 +35,7 @@ from headgate.dispatch.takeover import Accepted, Takeover
 from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
+from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
@@ -77,6 +80,8 @@ class Dispatcher:
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
         drain_s: How long attempts in flight may last on stop.
         tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
+        clocks: Time, and the jitter of pauses.
+        files: The outbox's system calls.
     """
 
     def __init__(
@@ -94,7 +99,11 @@ class Dispatcher:
         on_look: Callable[[str], object] = lambda _: None,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
         tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
+        clocks: Clocks = SYSTEM,
+        files: FileOps | None = None,
     ) -> None:
+        self._clocks = clocks
+        self._files = files
         self._data = data
         self._token = token
         self._store = store
@@ -127,7 +136,7 @@ class Dispatcher:
         self._events = LogEvents(self._data / "log")
         self._backlog = OutboxBacklog(self._data / "outbox" / OUTBOX_PARTITION)
         self._writer = await asyncio.to_thread(
-            PartitionWriter.open, self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
+            partial(PartitionWriter.open, files=self._files), self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
         )
         try:
             async with HttpTransport() as inward:
@@ -157,14 +166,17 @@ class Dispatcher:
         return self._takeover.held_rows(run, partition)
 
     async def _serve(self, transport: Transport, replies: Replies) -> None:
-        letters = DeadLetters(self._data / "deadletters.db", transport, replies, lambda key: self._scheduler.find(key))
+        letters = DeadLetters(self._data / "deadletters.db", transport, replies, self._find, clocks=self._clocks)
         try:
             await self._deliver(transport, replies, letters)
         finally:
             await letters.close()
 
+    def _find(self, target: int) -> Target | None:
+        return self._scheduler.find(target)
+
     async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters) -> None:
-        journal = Journal(self._data / DIRECTORY)
+        journal = Journal(self._data / DIRECTORY, clock_us=self._clocks.now_us)
         self._scheduler = Scheduler(
             events=self._events,
             backlog=self._backlog,
@@ -178,6 +190,7 @@ class Dispatcher:
             on_room=self._relieve,
             journal=journal,
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
+            clocks=self._clocks,
         )
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
@@ -187,7 +200,7 @@ class Dispatcher:
         self._takeover = Takeover(watermarks)
         self._passed = dict(watermarks)
         link = self._link = Link(self._token, self._takeover, self, self._resume)
-        gauges = Gauges(self._scheduler, self._events, self._writer)
+        gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
         tasks = [asyncio.create_task(self._poll()), asyncio.create_task(gauges.run())]
         if self._tend is not None:
             tasks.append(asyncio.create_task(self._tend(self._writer)))

@@ -27,6 +27,7 @@ from headgate import limits
 from headgate.control.routing import RoutingTable, Target
 from headgate.dispatch.attempts import Attempts
 from headgate.dispatch.backlog import Backlog
+from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.cursors import CursorChange, TargetCursor
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
@@ -64,6 +65,7 @@ class Scheduler:
         on_pulled: Called with a subscription's target when there is a row for it: it stays in the outbox.
         journal: Remembers attempts for people; None for nobody.
         tracing: Makes spans; None for none.
+        clocks: Time, and the jitter of pauses.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Scheduler:
         on_pulled: Callable[[int], None] = lambda _: None,
         journal: Recorder | None = None,
         tracing: AttemptTracing | None = None,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._journal = journal if journal is not None else Forgetful()
         self._events = events
@@ -105,6 +108,7 @@ class Scheduler:
             bury=bury,
             journal=self._journal,
             tracing=tracing,
+            clocks=clocks,
         )
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}

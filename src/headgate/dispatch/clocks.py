@@ -1,0 +1,28 @@
+"""What time is it, and what does chance say? In one place, so that a simulation can say it instead of the machine."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The dispatcher's clocks and its dice.
+
+    Attributes:
+        now: Monotonic seconds.
+        now_us: Microseconds since 1970 UTC; may jump, as clocks of machines do.
+        chance: From 0 to 1, for the jitter of pauses.
+    """
+
+    now: Callable[[], float] = time.monotonic
+    now_us: Callable[[], int] = lambda: time.time_ns() // 1_000
+    chance: Callable[[], float] = random.random
+
+
+SYSTEM: Final = Clocks()
+"""The machine's."""

@@ -1,0 +1,104 @@
+"""Is nothing lost, whatever happens? A thousand random schedules of faults, kills, clock jumps and bad disks.
+
+HEADGATE_SIM_SEED is the first schedule's seed (default 1, 0 for one that nobody has seen), HEADGATE_SIM_RUNS their
+number; schedule n has the seed plus n. One that fails is named with the command that repeats it alone. Nothing in it
+depends on the machine: same seed, same schedule.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import structlog
+
+from headgate.dispatch.attempts import Attempts
+from headgate.dispatch.retry import Fate, Outcome, judge
+from headgate.dispatch.targets import Delivery, TargetState
+from tests.simulation.verdicts import faults, repeated
+from tests.simulation.world import World
+
+SEED = int(os.environ.get("HEADGATE_SIM_SEED", "1")) or random.randrange(1, 1 << 31)
+RUNS = int(os.environ.get("HEADGATE_SIM_RUNS", "1000"))
+MEMORY = Path("/dev/shm")
+"""Where files cost no disk, if the system has it: power cuts are not simulated, so nothing has to be durable."""
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """A thousand dispatchers have much to say."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    yield
+    structlog.configure(**before)
+
+
+def schedule(seed: int) -> World:
+    """Run one schedule."""
+    folder = Path(tempfile.mkdtemp(prefix="headgate-sim-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        world = World(seed, folder)
+        world.run()
+        return world
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(3600)
+def test_nothing_is_lost_and_all_is_kept_in_a_thousand_schedules(quiet: None) -> None:
+    totals = dict.fromkeys(("events", "attempts", "repeated", "buried", "dropped", "kills", "replies"), 0)
+    for seed in range(SEED, SEED + RUNS):
+        again = f"HEADGATE_SIM_SEED={seed} HEADGATE_SIM_RUNS=1 .venv/bin/python -m pytest tests/simulation"
+        try:
+            world = schedule(seed)
+        except BaseException:
+            print(f"schedule {seed} failed; repeat it with: {again}")
+            raise
+        found = list(faults(world))
+        assert not found, "\n".join([f"schedule {seed}; repeat it with: {again}", *found[:10]])
+        ledger = world.ledger
+        totals["events"] += len(ledger.accepted)
+        totals["attempts"] += len(ledger.attempts)
+        totals["repeated"] += repeated(ledger)
+        totals["buried"] += len(ledger.buried)
+        totals["dropped"] += ledger.dropped
+        totals["kills"] += len(ledger.lives) - 1
+        totals["replies"] += len(ledger.replies)
+    print(f"seed {SEED}, {RUNS} schedules: {totals}")
+    assert RUNS < 100 or all(totals.values()), "the schedules must be real"
+
+
+def _remembers_nothing(state: TargetState) -> None:
+    return None
+
+
+def _tries_once_more(attempts: Attempts, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
+    return judge(outcome) is Fate.AGAIN and delivery.failures <= state.target.delivery.retry + 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "said"),
+    [
+        (TargetState, "cursor", _remembers_nothing, "is lost"),
+        (Attempts, "_is_left", _tries_once_more, "allowed"),
+        (TargetState, "startable", property(lambda state: bool(state.queue)), "at once"),
+    ],
+)
+def test_a_dispatcher_that_breaks_a_promise_is_found(
+    quiet: None, owner: type, name: str, wrong: object, said: str
+) -> None:
+    with mock.patch.object(owner, name, wrong):
+        found = [fault for seed in range(1, 31) for fault in faults(schedule(seed))]
+    assert any(said in fault for fault in found)
+
+
+def test_the_same_seed_is_the_same_schedule(quiet: None) -> None:
+    one, two = (schedule(7).ledger for _ in range(2))
+    assert one.attempts == two.attempts
+    assert one.lives == two.lives

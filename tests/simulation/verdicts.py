@@ -1,0 +1,166 @@
+"""Was everything kept that is promised? The invariants of a schedule, judged from its ledger alone.
+
+What a killed dispatcher had not flushed it has forgotten: only that may be repeated. So each bound is exact: a second
+good answer, or an attempt over the promised number, must be covered by one that ended after the last flush of its life.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from headgate.control.routing import Target
+from headgate.dispatch.retry import Fate, backoff_s, judge
+from tests.simulation.world import PARTITIONS, Attempt, Ledger, World
+
+Pair = tuple[int, tuple[int, int]]
+_EARLY_S = 1e-6
+
+
+def faults(world: World) -> Iterator[str]:
+    """Every broken promise of a schedule, in words."""
+    ledger = world.ledger
+    if ledger.unfinished:
+        yield f"not everything ends: {ledger.unfinished}"
+        return
+    by_pair: dict[Pair, list[Attempt]] = defaultdict(list)
+    for attempt in ledger.attempts:
+        by_pair[attempt.target, attempt.key].append(attempt)
+    dropped = 0
+    for number, rules in sorted(world.targets.items()):
+        for key in ledger.accepted:
+            pair = number, key
+            if not world.wants(number, key):
+                if pair in by_pair:
+                    yield f"{pair} was delivered, but is not wanted"
+                continue
+            end = _end(ledger, world.targets[number], key, by_pair[pair])
+            dropped += end == "dropped"
+            if not end:
+                yield f"{pair} is lost: {_told(by_pair[pair])}"
+            yield from _counted(ledger, rules, pair, by_pair[pair])
+        if rules.delivery.ordered:
+            yield from _in_order(ledger, rules)
+        if ledger.parallel_max.get(number, 0) > rules.delivery.parallelism:
+            yield f"target {number}: {ledger.parallel_max[number]} attempts at once"
+    if ledger.dropped < dropped:
+        yield f"{dropped} events were dropped, {ledger.dropped} counted"
+
+
+def repeated(ledger: Ledger) -> int:
+    """Good answers to events that had had one."""
+    good = [(a.target, a.key) for a in ledger.attempts if _is_good(a)]
+    return len(good) - len(set(good))
+
+
+def _is_good(attempt: Attempt) -> bool:
+    return attempt.outcome is not None and judge(attempt.outcome) is Fate.DELIVERED and attempt.stored is not False
+
+
+def _is_final(attempt: Attempt) -> bool:
+    """Whether the answer alone ends it: not that to a batch, whose events are sent again one by one."""
+    return attempt.outcome is not None and judge(attempt.outcome) is Fate.FAILED and attempt.members == 1
+
+
+def _end(ledger: Ledger, target: Target, key: tuple[int, int], attempts: list[Attempt]) -> str:
+    """How a pair ended; empty when it is lost."""
+    event_id = ledger.accepted[key].id
+    if any(map(_is_good, attempts)):
+        return "delivered"
+    exhausted = any(map(_is_final, attempts)) or len(_heard(attempts)) > target.delivery.retry
+    if (target.id, event_id) in ledger.buried:
+        return "dead-lettered" if exhausted else ""
+    if exhausted and not target.delivery.has_sink:
+        return "dropped"
+    return ""
+
+
+def _heard(attempts: list[Attempt]) -> list[Attempt]:
+    return [attempt for attempt in attempts if attempt.outcome is not None]
+
+
+def _is_forgotten(ledger: Ledger, attempt: Attempt) -> bool:
+    """Whether the next life cannot know of it."""
+    life = ledger.lives[attempt.life]
+    return life.killed_at is not None and (attempt.ended_at is None or attempt.ended_at >= life.flushed_at)
+
+
+def _unburied(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]) -> int:
+    """In how many lives the last attempt was remembered as failed, but not that it was buried."""
+    buried_at = ledger.buried.get((target.id, ledger.accepted[pair[1]].id), float("inf"))
+    last = {attempt.life: attempt for attempt in attempts}
+    return sum(
+        ledger.lives[life].killed_at is not None
+        and buried_at >= ledger.lives[life].flushed_at
+        and target.delivery.has_sink
+        and not _is_good(attempt)
+        and not _is_forgotten(ledger, attempt)
+        for life, attempt in last.items()
+    )
+
+
+def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]) -> Iterator[str]:
+    """Attempts and pauses as promised, repeated only what was forgotten."""
+    rules = target.delivery
+    forgotten = sum(_is_forgotten(ledger, attempt) for attempt in attempts)
+    forgotten += _unburied(ledger, target, pair, attempts)
+    allowed = rules.retry + 1 + forgotten + (1 if rules.format == "batch" else 0)
+    if len(attempts) > allowed:
+        yield f"{pair}: {len(attempts)} attempts, {allowed} allowed ({forgotten} forgotten): {_told(attempts)}"
+    for index, attempt in enumerate(attempts[:-1]):
+        ended = _is_good(attempt) or (_is_final(attempt) and not target.delivery.has_sink)
+        if ended and not _is_forgotten(ledger, attempt):
+            yield f"{pair} goes on after its end: {_told(attempts[index:])}"
+            break
+    if rules.format == "batch":
+        return
+    failures = 0
+    for earlier, later in pairwise(attempts):
+        if earlier.life != later.life:
+            failures = 0
+            continue
+        failures += 1
+        assert earlier.ended_at is not None, "a dispatcher starts an attempt only after the one before it"
+        pause = later.started_at - earlier.ended_at
+        if pause < backoff_s(rules, failures) - _EARLY_S:
+            yield f"{pair}: a pause of {pause:.3f} s after failure {failures}"
+
+
+def _in_order(ledger: Ledger, target: Target) -> Iterator[str]:
+    """Of each partition key, an attempt starts only when all before it have ended, in this life and ever."""
+    lanes: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
+    for partition in range(PARTITIONS):
+        for key in sorted(k for k in ledger.accepted if k[0] == partition):
+            lanes[partition, ledger.accepted[key].extensions.get("partitionkey", "")].append(key)
+    mine = [attempt for attempt in ledger.attempts if attempt.target == target.id]
+    wanted = {attempt.key for attempt in mine}
+    for lane in lanes.values():
+        keys = [key for key in lane if key in wanted]
+        place = {key: index for index, key in enumerate(keys)}
+        tries: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
+        for attempt in (a for a in mine if a.key in place):
+            for before in keys[: place[attempt.key]]:
+                if not _has_ended(target, tries[before], attempt):
+                    yield f"target {target.id}: {attempt.key} starts before {before} has ended: {_told(tries[before])}"
+                    return
+            tries[attempt.key].append(attempt)
+
+
+def _has_ended(target: Target, tries: list[Attempt], later: Attempt) -> bool:
+    """Whether an event's attempts so far leave the way free for a later attempt of the same lane."""
+    past = [a for a in tries if a.ended_at is not None and a.ended_at <= later.started_at]
+    if any(a.life == later.life and a not in past and a.started_at < later.started_at for a in tries):
+        return False
+    if any(_is_good(a) or _is_final(a) for a in past) or len(_heard(past)) > target.delivery.retry:
+        return True
+    # In one batch they go together, in order.
+    return any(a.started_at == later.started_at and a.members == later.members > 1 for a in tries)
+
+
+def _told(attempts: list[Attempt]) -> str:
+    return "; ".join(
+        f"life {a.life} {a.started_at:.3f}-{'?' if a.ended_at is None else f'{a.ended_at:.3f}'}"
+        f" {'' if a.outcome is None else a.outcome.status or a.outcome.reason} {'' if a.stored is None else a.stored}"
+        for a in attempts
+    )
