@@ -27,12 +27,13 @@ from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_option
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headgate.filter.cel_messages import plain, refusal
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
 from headgate.filter.unparse import string_literal
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -72,12 +73,6 @@ _STRING: Final = _cel.Type.STRING
 CelInput = Mapping[str, Any]
 """Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
 
-_DIAGNOSTIC: Final = re.compile(
-    r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR: |\s*\[[A-Z_]+\]\s*$|\Z)", re.DOTALL
-)
-_STATUS: Final = re.compile(r"^[A-Z_]+: |\s*\[[A-Z_]+\]\s*$")
-_RECURSION: Final = re.compile(r"recursion (?:depth|limit)", re.IGNORECASE)
-
 _SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
 _TOKEN: Final = re.compile(
     r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
@@ -85,19 +80,6 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 """Texts, comments and numbers as a whole, and signs."""
-_HINTS: Final = (
-    (re.compile(r"token recognition error at: '=[^=]"), "equality is written with =="),
-    (re.compile(r"token recognition error at: '&[^&]"), "conjunction is written with &&"),
-    (re.compile(r"token recognition error at: '\|[^|]"), "disjunction is written with ||"),
-    (re.compile(r"(extraneous|mismatched) input '(and|AND)'"), "conjunction is written with &&"),
-    (re.compile(r"(extraneous|mismatched) input '(or|OR)'"), "disjunction is written with ||"),
-    (re.compile(r"undeclared reference to"), "attributes are read as ce.<name>, JSON data as data.<path>"),
-    (re.compile(r"overload for .*type\("), "attributes are read as ce.<name>: ce.type, not type"),
-    (re.compile(r"no matching overload"), "both sides must have the same type; dyn(x) defers the check to each event"),
-    (re.compile(r"has\(\) argument must be a field selection"), "write has(ce.name) or has(data.path)"),
-    (re.compile(r"no viable alternative at input '\.(null|true|false|in)"), 'write the name as an index: data["null"]'),
-    (re.compile(r"invalid int literal"), "integers are 64 bits wide; append u for an unsigned one"),
-)
 
 
 class OutcomeKind(IntEnum):
@@ -183,7 +165,7 @@ class Environment:
         try:
             return Expression(self._handle.compile(text, not check))
         except RuntimeError as error:
-            raise _explain(text, str(error)) from None
+            raise refusal(text, str(error)) from None
 
 
 TypeName = str | tuple[str, tuple["TypeName", ...]]
@@ -256,10 +238,10 @@ class Expression:
             if kind == _BOOL:
                 return _TRUE if result.value() else _FALSE
             if kind == _ERROR:
-                return Outcome(OutcomeKind.ERROR, _plain_message(str(result.value())))
+                return Outcome(OutcomeKind.ERROR, plain(str(result.value())))
             return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
         except _EVALUATION_ERRORS as error:
-            return Outcome(OutcomeKind.ERROR, _plain_message(str(error)))
+            return Outcome(OutcomeKind.ERROR, plain(str(error)))
 
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""
@@ -267,10 +249,10 @@ class Expression:
             result = self._evaluated(activation)
             kind = str(result.type().name()).partition("<")[0].lower()
             if kind == "error":
-                return Shown(kind, _plain_message(str(result.value())))
+                return Shown(kind, plain(str(result.value())))
             return Shown(kind, _shown(result, 0), len(result.value()) if kind in {"list", "map"} else 0)
         except _EVALUATION_ERRORS as error:
-            return Shown("error", _plain_message(str(error)))
+            return Shown("error", plain(str(error)))
 
 
 def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Expression:
@@ -372,33 +354,3 @@ def _shown(result: _cel.Value, depth: int) -> str:
 
 def _key(key: object) -> str:
     return string_literal(key[:_SHOWN_CHARACTERS]) if isinstance(key, str) else str(key)
-
-
-def _explain(text: str, message: str) -> FilterError:
-    if _RECURSION.search(message):
-        return over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, "the expression is nested too deeply")
-    found = _DIAGNOSTIC.search(message)
-    if found is None:
-        return FilterError(_plain_message(message), field="filter.expression")
-    line, column, reason = int(found[1]), int(found[2]), " ".join(found[3].split())
-    position = _offset(text, line, column)
-    hint = next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
-    return FilterError(
-        reason.removeprefix("Syntax error: "),
-        field="filter.expression",
-        position=position,
-        caret="" if position is None else caret(text, position),
-        hint=hint,
-    )
-
-
-def _offset(text: str, line: int, column: int) -> int | None:
-    lines = text.split("\n")
-    if not 1 <= line <= len(lines) or column < 1:
-        return None
-    return min(sum(len(before) + 1 for before in lines[: line - 1]) + column - 1, len(text))
-
-
-def _plain_message(message: str) -> str:
-    first = _STATUS.sub("", message.strip().split("\n")[0])
-    return first or "evaluation failed"
