@@ -168,6 +168,32 @@ ACK_TIMEOUT_S_MIN: Final = 1.0
 """Below it a busy machine would hand out events again that are being worked on."""
 ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
+SUBSCRIPTION_UNACKED_MAX: Final = 4_096
+"""Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
+SUBSCRIPTION_BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""A backlog that nobody takes keeps the log's files for so long, then its oldest events are given up and counted."""
+SUBSCRIPTION_SWEEP_S: Final = 60.0
+"""How often backlogs are looked at for that."""
+SUBSCRIPTION_FLUSH_S: Final = 1.0
+"""How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
+PULL_EVENTS_MAX: Final = 1_000
+"""Events of one pull."""
+PULL_EVENTS_DEFAULT: Final = 100
+"""Events of one pull that does not say how many."""
+PULL_BYTES_MAX: Final = 8 << 20
+"""Bytes of events of one pull, beyond which no further event is added."""
+PULL_WAIT_S_MAX: Final = 30.0
+"""How long a pull may wait for an event."""
+PULL_LOOK_S: Final = 1.0
+"""How often a waiting pull looks whether its client is still there."""
+PULLS_MAX: Final = 1_024
+"""Pulls at the same time, all subscriptions together."""
+CONSUMER_CHARS_MAX: Final = 128
+"""Of a consumer's name."""
+ANALYZE_EVENTS_MAX: Final = 100_000
+"""Events of a backlog that one question evaluates, some seconds; the answer says when there are more."""
+BACKLOG_READ_ROWS: Final = 4_096
+"""Rows of a backlog that are read at once to be counted."""
 LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
 CONTINUE_CHARS_MAX: Final = 1_024

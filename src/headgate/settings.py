@@ -87,6 +87,11 @@ class Settings(BaseSettings):
         return self.run_directory / "reader.sock"
 
     @property
+    def dispatcher_socket(self) -> Path:
+        """Where the process that owns the cursors of subscriptions listens."""
+        return self.run_directory / "dispatcher.sock"
+
+    @property
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"

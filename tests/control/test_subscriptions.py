@@ -33,14 +33,14 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     before = admission.store.desired_generation()
     asked = {"expression": "ce.type == 'a'"}
     admission.create(
-        Kind.SUBSCRIPTION, subscription("same", filter=asked, type="shared", ackTimeout="PT5S", filterFrom="beginning")
+        Kind.SUBSCRIPTION, subscription("same", filter=asked, type="shared", ackTimeout="PT5S", filterFrom="now")
     )
     table = admission.store.snapshot()
     assert table.generation == before + 1
     of_trigger, pulled = table.targets
     assert (of_trigger.name, of_trigger.pull) == ("default/same", None)
     assert (pulled.name, pulled.subscriber_uri) == ("default/same", "")
-    assert pulled.pull == PullSpec("shared", 5.0, "beginning")
+    assert pulled.pull == PullSpec("shared", 5.0)
     assert pulled.filter.cel == 'ce.type == "a"'
     admission.store.delete(ObjectKey(Kind.SUBSCRIPTION, "default", "same"))
     assert [target.id for target in admission.store.snapshot().targets] == [of_trigger.id]
@@ -86,7 +86,7 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
     [
         ({"broker": ""}, "spec.broker"),
         ({"type": "sometimes"}, "spec.type"),
-        ({"filterFrom": "yesterday"}, "spec.filterFrom"),
+        ({"filterFrom": "beginning"}, "spec.filterFrom"),
         ({"ackTimeout": "soon"}, "spec.ackTimeout"),
         ({"ackTimeout": "PT0.5S"}, "spec.ackTimeout"),
         ({"ackTimeout": "P2D"}, "spec.ackTimeout"),

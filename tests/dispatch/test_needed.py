@@ -8,6 +8,8 @@ from pathlib import Path
 from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
 from headgate.dispatch.needed import NOTHING_KNOWN, Needed, needed
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.dispatch.pull import Held, Saved
+from headgate.dispatch.pullstore import PullStore
 from headgate.log.writer import PartitionWriter
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
@@ -77,3 +79,14 @@ def test_what_a_hanging_subscriber_has_not_answered_is_needed(tmp_path: Path):
         run(work())
     finally:
         log.close()
+
+
+def test_the_backlog_of_a_subscription_and_what_consumers_have_are_needed(tmp_path: Path):
+    outbox(tmp_path / "outbox")
+    cursors(tmp_path / "dispatch.db", 9)
+    store = PullStore(tmp_path / "subscriptions.db")
+    store.write({5: Saved(next=9), 6: Saved(next=6, held=[Held(0, 0, 3, 0)])})
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(6, {0: 3, 1: 30})
+    store.write({5: Saved(next=3)}, gone=[6])
+    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(3, {0: 9, 1: 7})
+    store.close()

@@ -22,7 +22,7 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log.writer import PartitionWriter
-from headgate.server.proxy import ReaderProxy
+from headgate.server.proxy import ProcessProxy
 from headgate.stream.api import ReadApi
 
 BROKER = "ns/b"
@@ -128,7 +128,7 @@ def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
         log.store(*range(EVENTS))
         api = ReadApi(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
         reader = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
-        proxy = ReaderProxy(tmp_path / "r.sock")
+        proxy = ProcessProxy(tmp_path / "r.sock")
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"), listening(front, tmp_path / "f.sock"):
             await asyncio.wait_for(work(Client(tmp_path / "f.sock"), log), 60)

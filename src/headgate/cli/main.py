@@ -16,6 +16,7 @@ from headgate.cli import log as log_commands
 from headgate.cli import objects as object_commands
 from headgate.cli import send as send_command
 from headgate.cli import serve as serve_command
+from headgate.cli import subscriptions as subscription_commands
 from headgate.cli import tail as tail_command
 from headgate.cli import trace as trace_command
 from headgate.cli import why as why_command
@@ -46,11 +47,14 @@ def _root(
 app.command("serve")(serve_command.serve)
 app.command("send")(send_command.send)
 app.command("tail")(tail_command.tail)
+app.command("consume")(subscription_commands.consume)
+app.command("seek")(subscription_commands.seek)
 app.command("why")(why_command.why)
 app.command("trace")(trace_command.trace)
 app.command("conformance")(conformance_command.conformance)
 app.add_typer(object_commands.app)
 app.add_typer(deadletter_commands.app, name="deadletter")
+app.add_typer(subscription_commands.app, name="subscription")
 app.add_typer(filter_commands.app, name="filter")
 app.add_typer(log_commands.app, name="log")
 

@@ -258,10 +258,7 @@ def _subscription() -> JsonObject:
             "ackTimeout": _text(
                 "ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."
             ),
-            "filterFrom": _text(
-                "Where a new subscription begins; now by default, or at the beginning of what the log still holds.",
-                enum=["now", "beginning"],
-            ),
+            "filterFrom": _text("From where on the filter counts; only now.", enum=["now"]),
         },
         ("broker",),
     )

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import JsonObject, Routed, Subscription, SubscriptionSpec
-from headgate.control.routing import FilterFrom, PullSpec, PullType
+from headgate.control.routing import PullSpec, PullType
 from headgate.filter.dialects.tags import tags_of
 from headgate.limits import (
     ACK_TIMEOUT_S_DEFAULT,
@@ -19,7 +19,7 @@ from headgate.limits import (
 
 TYPE_DEFAULT: Final = "exclusive"
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
-_FROM: Final[dict[str, FilterFrom]] = {"now": "now", "beginning": "beginning"}
+_FROM: Final = frozenset({"now"})
 
 
 def pull_spec(spec: SubscriptionSpec) -> PullSpec:
@@ -27,7 +27,6 @@ def pull_spec(spec: SubscriptionSpec) -> PullSpec:
     return PullSpec(
         _TYPES[spec.type or TYPE_DEFAULT],
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
-        _FROM[spec.filter_from or "now"],
     )
 
 

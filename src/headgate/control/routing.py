@@ -11,7 +11,6 @@ from headgate.limits import ACK_TIMEOUT_S_DEFAULT, BACKOFF_SECONDS_MAX, TARGET_P
 BackoffPolicy = Literal["linear", "exponential"]
 Format = Literal["binary", "json", "batch"]
 PullType = Literal["exclusive", "failover", "shared"]
-FilterFrom = Literal["now", "beginning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +67,10 @@ class PullSpec:
         type: `exclusive`: one consumer, others are refused; `failover`: one, the next takes over; `shared`: each gets
             other events.
         ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
-        filter_from: Where a new subscription begins.
     """
 
     type: PullType = "exclusive"
     ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
-    filter_from: FilterFrom = "now"
 
 
 @dataclass(frozen=True, slots=True)

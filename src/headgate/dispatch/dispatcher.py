@@ -21,6 +21,7 @@ from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.clocks import SYSTEM, Clocks
+from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
 from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
@@ -29,6 +30,8 @@ from headgate.dispatch.gauges import Gauges
 from headgate.dispatch.journal import DIRECTORY, Journal
 from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
+from headgate.dispatch.pullstore import FILE as PULL_FILE
+from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.replies import IngressReplies, Replies
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.takeover import Accepted, Takeover
@@ -119,6 +122,8 @@ class Dispatcher:
         self._errors = FilterErrors()
         self._failure: BaseException | None = None
         self._link: Link | None = None
+        self.subscriptions: Subscriptions | None = None
+        """Those that consumers come for, once everything unfinished has been read."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set.
@@ -132,6 +137,7 @@ class Dispatcher:
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
         self._cursors = CursorStore(self._data / "dispatch.db")
+        self._pulls = PullStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
         self._backlog = OutboxBacklog(self._data / "outbox" / OUTBOX_PARTITION)
@@ -153,6 +159,7 @@ class Dispatcher:
             self._logs.close()
             self._writer.close()
             self._cursors.close()
+            self._pulls.close()
         if self._failure is not None:
             raise self._failure
 
@@ -188,9 +195,20 @@ class Dispatcher:
             refresh=self._refresh,
             on_change=lambda: self._flusher.wake(),
             on_room=self._relieve,
+            on_pulled=lambda target: self._consuming.wake(target),
             journal=journal,
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
             clocks=self._clocks,
+        )
+        self._consuming = Subscriptions(
+            store=self._pulls,
+            outbox=self._writer.directory,
+            backlog=self._backlog,
+            events=self._events,
+            judge_filter=self._judge_filter,
+            errors=self._errors,
+            handed=lambda: self._scheduler.handed,
+            clock_us=self._clocks.now_us,
         )
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
@@ -201,7 +219,12 @@ class Dispatcher:
         self._passed = dict(watermarks)
         link = self._link = Link(self._token, self._takeover, self, self._resume)
         gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
-        tasks = [asyncio.create_task(self._poll()), asyncio.create_task(gauges.run())]
+        tasks = [
+            asyncio.create_task(self._poll()),
+            asyncio.create_task(gauges.run()),
+            asyncio.create_task(self._consuming.tend()),
+        ]
+        self.subscriptions = self._consuming
         if self._tend is not None:
             tasks.append(asyncio.create_task(self._tend(self._writer)))
         try:
@@ -211,14 +234,22 @@ class Dispatcher:
         finally:
             for task in tasks:
                 task.cancel()
+            self.subscriptions = None
             await link.close()
             await self._outbox.close()
             await self._scheduler.stop(self._drain_s)
             if self._errors:
                 self._report()
             await self._flusher.close()
+            await self._close_consuming()
             journal.close()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
+
+    async def _close_consuming(self) -> None:
+        try:
+            await self._consuming.flush()
+        except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
+            _log.error("cursors of subscriptions cannot be written", error=str(error))
 
     # --- start ----------------------------------------------------------------------------------------
 
@@ -233,6 +264,7 @@ class Dispatcher:
         self._table = await asyncio.to_thread(self._store.snapshot)
         await asyncio.to_thread(self._store.forget_trouble)
         self._scheduler.update(self._table)
+        self._consuming.update(self._table)
         self._scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
         rows = 0
@@ -303,6 +335,7 @@ class Dispatcher:
         if table.version > self._table.version:
             self._table = table
             self._scheduler.update(table)
+            self._consuming.update(table)
 
     # --- cursors and reports --------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from headgate.dispatch.cursors import Cursors, CursorStore
 from headgate.dispatch.outbox import decode_chunk
+from headgate.dispatch.pullstore import FILE as PULL_FILE
+from headgate.dispatch.pullstore import PullStore
 from headgate.limits import NEEDED_CHUNKS_MAX
 from headgate.log.reader import PartitionReader
 
@@ -33,20 +35,29 @@ NOTHING_KNOWN = Needed(0, {})
 
 
 def needed(database: Path, outbox: Path) -> Needed:
-    """What unfinished deliveries and unmatched events need. Blocking: reads at most NEEDED_CHUNKS_MAX chunks.
+    """What unfinished deliveries, unmatched events and backlogs of subscriptions need.
+
+    Blocking: reads at most NEEDED_CHUNKS_MAX chunks.
 
     Args:
-        database: `dispatch.db`; need not exist.
+        database: `dispatch.db`; need not exist, nor need `subscriptions.db` beside it.
         outbox: The outbox partition.
     """
     if not database.exists():
         return NOTHING_KNOWN
     try:
         cursors = CursorStore.read(database)
+        pulled = PullStore.read(database.with_name(PULL_FILE)).values()
     except sqlite3.OperationalError:  # busy, or made this moment: another time
         return NOTHING_KNOWN
-    position = _oldest(cursors)
-    return Needed(position, _offsets_from(outbox, position, cursors))
+    position = min([_oldest(cursors), *(saved.next for saved in pulled)])
+    offsets = _offsets_from(outbox, position, cursors)
+    for saved in pulled:
+        for held in saved.held:
+            # The row of what is held has been read; only its event is needed.
+            if held.partition in offsets:
+                offsets[held.partition] = min(held.offset, offsets[held.partition])
+    return Needed(position, offsets)
 
 
 def _oldest(cursors: Cursors) -> int:

@@ -125,6 +125,11 @@ class Scheduler:
         """Targets with deliveries in memory."""
 
     @property
+    def handed(self) -> int:
+        """Every outbox row below this position has been handed over."""
+        return self._handed
+
+    @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts under way, by whether their targets are slow."""
         return self._attempts.taken

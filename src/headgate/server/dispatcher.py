@@ -7,11 +7,14 @@ import functools
 import gc
 
 import uvloop
+from starlette.applications import Starlette
 
+from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
+from headgate.dispatch.pull_api import PullApi
 from headgate.observe import tracing
-from headgate.server import child, ready, retention
+from headgate.server import child, local, ready, retention
 from headgate.server.policy import url_policy
 
 
@@ -39,7 +42,7 @@ async def _dispatch(context: child.Context) -> None:
         mark.note(problem)
 
     try:
-        await Dispatcher(
+        dispatcher = Dispatcher(
             data=settings.data,
             token=context.token,
             store=store,
@@ -49,7 +52,12 @@ async def _dispatch(context: child.Context) -> None:
             on_ready=on_ready,
             on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),
-        ).run(stop)
+        )
+        app = Starlette(
+            routes=list(PullApi(lambda: dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
+        )
+        async with local.answering(app, settings.dispatcher_socket):
+            await dispatcher.run(stop)
     finally:
         store.close()
         if tracer is not None:

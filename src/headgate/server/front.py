@@ -20,6 +20,9 @@ from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch.letters_api import LettersApi
+from headgate.dispatch.pull_api import ACTIONS as PULL_ACTIONS
+from headgate.dispatch.pull_api import PREFIX as PULL_PATH
+from headgate.dispatch.pull_api import QUESTIONS as PULL_QUESTIONS
 from headgate.dispatch.why import Why
 from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
@@ -33,7 +36,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, ready, retention
 from headgate.server.policy import url_policy
-from headgate.server.proxy import ReaderProxy
+from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
 from headgate.settings import Settings
 
@@ -107,9 +110,12 @@ def other_paths(
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     letters = LettersApi(settings.data / "deadletters.db").routes()
     why = WhyApi(Why(settings.data, store)).routes()
-    reading = Route("/{namespace}/{broker}/events", ReaderProxy(settings.reader_socket), methods=["GET"])
+    reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
+    pulling = ProcessProxy(settings.dispatcher_socket)
+    consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=["POST"]) for name in PULL_ACTIONS]
+    consuming += [Route(f"{PULL_PATH}/{name}", pulling, methods=["GET"]) for name in PULL_QUESTIONS]
     return Starlette(
-        routes=[*health.routes(settings, checks), *letters, *why, reading, Mount("/", api.app)],
+        routes=[*health.routes(settings, checks), *letters, *why, reading, *consuming, Mount("/", api.app)],
         exception_handlers=ERROR_HANDLERS,
     )
 

@@ -10,10 +10,10 @@ import httptools
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from headgate.errors import UnavailableError
-from headgate.limits import PROXY_PIECE_BYTES
+from headgate.errors import TooLargeError, UnavailableError
+from headgate.limits import OBJECT_BYTES_MAX, PROXY_PIECE_BYTES
 
-_HANDED_ON: Final = frozenset({"accept", "last-event-id", "user-agent"})
+_HANDED_ON: Final = frozenset({"accept", "content-type", "last-event-id", "sec-fetch-site", "user-agent"})
 
 
 class PartUnavailableError(UnavailableError):
@@ -45,8 +45,8 @@ class _Answer:
         self.ended = True
 
 
-class ReaderProxy:
-    """An ASGI application that hands GET requests on.
+class ProcessProxy:
+    """An ASGI application that hands requests on, their bodies as a whole.
 
     Args:
         socket: Of the process that answers.
@@ -60,16 +60,22 @@ class ReaderProxy:
 
         Raises:
             PartUnavailableError: The other process does not answer.
+            TooLargeError: The body is too large for any request that is handed on.
         """
-        request = Request(scope)
+        request = Request(scope, receive)
+        body = bytearray()
+        async for piece in request.stream():
+            body += piece
+            if len(body) > OBJECT_BYTES_MAX:
+                raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
         try:
             source, sink = await asyncio.open_unix_connection(str(self._socket), limit=PROXY_PIECE_BYTES)
         except OSError as error:
-            raise PartUnavailableError("events cannot be read now", hint="try again in a few seconds") from error
+            raise PartUnavailableError("there is no answer now", hint="try again in a few seconds") from error
         gone = asyncio.create_task(_left(receive))
         copying = asyncio.create_task(_copy(source, send))
         try:
-            sink.write(_head(request))
+            sink.write(_head(request, len(body)) + body)
             await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
             if copying.done():
                 copying.result()
@@ -79,10 +85,11 @@ class ReaderProxy:
             sink.close()
 
 
-def _head(request: Request) -> bytes:
+def _head(request: Request, body_bytes: int) -> bytes:
     path = request.scope["raw_path"] if "raw_path" in request.scope else request.url.path.encode()
     query = request.scope["query_string"]
-    lines = [b"GET " + path + (b"?" + query if query else b"") + b" HTTP/1.1", b"host: headgate", b"connection: close"]
+    first = request.method.encode() + b" " + path + (b"?" + query if query else b"") + b" HTTP/1.1"
+    lines = [first, b"host: headgate", b"connection: close", b"content-length: %d" % body_bytes]
     lines += [
         name.encode() + b": " + value.encode("latin-1") for name, value in request.headers.items() if name in _HANDED_ON
     ]
@@ -111,7 +118,7 @@ async def _copy(source: asyncio.StreamReader, send: Send) -> None:
             body, answer.pieces = b"".join(answer.pieces), []
             await send({"type": "http.response.body", "body": body, "more_body": True})
     if not started:
-        raise PartUnavailableError("events cannot be read now", hint="try again in a few seconds")
+        raise PartUnavailableError("there is no answer now", hint="try again in a few seconds")
     if answer.ended:
         await send({"type": "http.response.body", "body": b""})
     # Else the other process broke off, and so does this answer: what came must not pass for the whole.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-import uvicorn
 import uvloop
 from starlette.applications import Starlette
 
@@ -13,8 +12,8 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.logrules import LogRule, log_rule
 from headgate.control.reconcile import is_served
 from headgate.control.store import Store
-from headgate.limits import READ_DRAIN_S_MAX, ROUTING_POLL_S
-from headgate.server import child, ready
+from headgate.limits import ROUTING_POLL_S
+from headgate.server import child, local, ready
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
 
@@ -32,31 +31,15 @@ async def _serve(settings: Settings) -> None:
         await asyncio.to_thread(rules.refresh)
         api = ReadApi(settings.log_directory, rules.of)
         app = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
-        socket = settings.reader_socket
-        socket.unlink(missing_ok=True)
-        config = uvicorn.Config(
-            app,
-            uds=str(socket),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=READ_DRAIN_S_MAX,
-        )
-        server = child.Server(config)
-        serving = asyncio.create_task(server.serve())
-        while not (server.started or serving.done()):
-            await asyncio.sleep(0.01)
-        socket.chmod(0o600)
-        mark = ready.Mark(settings.run_directory, "reader")
-        mark.ready(server.started)
-        while not (stop.is_set() or serving.done()):
-            mark.beat()
-            await rules.look()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
-        mark.ready(False)
-        server.should_exit = True
-        await serving
+        async with local.answering(app, settings.reader_socket):
+            mark = ready.Mark(settings.run_directory, "reader")
+            mark.ready(True)
+            while not stop.is_set():
+                mark.beat()
+                await rules.look()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
+            mark.ready(False)
         api.close()
 
 

@@ -1,0 +1,584 @@
+"""What do consumers of subscriptions get? Pull, acknowledge, seek: the outbox is the backlog, `pull.Cursor` the state.
+
+Nothing is pushed: a subscription's rows stay in the outbox until a pull reads them, past every chunk that has none of
+them. An acknowledgement is answered when it is on disk; those that come together share one transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.control.routing import PullSpec, RoutingTable, Target
+from headgate.dispatch.backlog import Backlog
+from headgate.dispatch.errors import EventGoneError
+from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.pull import Acked, Counters, Cursor, Held, Saved
+from headgate.dispatch.pullstore import PullStore
+from headgate.dispatch.targets import Delivery, Lag
+from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
+from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
+from headgate.filter.evaluate import OutcomeKind
+from headgate.filter.plan import Verdict
+from headgate.log.reader import PartitionReader
+
+_US: Final = 1_000_000
+_log = structlog.get_logger(__name__)
+
+
+class SubscriptionNotFoundError(NotFoundError):
+    """There is no such subscription, or it is not in force yet."""
+
+    code = "subscription-not-found"
+
+
+class SeekBusyError(ConflictError):
+    """Another seek of the same subscription is under way."""
+
+    code = "seek-busy"
+
+
+class PullsOverloadError(OverloadedError):
+    """PULLS_MAX pulls wait."""
+
+    code = "pulls"
+
+
+class AckNotStoredError(UnavailableError):
+    """The disk does not take it: what was acknowledged may be handed out again after a restart."""
+
+    code = "ack-not-stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """An event with a consumer.
+
+    Attributes:
+        id: What it is acknowledged by.
+        deliveries: How often it was handed out, this time included.
+        partition: Of the log.
+        offset: Of the log.
+        event: What it is.
+    """
+
+    id: str
+    deliveries: int
+    partition: int
+    offset: int
+    event: SharedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull gives.
+
+    Attributes:
+        events: In the order of the outbox, those handed out before first.
+        epoch: Moves when somebody has sought: what was handed out before need not be acknowledged.
+        active: False for a failover consumer whose turn it is not.
+    """
+
+    events: list[Handed]
+    epoch: int
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Where a subscription stands.
+
+    Attributes:
+        counters: Since it was made.
+        backlog: Events that have not ended: unread and unacknowledged; of the unread, candidates count too.
+        candidates: Of them, unread ones that cel-cpp has still to decide.
+        unacknowledged: Of them, those that were read.
+        oldest_us: When the oldest unacknowledged event was stored; None without one.
+        epoch: See `Pulled`.
+        consumer: Who has the lease, or had it last.
+    """
+
+    counters: Counters
+    backlog: int
+    candidates: int
+    unacknowledged: int
+    oldest_us: int | None
+    epoch: int
+    consumer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a filter would say of a backlog.
+
+    Attributes:
+        events: Looked at.
+        accepted: For which it is true.
+        rejected: For which it is false.
+        errors: For which it is an error.
+        complete: Whether these are all.
+    """
+
+    events: int
+    accepted: int
+    rejected: int
+    errors: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a seek goes: what is left out is the earliest event kept.
+
+    Attributes:
+        latest: Behind everything matched so far.
+        since_us: The first event stored at or after a time, microseconds since 1970 UTC.
+        floor: The first events at or above these offsets, by partition.
+        first: The first event there of which this CEL is true.
+        after: Behind that event.
+    """
+
+    latest: bool = False
+    since_us: int = 0
+    floor: dict[int, int] = field(default_factory=dict)
+    first: str = ""
+    after: bool = False
+
+
+class PlaceNotFoundError(NotFoundError):
+    """No event satisfies the expression of a seek."""
+
+    code = "place-not-found"
+
+
+class _State:
+    def __init__(self, target: Target, saved: Saved) -> None:
+        self.target = target
+        self.cursor = Cursor(saved)
+        self.reading = asyncio.Lock()
+        self.changed = asyncio.Event()
+        self.seeking = False
+
+    @property
+    def rules(self) -> PullSpec:
+        assert self.target.pull is not None
+        return self.target.pull
+
+    def wake(self) -> None:
+        """Whoever waits looks again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Subscriptions:
+    """All subscriptions. Lives on the dispatcher's event loop.
+
+    Args:
+        store: Their cursors.
+        outbox: Directory of the outbox partition.
+        backlog: Reads it.
+        events: The log.
+        judge_filter: Decides candidates.
+        errors: Where filter errors are counted, and what else people should know.
+        handed: The outbox position below which every row is durable and known.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: PullStore,
+        outbox: Path,
+        backlog: Backlog,
+        events: Events,
+        judge_filter: Judge,
+        errors: FilterErrors,
+        handed: Callable[[], int],
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+    ) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._backlog = backlog
+        self._events = events
+        self._judge = judge_filter
+        self._errors = errors
+        self._look = LastLook(judge_filter, errors)
+        self._handed = handed
+        self._clock_us = clock_us
+        self._states: dict[int, _State] = {}
+        self._by_name: dict[str, _State] = {}
+        self._saved = store.load()
+        self._started = False
+        self._dirty: set[int] = set()
+        self._gone: set[int] = set()
+        self._writing = asyncio.Lock()
+        self._pulls = 0
+
+    # --- routing --------------------------------------------------------------------------------------
+
+    def update(self, table: RoutingTable) -> None:
+        """A new routing table; the first one is of the start, when nothing has been handed over yet."""
+        found = {target.id: target for target in table.targets if target.pull is not None}
+        for id_ in (self._states.keys() | self._saved.keys()) - found.keys():
+            self._gone.add(id_)
+            self._saved.pop(id_, None)
+            if (state := self._states.pop(id_, None)) is not None:
+                state.wake()
+        for id_, target in found.items():
+            if (state := self._states.get(id_)) is not None:
+                state.target = target
+                continue
+            saved = self._saved.pop(id_, None)
+            if saved is None or saved.next > self._outbox_end():
+                # At the start an unknown one may have rows already: a target's first row is never before its making.
+                saved = Saved(next=self._handed() if self._started else 0)
+            self._states[id_] = _State(target, saved)
+            self._dirty.add(id_)
+        self._by_name = {state.target.name: state for state in self._states.values()}
+        self._started = True
+
+    def _outbox_end(self) -> int:
+        """How far a cursor may be; one beyond the outbox's end is of another outbox."""
+        with PartitionReader.open(self._outbox, start=0) as reader:
+            return reader.committed_offset()
+
+    def wake(self, target: int) -> None:
+        """A row of this subscription is durable."""
+        state = self._states.get(target)
+        if state is not None:
+            state.wake()
+
+    # --- consumers ------------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        name: str,
+        consumer: str,
+        *,
+        count_max: int = limits.PULL_EVENTS_DEFAULT,
+        wait_s: float = 0.0,
+        is_gone: Callable[[], Awaitable[bool]] | None = None,
+    ) -> Pulled:
+        """Events for a consumer; each is its own until it is acknowledged or the ack timeout is over.
+
+        Args:
+            name: `namespace/name` of the subscription.
+            consumer: Who asks.
+            count_max: How many at most.
+            wait_s: How long to wait for a first one.
+            is_gone: Whether the consumer has left meanwhile.
+
+        Raises:
+            SubscriptionNotFoundError: There is none.
+            ConsumerBusyError: It is exclusive, and another consumer has it.
+            PullsOverloadError: Too many wait.
+        """
+        if self._pulls >= limits.PULLS_MAX:
+            raise PullsOverloadError(f"{limits.PULLS_MAX} pulls are under way", hint="try again later")
+        self._pulls += 1
+        try:
+            ends = time.monotonic() + wait_s
+            while True:
+                state = self._state(name)
+                changed = state.changed
+                now_us = self._clock_us()
+                active = state.cursor.admit(consumer, state.rules, now_us)
+                if active:
+                    found = await self._collect(state, consumer, count_max)
+                    if found:
+                        return Pulled(found, state.cursor.epoch)
+                left_s = ends - time.monotonic()
+                if left_s <= 0 or (is_gone is not None and await is_gone()):
+                    return Pulled([], state.cursor.epoch, active)
+                due_us = state.cursor.next_due_us()
+                if due_us is not None:
+                    left_s = min(left_s, max(0.01, (due_us - self._clock_us()) / _US))
+                try:
+                    await asyncio.wait_for(changed.wait(), min(left_s, limits.PULL_LOOK_S))
+                except TimeoutError:
+                    continue
+        finally:
+            self._pulls -= 1
+
+    async def _collect(self, state: _State, consumer: str, count_max: int) -> list[Handed]:
+        async with state.reading:
+            cursor, epoch = state.cursor, state.cursor.epoch
+            chosen: list[tuple[Held, SharedEvent]] = []
+            size = 0
+            for held in cursor.due(self._clock_us()):
+                if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
+                    break
+                event = await self._load(held.partition, held.offset)
+                if event is None and cursor.is_held(held):
+                    cursor.lose(held)
+                elif event is not None:
+                    chosen.append((held, event))
+                    size += event.size_bytes
+            while len(chosen) < count_max and size <= limits.PULL_BYTES_MAX and cursor.epoch == epoch:
+                room = min(count_max - len(chosen), limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
+                upto = self._handed()
+                if room <= 0 or cursor.next >= upto:
+                    break
+                start = cursor.next
+                refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
+                for row in refill.deliveries:
+                    event = await self._load(row.partition, row.offset)
+                    if cursor.epoch != epoch:
+                        break
+                    taken = self._taken(state, row, event)
+                    if taken is not None and event is not None:
+                        chosen.append((taken, event))
+                        size += event.size_bytes
+                else:
+                    if cursor.epoch == epoch:
+                        cursor.read_to(refill.reached)
+            # What was acknowledged or sought away meanwhile is nobody's any more; from here on nothing is waited for.
+            now_us = self._clock_us()
+            chosen = [(held, event) for held, event in chosen if cursor.is_held(held)]
+            for held, _ in chosen:
+                cursor.hand(held, consumer, now_us, state.rules)
+            self._dirty.add(state.target.id)
+            return [
+                Handed(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
+                for held, event in chosen
+            ]
+
+    def _taken(self, state: _State, row: Delivery, event: SharedEvent | None) -> Held | None:
+        """A row was read: held when it is for consumers, else it has ended."""
+        cursor = state.cursor
+        cursor.read_to(row.position + 1)
+        if event is None:
+            cursor.counters.processed += 1
+            cursor.counters.lost += 1
+            return None
+        if not cursor.wants(row.partition, row.offset, event.append_time_us):
+            return None
+        cursor.counters.processed += 1
+        result = self._look(state.target, row, event)
+        if result:
+            cursor.counters.errors += result == "error"
+            cursor.counters.rejected += result != "error"
+            return None
+        held = Held(row.position, row.partition, row.offset, event.append_time_us)
+        cursor.take(held)
+        return held
+
+    async def _load(self, partition: int, offset: int) -> SharedEvent | None:
+        try:
+            return await self._events.load(partition, offset)
+        except EventGoneError:
+            return None
+
+    async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> Acked:
+        """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.
+
+        Raises:
+            AckIdError: An id that pull cannot have given.
+            AckNotStoredError: The disk does not take it.
+        """
+        state = self._state(name)
+        done = state.cursor.ack_up_to(up_to) if up_to else state.cursor.ack(ids)
+        if state.cursor.consumer == consumer and state.rules.type != "shared":
+            state.cursor.admit(consumer, state.rules, self._clock_us())
+        state.wake()  # there may be room again
+        await self._durable(state)
+        return done
+
+    async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> Acked:
+        """Events are to be handed out again after a while.
+
+        Raises:
+            AckIdError: An id that pull cannot have given.
+        """
+        state = self._state(name)
+        done = state.cursor.nack(ids, self._clock_us() + int(delay_s * _US))
+        self._dirty.add(state.target.id)
+        state.wake()
+        return done
+
+    def leave(self, name: str, consumer: str) -> int:
+        """A consumer goes; what it has is due at once. Returns how many events those are."""
+        state = self._state(name)
+        count = state.cursor.leave(consumer, self._clock_us())
+        self._dirty.add(state.target.id)
+        state.wake()
+        return count
+
+    # --- questions ------------------------------------------------------------------------------------
+
+    async def stats(self, name: str) -> Stats:
+        """Where it stands: exact, the outbox is read from the cursor on."""
+        state = self._state(name)
+        async with state.reading:
+            cursor = state.cursor
+            unread = candidates = 0
+            oldest: int | None = None
+            async for row in self._unread(state):
+                if cursor.wants(row.partition, row.offset, 1 << 62):
+                    unread += 1
+                    candidates += row.verdict == Verdict.CANDIDATE
+                    if oldest is None and not cursor.held_count:
+                        event = await self._load(row.partition, row.offset)
+                        oldest = event.append_time_us if event is not None else None
+            held = [one.stored_us for one in cursor.held()]
+            oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
+            counters = Counters(*(getattr(cursor.counters, field) for field in Counters.__struct_fields__))
+            return Stats(counters, unread + len(held), candidates, len(held), oldest, cursor.epoch, cursor.consumer)
+
+    async def analyze(self, name: str, cel: str) -> Analysis:
+        """How many events of the backlog a filter would accept; nothing is consumed."""
+        state = self._state(name)
+        counts = dict.fromkeys(OutcomeKind, 0)
+        async with state.reading:
+            places = [(held.partition, held.offset) for held in state.cursor.held()]
+            complete = True
+            async for row in self._unread(state):
+                if len(places) >= limits.ANALYZE_EVENTS_MAX:
+                    complete = False
+                    break
+                places.append((row.partition, row.offset))
+        for partition, offset in places:
+            event = await self._load(partition, offset)
+            if event is not None and state.cursor.wants(partition, offset, event.append_time_us):
+                counts[self._judge(cel, event).kind] += 1
+            await asyncio.sleep(0)
+        accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
+        return Analysis(sum(counts.values()), accepted, rejected, errors, complete)
+
+    async def _unread(self, state: _State, start: int | None = None) -> AsyncIterator[Delivery]:
+        at, upto = state.cursor.next if start is None else start, self._handed()
+        while at < upto:
+            refill = await self._backlog.read(state.target.id, Lag(at, at), upto, limits.BACKLOG_READ_ROWS)
+            for row in refill.deliveries:
+                yield row
+            at = refill.reached
+
+    # --- seek -----------------------------------------------------------------------------------------
+
+    async def seek(self, name: str, place: Place) -> int:
+        """Go on elsewhere, for all consumers; returns the new epoch when it is on disk.
+
+        Raises:
+            SeekBusyError: Another one is under way.
+            PlaceNotFoundError: The expression is true of no event there.
+        """
+        state = self._state(name)
+        if state.seeking:
+            raise SeekBusyError("another seek of this subscription is under way", hint="it wins; try again later")
+        state.seeking = True
+        try:
+            position = await self._position_of(place)
+            if place.first:
+                position = await self._first(state, place, position)
+            floor = {} if place.first else place.floor
+            state.cursor.seek(position, floor=floor, since_us=0 if place.first else place.since_us)
+            state.wake()
+            await self._durable(state)
+            return state.cursor.epoch
+        finally:
+            state.seeking = False
+
+    async def _position_of(self, place: Place) -> int:
+        if place.latest:
+            return self._handed()
+        if place.since_us:
+            return min(self._handed(), await asyncio.to_thread(_position_at, self._outbox, place.since_us))
+        return 0
+
+    async def _first(self, state: _State, place: Place, position: int) -> int:
+        async for row in self._unread(state, position):
+            event = await self._load(row.partition, row.offset)
+            wanted = row.offset >= place.floor.get(row.partition, 0)
+            if event is None or not wanted or event.append_time_us < place.since_us:
+                continue
+            if self._judge(place.first, event).kind is OutcomeKind.TRUE:
+                return row.position + place.after
+            await asyncio.sleep(0)
+        raise PlaceNotFoundError("the expression is true of no event of the subscription there")
+
+    # --- disk -----------------------------------------------------------------------------------------
+
+    async def tend(self) -> None:
+        """Writes down what changed and gives up what nobody takes, until it is cancelled."""
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(limits.SUBSCRIPTION_FLUSH_S)
+            try:
+                await self.flush()
+            except AckNotStoredError as error:
+                _log.error("cursors of subscriptions cannot be written, trying again", error=str(error))
+            if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
+                swept = time.monotonic()
+                await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
+
+    async def sweep(self, before_us: int) -> None:
+        """Give up events whose matches are older than a time, microseconds since 1970 UTC."""
+        limit = min(self._handed(), await asyncio.to_thread(_position_at, self._outbox, before_us))
+        for state in list(self._states.values()):
+            async with state.reading:
+                cursor = state.cursor
+                gone = cursor.expire(limit)
+                while cursor.next < limit:
+                    start = cursor.next
+                    refill = await self._backlog.read(
+                        state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS
+                    )
+                    gone += len(refill.deliveries)
+                    cursor.counters.expired += len(refill.deliveries)
+                    cursor.read_to(refill.reached)
+                # A cursor that nobody moves must not keep what is not its own.
+                start, upto = cursor.next, self._handed()
+                refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
+                cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
+                if cursor.next > start:
+                    self._dirty.add(state.target.id)
+            if gone:
+                self._dirty.add(state.target.id)
+                days = limits.SUBSCRIPTION_BACKLOG_S_MAX / 86_400
+                text = f"BacklogExpired: nobody took {cursor.counters.expired} events within {days:.0f} days"
+                self._errors.trouble(state.target.id, text)
+
+    async def flush(self) -> None:
+        """Write down what changed; goes on when the caller is cancelled.
+
+        Raises:
+            AckNotStoredError: The disk does not take it.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._flush()))
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            dirty, self._dirty = self._dirty, set()
+            gone, self._gone = self._gone, set()
+            changed = {id_: self._states[id_].cursor.saved() for id_ in dirty if id_ in self._states}
+            if not changed and not gone:
+                return
+            try:
+                await asyncio.to_thread(self._store.write, changed, gone)
+            except sqlite3.OperationalError as error:
+                self._dirty |= dirty
+                self._gone |= gone
+                raise AckNotStoredError(f"subscriptions.db: {error}", hint="is the disk full?") from error
+
+    async def _durable(self, state: _State) -> None:
+        self._dirty.add(state.target.id)
+        await self.flush()
+
+    def _state(self, name: str) -> _State:
+        state = self._by_name.get(name)
+        if state is None:
+            raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
+        return state
+
+
+def _position_at(outbox: Path, time_us: int) -> int:
+    with PartitionReader.open_at_time(outbox, time_us) as reader:
+        return reader.position

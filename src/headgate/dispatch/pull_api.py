@@ -1,0 +1,248 @@
+"""How are subscriptions consumed over HTTP? Pull, acknowledge, seek and ask, below the object's own path.
+
+    POST .../subscriptions/NAME/pull      {"consumer": "a", "max": 100, "wait": 20}
+    POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID}
+    POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
+    POST .../subscriptions/NAME/leave     {"consumer": "a"}
+    POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": CEL, "after": false}
+    POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
+    GET  .../subscriptions/NAME/stats
+
+It runs in the process that owns the cursors; the front hands requests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.http import JSON, Handler, json_response, read_body
+from headgate.control.objects import OWN_API_VERSION
+from headgate.dispatch.consuming import Handed, Place, Subscriptions
+from headgate.dispatch.pull import Acked
+from headgate.errors import InvalidInputError, UnavailableError
+from headgate.event import rfc3339
+from headgate.event.json_format import encode_event
+from headgate.filter.compiler import compile_filter
+
+_T = TypeVar("_T", bound="_Asked")
+PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
+ACTIONS: Final = ("pull", "ack", "nack", "leave", "seek", "analyze")
+QUESTIONS: Final = ("stats",)
+_TYPES: Final = frozenset({JSON})
+
+
+class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    consumer: str = ""
+
+
+class _Pull(_Asked, frozen=True):
+    max: int = limits.PULL_EVENTS_DEFAULT
+    wait: float = 0.0
+
+
+class _Ack(_Asked, frozen=True):
+    ids: tuple[str, ...] = ()
+    up_to: str = ""
+
+
+class _Nack(_Asked, frozen=True):
+    ids: tuple[str, ...] = ()
+    delay: float = 0.0
+
+
+class _Seek(_Asked, frozen=True):
+    to: str = "earliest"
+    first: str = ""
+    after: bool = False
+
+
+class _Analyze(_Asked, frozen=True):
+    filter: dict[str, object] | None = None
+    filters: tuple[dict[str, object], ...] = ()
+
+
+class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """One event of a pull; `position` is its place in the log."""
+
+    ack_id: str
+    deliveries: int
+    position: str
+    event: msgspec.Raw
+
+
+class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """What pull gives; see `consuming.Pulled`."""
+
+    events: list[PulledEvent]
+    epoch: int
+    active: bool
+
+
+class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """What stats gives; see `consuming.Stats` and `pull.Counters`."""
+
+    processed: int
+    accepted: int
+    rejected: int
+    errors: int
+    lost: int
+    acknowledged: int
+    redelivered: int
+    expired: int
+    backlog: int
+    candidates: int
+    unacknowledged: int
+    oldest_unacknowledged: str | None
+    epoch: int
+    consumer: str | None
+
+
+class PullApi:
+    """The handlers.
+
+    Args:
+        subscriptions: Gives them once they are there, else None.
+    """
+
+    def __init__(self, subscriptions: Callable[[], Subscriptions | None]) -> None:
+        self._subscriptions = subscriptions
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        handlers: dict[str, Handler] = {
+            "pull": self._pull,
+            "ack": self._ack,
+            "nack": self._nack,
+            "leave": self._leave,
+            "seek": self._seek,
+            "analyze": self._analyze,
+            "stats": self._stats,
+        }
+        for method, names in (("POST", ACTIONS), ("GET", QUESTIONS)):
+            for name in names:
+                yield Route(f"{PREFIX}/{name}", handlers[name], methods=[method])
+
+    @property
+    def _all(self) -> Subscriptions:
+        found = self._subscriptions()
+        if found is None:
+            raise UnavailableError("subscriptions are not ready yet", hint="try again in a few seconds")
+        return found
+
+    async def _pull(self, request: Request) -> Response:
+        asked = await _decoded(request, _Pull)
+        if not 1 <= asked.max <= limits.PULL_EVENTS_MAX:
+            raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
+        if not 0 <= asked.wait <= limits.PULL_WAIT_S_MAX:
+            raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
+        pulled = await self._all.pull(
+            _name(request), asked.consumer, count_max=asked.max, wait_s=asked.wait, is_gone=request.is_disconnected
+        )
+        return json_response(PullAnswer([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
+
+    async def _ack(self, request: Request) -> Response:
+        asked = await _decoded(request, _Ack)
+        if bool(asked.ids) == bool(asked.up_to):
+            raise InvalidInputError("an acknowledgement has either ids or upTo")
+        return _acked(await self._all.ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
+
+    async def _nack(self, request: Request) -> Response:
+        asked = await _decoded(request, _Nack)
+        if not asked.ids:
+            raise InvalidInputError("ids is missing")
+        if not 0 <= asked.delay <= limits.ACK_TIMEOUT_S_MAX:
+            raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
+        return _acked(await self._all.nack(_name(request), asked.ids, asked.delay))
+
+    async def _leave(self, request: Request) -> Response:
+        asked = await _decoded(request, _Asked)
+        return json_response({"released": self._all.leave(_name(request), asked.consumer)})
+
+    async def _seek(self, request: Request) -> Response:
+        asked = await _decoded(request, _Seek)
+        if asked.after and not asked.first:
+            raise InvalidInputError("after goes with first")
+        first = ""
+        if asked.first:
+            compiled = await run_in_threadpool(compile_filter, {"expression": asked.first}, ())
+            first = compiled.cel
+        epoch = await self._all.seek(_name(request), _place(asked.to, first, asked.after))
+        return json_response({"epoch": epoch})
+
+    async def _analyze(self, request: Request) -> Response:
+        asked = await _decoded(request, _Analyze)
+        compiled = await run_in_threadpool(compile_filter, asked.filter, asked.filters)
+        found = await self._all.analyze(_name(request), compiled.cel)
+        return json_response({name: getattr(found, name) for name in found.__slots__})
+
+    async def _stats(self, request: Request) -> Response:
+        stats = await self._all.stats(_name(request))
+        oldest = rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else None
+        return json_response(
+            StatsAnswer(
+                **msgspec.structs.asdict(stats.counters),
+                backlog=stats.backlog,
+                candidates=stats.candidates,
+                unacknowledged=stats.unacknowledged,
+                oldest_unacknowledged=oldest,
+                epoch=stats.epoch,
+                consumer=stats.consumer,
+            )
+        )
+
+
+def _name(request: Request) -> str:
+    return f"{request.path_params['namespace']}/{request.path_params['name']}"
+
+
+async def _decoded(request: Request, type_: type[_T]) -> _T:
+    body = await read_body(request, _TYPES)
+    try:
+        asked = msgspec.json.decode(body or b"{}", type=type_)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"the body: {error}") from error
+    if len(asked.consumer) > limits.CONSUMER_CHARS_MAX:
+        raise InvalidInputError(f"consumer has over {limits.CONSUMER_CHARS_MAX} characters")
+    return asked
+
+
+def _event(handed: Handed) -> PulledEvent:
+    text = msgspec.Raw(encode_event(handed.event.event))
+    return PulledEvent(handed.id, handed.deliveries, f"{handed.partition}:{handed.offset}", text)
+
+
+def _acked(done: Acked) -> Response:
+    return json_response({"acknowledged": done.acknowledged, "stale": list(done.stale)})
+
+
+def _place(to: str, first: str, after: bool) -> Place:
+    if to == "latest":
+        if first:
+            raise InvalidInputError("behind the latest event there is none that first could find")
+        return Place(latest=True)
+    if to == "earliest":
+        return Place(first=first, after=after)
+    time_us = rfc3339.micros(to)
+    if time_us is not None:
+        return Place(since_us=max(1, time_us), first=first, after=after)
+    return Place(floor=_floor(to), first=first, after=after)
+
+
+def _floor(to: str) -> dict[int, int]:
+    floor: dict[int, int] = {}
+    for part in to.split(","):
+        partition, _, offset = part.partition(":")
+        fine = partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()
+        if not fine or len(part) > 24 or int(partition) in floor:
+            hint = "earliest, latest, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456"
+            raise InvalidInputError(f"to={to[:64]!r} is no place", hint=hint)
+        floor[int(partition)] = int(offset)
+    return floor

@@ -1,0 +1,411 @@
+"""Do consumers of a subscription get every event, and none again that they acknowledged? Over restarts and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import tempfile
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
+from headgate.dispatch.backlog import Refill
+from headgate.dispatch.consuming import Place, PlaceNotFoundError, Pulled, SubscriptionNotFoundError, Subscriptions
+from headgate.dispatch.errors import EventGoneError
+from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.dispatch.pull import AckIdError, ConsumerBusyError
+from headgate.dispatch.pullstore import PullStore
+from headgate.dispatch.targets import Delivery, Lag
+from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.log.writer import PartitionWriter
+from tests.dispatch.harness import BROKER, event, spec
+
+NAME = "default/s"
+TIMEOUT_S = 30.0
+US = 1_000_000
+KEPT = "data.n % 2 == 0"
+
+
+class Outbox:
+    """Rows of target 1 and of others in memory; the event of a row has the row's position as its offset."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []  # target, verdict
+        self.gone: set[int] = set()
+
+    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+        await asyncio.sleep(0)
+        found = []
+        for position in range(lag.next, upto):
+            target, verdict = self.rows[position]
+            if target == number:
+                found.append(Delivery(position, 0, position, verdict))
+                if len(found) >= count_max:
+                    return Refill(found, position + 1)
+        return Refill(found, upto)
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        return self.kept(partition, offset)
+
+    def kept(self, partition: int, offset: int) -> SharedEvent:
+        if offset in self.gone:
+            raise EventGoneError("gone")
+        return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset), offset * US)
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        await asyncio.sleep(0)
+        return self.kept(partition, offset)
+
+
+class World:
+    """A dispatcher's part, its disk and its clock."""
+
+    def __init__(self, folder: Path, type_: PullType = "shared", cel: str = "true") -> None:
+        self.folder = folder
+        self.outbox = Outbox()
+        self.now_us = 1_000 * US
+        target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec())
+        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S))
+        self.start()
+
+    def start(self) -> None:
+        self.store = PullStore(self.folder / "subscriptions.db")
+        self.errors = FilterErrors()
+        self.subscriptions = Subscriptions(
+            store=self.store,
+            outbox=self.folder / "outbox",
+            backlog=self.outbox,
+            events=self.outbox,
+            judge_filter=evaluate,
+            errors=self.errors,
+            handed=lambda: len(self.outbox.rows),
+            clock_us=lambda: self.now_us,
+        )
+        # The files' end is the made-up outbox's.
+        self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
+        self.subscriptions.update(RoutingTable(1, 1, frozenset({BROKER}), (self.target,)))
+
+    def crash(self) -> None:
+        self.store.close()
+        self.start()
+
+    def add(self, count: int, verdict: Verdict = Verdict.MATCH, target: int = 1) -> None:
+        self.outbox.rows += [(target, int(verdict))] * count
+        self.subscriptions.wake(1)
+
+    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> Pulled:
+        return await self.subscriptions.pull(NAME, consumer, count_max=count, wait_s=wait_s)
+
+    async def ack(self, pulled: Pulled, consumer: str = "a") -> int:
+        ids = tuple(one.id for one in pulled.events)
+        return (await self.subscriptions.ack(NAME, consumer, ids=ids)).acknowledged
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def offsets(pulled: Pulled) -> list[int]:
+    return [one.offset for one in pulled.events]
+
+
+class Consumers(RuleBasedStateMachine):
+    """Any order of pulling, acknowledging, waiting and dying; the model is a set of offsets."""
+
+    @initialize(type_=st.sampled_from(["shared", "exclusive", "failover"]))
+    def begin(self, type_: PullType) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.folder = tempfile.TemporaryDirectory()
+        self.world = World(Path(self.folder.name), type_)
+        self.added: set[int] = set()
+        self.acked: set[int] = set()
+        self.out: dict[str, tuple[int, int]] = {}  # id -> offset, when it is due again
+        self.reached = 0
+
+    def do(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.loop.run_until_complete(work)
+
+    @rule(count=st.integers(1, 6), mine=st.booleans())
+    def add(self, count: int, mine: bool) -> None:
+        first = len(self.world.outbox.rows)
+        self.world.add(count, target=1 if mine else 2)
+        if mine:
+            self.added |= set(range(first, first + count))
+
+    @rule(consumer=st.sampled_from("ab"), count=st.integers(1, 5))
+    def pull(self, consumer: str, count: int) -> None:
+        cursor = self.world.subscriptions._states[1].cursor
+        moved = self.world.target.pull.type != "shared" and cursor.consumer != consumer  # type: ignore[union-attr]
+        try:
+            pulled = self.do(self.world.pull(consumer, count))
+        except ConsumerBusyError:
+            assert self.world.target.pull == PullSpec("exclusive", TIMEOUT_S)
+            return
+        found = offsets(pulled)
+        assert found == sorted(found)
+        assert len(found) == len(set(found)) <= count
+        assert set(found) <= self.added - self.acked
+        due_us = self.world.now_us + int(TIMEOUT_S * US)
+        for one in pulled.events:
+            if one.id in self.out and not moved:
+                assert self.out[one.id][1] <= self.world.now_us, "handed out while another consumer had it"
+            self.out[one.id] = one.offset, due_us
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), up_to=st.booleans())
+    def ack(self, data: st.DataObject, up_to: bool) -> None:
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.out)), min_size=1, unique=True))
+        if up_to:
+            last = chosen[0]
+            done = self.do(self.world.subscriptions.ack(NAME, "a", up_to=last))
+            if not done.stale:
+                held = {h.position for h in self.world.subscriptions._states[1].cursor.held() if h.deliveries}
+                below = {offset for offset, _ in self.out.values() if offset <= self.out[last][0]}
+                assert not held & below
+                self.acked |= below - held
+        else:
+            done = self.do(self.world.subscriptions.ack(NAME, "a", ids=tuple(chosen)))
+            assert done.acknowledged == len(chosen) - len(done.stale)
+            self.acked |= {self.out[one][0] for one in chosen if one not in done.stale}
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), delay_s=st.sampled_from([0.0, 5.0]))
+    def nack(self, data: st.DataObject, delay_s: float) -> None:
+        one = data.draw(st.sampled_from(sorted(self.out)))
+        done = self.do(self.world.subscriptions.nack(NAME, (one,), delay_s))
+        if done.acknowledged:
+            self.out[one] = self.out[one][0], self.world.now_us + int(delay_s * US)
+
+    @rule(seconds=st.sampled_from([1, 4, 31]))
+    def wait(self, seconds: int) -> None:
+        self.world.now_us += seconds * US
+
+    @rule(clean=st.booleans())
+    def restart(self, clean: bool) -> None:
+        if clean:
+            self.do(self.world.subscriptions.flush())
+        self.world.crash()
+        self.out = {one: (offset, 0) for one, (offset, _) in self.out.items()}
+
+    @rule()
+    def flush(self) -> None:
+        self.do(self.world.subscriptions.flush())
+
+    @invariant()
+    def the_cursor_on_disk_never_moves_back(self) -> None:
+        if hasattr(self, "world"):
+            saved = PullStore.read(Path(self.folder.name) / "subscriptions.db").get(1)
+            if saved is not None:
+                assert saved.next >= self.reached
+                self.reached = saved.next
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        try:
+            self.world.now_us += 100 * US
+            while (pulled := self.do(self.world.pull("last"))).events:
+                assert not set(offsets(pulled)) & self.acked
+                self.acked |= set(offsets(pulled))
+                assert self.do(self.world.ack(pulled, "last")) == len(pulled.events)
+            assert self.acked == self.added
+            stats = self.do(self.world.subscriptions.stats(NAME))
+            assert (stats.backlog, stats.oldest_us) == (0, None)
+        finally:
+            self.loop.run_until_complete(self.loop.shutdown_default_executor())
+            self.loop.close()
+            self.world.store.close()
+            self.folder.cleanup()
+
+
+Consumers.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestConsumers = Consumers.TestCase
+
+
+def test_competing_consumers_each_get_exactly_their_share(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "shared")
+        world.add(20)
+        a, b = await asyncio.gather(world.pull("a", 5), world.pull("b", 5))
+        c = await world.pull("c", 100)
+        assert [len(one.events) for one in (a, b, c)] == [5, 5, 10]
+        assert sorted(offsets(a) + offsets(b) + offsets(c)) == list(range(20))
+        assert (await world.subscriptions.stats(NAME)).backlog == 20
+        assert await world.ack(b, "b") == 5
+        stats = await world.subscriptions.stats(NAME)
+        assert (stats.backlog, stats.unacknowledged, stats.counters.acknowledged) == (15, 15, 5)
+        assert stats.oldest_us == min(offsets(a) + offsets(c)) * US
+
+    run(work())
+
+
+def test_batches_of_five_with_mixed_content(tmp_path: Path) -> None:
+    """Candidates that cel-cpp refuses are gone: never handed out, no holes, not in the backlog once read."""
+
+    async def work() -> None:
+        world = World(tmp_path, "exclusive", KEPT)
+        for _ in range(4):
+            world.add(5, Verdict.CANDIDATE)
+        before = await world.subscriptions.stats(NAME)
+        assert (before.backlog, before.candidates) == (20, 20)
+        analysis = await world.subscriptions.analyze(NAME, "data.n >= 10")
+        assert (analysis.events, analysis.accepted, analysis.rejected, analysis.complete) == (20, 10, 10, True)
+        first = await world.pull(count=3)
+        assert offsets(first) == [0, 2, 4]
+        last = first.events[1].id
+        assert (await world.subscriptions.ack(NAME, "a", up_to=last)).acknowledged == 2
+        rest = await world.pull()
+        assert offsets(rest) == list(range(6, 20, 2))
+        after = await world.subscriptions.stats(NAME)
+        assert (after.backlog, after.candidates, after.unacknowledged) == (8, 0, 8)
+        counters = after.counters
+        assert (counters.processed, counters.accepted, counters.rejected, counters.errors) == (20, 10, 10, 0)
+
+    run(work())
+
+
+def test_errors_and_lost_events_are_counted_and_hold_nothing_up(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "exclusive", "data.missing == 1 || data.n == 3")
+        world.add(4, Verdict.CANDIDATE)
+        world.add(2)
+        world.outbox.gone = {4}
+        assert offsets(await world.pull()) == [3, 5]
+        stats = await world.subscriptions.stats(NAME)
+        assert (stats.counters.errors, stats.counters.lost, stats.backlog) == (3, 1, 2)
+        (report,) = world.errors.take()
+        assert report.filter_errors == 3
+
+    run(work())
+
+
+def test_a_pull_waits_for_the_first_event_and_for_what_is_due(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        waiting = asyncio.create_task(world.pull(wait_s=20))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        world.add(1)
+        pulled = await waiting
+        assert offsets(pulled) == [0]
+        waiting = asyncio.create_task(world.pull("b", wait_s=20))
+        await asyncio.sleep(0)
+        await world.subscriptions.nack(NAME, (pulled.events[0].id,), 0.0)
+        again = await waiting
+        assert (offsets(again), again.events[0].deliveries) == ([0], 2)
+        assert (await world.subscriptions.stats(NAME)).counters.redelivered == 1
+
+    run(work())
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("type_", ["exclusive", "failover"])
+def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -> None:
+    async def work() -> None:
+        world = World(tmp_path, type_)
+        world.add(3)
+        first = await world.pull("a", 2)
+        if type_ == "exclusive":
+            with pytest.raises(ConsumerBusyError):
+                await world.pull("b")
+        else:
+            assert await world.pull("b") == Pulled([], 1, active=False)
+        if leaves:
+            assert world.subscriptions.leave(NAME, "a") == 2
+        else:
+            world.now_us += int(TIMEOUT_S * US)
+        second = await world.pull("b")
+        assert offsets(second) == [0, 1, 2]
+        assert [one.deliveries for one in second.events] == [2, 2, 1]
+        # What the first one did all the same counts: it is done.
+        assert await world.ack(first, "a") == 2
+
+    run(work())
+
+
+def test_seek_tells_consumers_and_survives_a_restart(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(10)
+        before = await world.pull()
+        assert await world.ack(before) == 10
+        world.crash()
+        for at in range(10):
+            epoch = await world.subscriptions.seek(NAME, Place(floor={0: at}))
+            world.crash()
+            pulled = await world.pull()
+            assert (offsets(pulled), pulled.epoch) == (list(range(at, 10)), epoch)
+            stale = await world.subscriptions.ack(NAME, "a", ids=(before.events[9].id,))
+            assert (stale.acknowledged, stale.stale) == (0, (before.events[9].id,))
+            for after in (False, True):
+                await world.subscriptions.seek(NAME, Place(first=f"data.n == {at}", after=after))
+                assert offsets(await world.pull()) == list(range(at + after, 10))
+        await world.subscriptions.seek(NAME, Place(latest=True))
+        assert offsets(await world.pull()) == []
+        with pytest.raises(PlaceNotFoundError):
+            await world.subscriptions.seek(NAME, Place(first="data.n == 10"))
+        world.add(1)
+        assert offsets(await world.pull()) == [10]
+
+    run(work())
+
+
+def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(2)
+        await world.ack(await world.pull())
+        world.subscriptions.update(RoutingTable(2, 2, frozenset(), ()))
+        await world.subscriptions.flush()
+        assert world.store.load() == {}
+        with pytest.raises(SubscriptionNotFoundError):
+            await world.pull()
+        world.subscriptions.update(RoutingTable(3, 3, frozenset(), (world.target,)))
+        world.add(1)
+        assert offsets(await world.pull()) == [2]
+
+    run(work())
+
+
+@pytest.mark.parametrize("id_", ["", "1", "x:1", "1:x", "2:0", "1:-1", "1:1:1", "9" * 60 + ":1"])
+def test_an_id_that_pull_cannot_have_given_is_refused(tmp_path: Path, id_: str) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(1)
+        pulled = await world.pull()
+        with pytest.raises(AckIdError):
+            await world.subscriptions.ack(NAME, "a", ids=(pulled.events[0].id, id_))
+        assert await world.ack(pulled) == 1
+
+    run(work())
+
+
+def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        with PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA) as writer:
+            for first in (0, 3):
+                batch, values = encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {})
+                writer.append(batch, values)
+        world.add(3, target=2)
+        await world.subscriptions.sweep(0)
+        cursor = world.subscriptions._states[1].cursor
+        assert (cursor.next, cursor.counters.expired) == (3, 0), "what is not its own is not kept for it"
+        world.add(3)
+        assert offsets(await world.pull(count=1)) == [3]
+        await world.subscriptions.sweep(1 << 60)
+        assert (cursor.next, cursor.held_count, cursor.counters.expired) == (6, 0, 3)
+        (report,) = world.errors.take()
+        assert report.trouble is not None
+        assert report.trouble.startswith("BacklogExpired: nobody took 3 events")
+        assert (await world.subscriptions.stats(NAME)).backlog == 0
+
+    run(work())
