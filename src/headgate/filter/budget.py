@@ -249,7 +249,8 @@ class _Estimate:
                 return _SCALAR
             case In():
                 element, container = parts
-                self.steps += rounds * (_ITEM_LOOKED_AT * container.items + _COMPARED * element.bytes)
+                compared = min(element.bytes * max(container.items, 1.0), container.bytes)  # each item with the element
+                self.steps += rounds * (_ITEM_LOOKED_AT * container.items + _COMPARED * compared)
                 return _SCALAR
             case Conditional():
                 return _Value(*(max(sizes) for sizes in zip(*map(astuple, parts[1:]), strict=True)))

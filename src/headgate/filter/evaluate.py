@@ -39,6 +39,11 @@ class Program:
             return Outcome(OutcomeKind.ERROR, refusal)
         return self._expression.evaluate(view.activation)
 
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether the filter is evaluated on every event: none is so large that it would take too long."""
+        return self._budget is None
+
     def refusal(self, view: EventView) -> str:
         """Why the filter is not evaluated on this event, which it might take too long on; empty when it is."""
         return "" if self._budget is None else self._budget.refuses(view.rough_size, lambda: view.size)

@@ -4,9 +4,10 @@ A source applies it before it sends. The promise is one-sided: for every event o
 union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
 error), and both mean that nobody wants the event.
 
-Joined alternatives lose those that others imply, and equalities of one place become one list. What is too long then is
-widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then values become prefixes, ever
-shorter; last comes `true`.
+Joined alternatives lose those that others imply, and equalities of one place become one list. A filter that takes too
+long on some large event takes part by its keys alone: together with others it would be given up on events where it is
+true. What is too long then is widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then
+values become prefixes, ever shorter; last comes `true`.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headgate.filter.cel import compile_expression
 from headgate.filter.compiler import compile_cel
 from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import program
 from headgate.filter.plan import CompiledFilter, Form, KeyKind, KeyPart, Place, PlanRow, Root
 from headgate.filter.rewrite import rewrite
 from headgate.filter.unparse import unparse
@@ -75,10 +77,19 @@ def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHAR
     different = {one.cel: one for one in filters}
     if "true" in different:
         return Union("true", exact=True)
+    if len(different) == 1:
+        (cel,) = different
+        if len(cel) <= characters_max:
+            return Union(cel, exact=True)
     if len(different) <= UNION_FILTERS_MAX:
-        alternatives = _joined(a for cel in different for a in _alternatives(cel))
+        cheap = {cel: program(cel).is_unlimited for cel in different}
+        alternatives = _joined(
+            alternative
+            for cel, one in different.items()
+            for alternative in (_alternatives(cel) if cheap[cel] else (_keys(row, None) for row in one.rows))
+        )
         if (text := _fitting(alternatives, characters_max)) is not None:
-            return Union(text, exact=True)
+            return Union(text, exact=all(cheap.values()))
     rows = [row for one in different.values() for row in one.rows]
     for keys in _widenings():
         if (text := _fitting(_joined(map(keys, rows)), characters_max)) is not None:
@@ -238,7 +249,7 @@ class _Implied:
 
 
 def _fitting(alternatives: list[frozenset[Node]], characters_max: int) -> str | None:
-    """The alternatives as one text, or None when no broker would admit it or it is too long."""
+    """The alternatives as one text; None when it is too long, no broker would admit it, or it may take too long."""
     if not alternatives:
         return "false"
     ordered = [sorted(map(_operand, alternative)) for alternative in alternatives]
@@ -251,7 +262,7 @@ def _fitting(alternatives: list[frozenset[Node]], characters_max: int) -> str | 
         compile_cel(text)
     except FilterError:
         return None
-    return text
+    return text if program(text).is_unlimited else None
 
 
 def _operand(node: Node) -> str:
