@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import sys
 import threading
@@ -15,6 +17,9 @@ from headgate.conformance import broker
 from headgate.conformance.broker_stage import Stage, Where
 from headgate.conformance.cases import Verdict
 from headgate.testing import Server
+from tests.system.collector import Collector
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -50,15 +55,19 @@ class _Restarts:
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[broker.Finding]]:
     folder: Path = tmp_path_factory.mktemp("broker")
-    with Server(folder / "data", log=folder / "server.log") as server, _Restarts(server) as restarts:
+    with contextlib.ExitStack() as stack:
+        collector = stack.enter_context(contextlib.closing(Collector()))
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)  # a trace goes on where spans are made
+        server = stack.enter_context(Server(folder / "data", log=folder / "server.log"))
+        restarts = stack.enter_context(_Restarts(server))
         where = Where(
             f"{server.url}/default/default",
             api=server.url,
             metrics=f"{server.url}/metrics",
             restart=restarts.command,
         )
-        with Stage(where) as stage:
-            yield broker.run(stage)
+        yield broker.run(stack.enter_context(Stage(where)))
 
 
 def test_every_requirement_of_the_contract_is_kept(findings: list[broker.Finding]) -> None:
@@ -66,3 +75,12 @@ def test_every_requirement_of_the_contract_is_kept(findings: list[broker.Finding
     assert [finding.id for finding in findings] == wanted
     others = [f"{f.id} {f.level} {f.result}: {f.seen}" for f in findings if f.result is not Verdict.PASSED]
     assert others == []
+
+
+def test_the_page_is_what_was_seen(findings: list[broker.Finding]) -> None:
+    page = ROOT / "docs/reference/conformance.md"
+    before, _, _ = page.read_text().partition("| id | level |")
+    written = before + broker.table(findings)
+    if os.environ.get("HEADGATE_WRITE_PAGES"):
+        page.write_text(written)
+    assert page.read_text() == written, "make conformance writes it anew"

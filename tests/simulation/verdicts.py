@@ -105,7 +105,9 @@ def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]
     rules = target.delivery
     forgotten = sum(_is_forgotten(ledger, attempt) for attempt in attempts)
     forgotten += _unburied(ledger, target, pair, attempts)
-    allowed = rules.retry + 1 + forgotten + (1 if rules.format == "batch" else 0)
+    # A batch refused for good goes again one by one, which each life finds out for itself.
+    alone = len({attempt.life for attempt in attempts}) if rules.format == "batch" else 0
+    allowed = rules.retry + 1 + forgotten + alone
     if len(attempts) > allowed:
         yield f"{pair}: {len(attempts)} attempts, {allowed} allowed ({forgotten} forgotten): {_told(attempts)}"
     for index, attempt in enumerate(attempts[:-1]):

@@ -222,12 +222,12 @@ def _identical(scene: Scene) -> str:
     headers = {
         "ce-specversion": "1.0",
         "ce-id": "1",
-        "ce-source": "/c?q=%20",
+        "ce-source": "/c?q=1#part",
         "ce-type": "com.example.Type",
         "ce-subject": "Z%C3%BCrich",
         "ce-time": "2020-02-29T12:00:00.123456789Z",
         "ce-dataschema": "http://example.com/schema",
-        "ce-myextension": "value %22quoted%22",
+        "ce-myextension": "value%20%22quoted%22",
         "content-type": "application/json",
     }
     scene.post(url, headers, b'{"a": [1, 2.0]}')
