@@ -438,16 +438,19 @@ class Subscriptions:
         state = self._state(name)
         counts = dict.fromkeys(OutcomeKind, 0)
         async with state.reading:
-            places = [(held.partition, held.offset) for held in state.cursor.held()]
+            places = [(held.partition, held.offset, False) for held in state.cursor.held()]
             complete = True
             async for row in self._unread(state):
                 if len(places) >= limits.ANALYZE_EVENTS_MAX:
                     complete = False
                     break
-                places.append((row.partition, row.offset))
-        for partition, offset in places:
+                places.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
+        for partition, offset, undecided in places:
             event = await self._load(partition, offset)
-            if event is not None and state.cursor.wants(partition, offset, event.append_time_us):
+            if event is None or not state.cursor.wants(partition, offset, event.append_time_us):
+                continue
+            # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
+            if not undecided or self._judge(state.target.filter.cel, event).kind is OutcomeKind.TRUE:
                 counts[self._judge(cel, event).kind] += 1
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
