@@ -28,6 +28,7 @@ def broker(server: Server) -> str:
     name = f"b{uuid.uuid4().hex[:8]}"
     spec = {"log": {"filterValue": "data.customer", "filterSizeBytes": 64, "compression": "lz4"}}
     server.create("brokers", "default", name, spec)
+    server.wait_object_ready("brokers", "default", name)
     return f"default/{name}"
 
 

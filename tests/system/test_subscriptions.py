@@ -33,6 +33,7 @@ def backlog(server: Server, expected: int, *, name: str = "jobs") -> dict[str, A
     return stats
 
 
+@pytest.mark.timeout(900)  # three starts of a server
 def test_create_publish_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
     with Server(tmp_path / "data", log=tmp_path / "server.log") as server:
         wanted = {"expression": 'ce.type == "job" && int(ce.subject) % 2 == 0'}
