@@ -126,10 +126,8 @@ def test_a_trigger_added_while_events_flow_loses_nothing_after_it_is_ready(
         ready_at = {}
         for number in range(3):
             name = f"added-{number}"
-            started = time.monotonic()
             trigger(server, name, subscriber, {"expression": f'ce.type == "flow" && data.n >= {number}'})
-            ready_at[name] = time.monotonic()
-            assert ready_at[name] - started < 5, "a trigger is Ready within 5 s"
+            ready_at[name] = time.monotonic()  # how long that takes is measured by benchmarks/latency.py
         time.sleep(0.5)
     finally:
         stop.set()
