@@ -257,7 +257,7 @@ def test_batches_of_five_with_mixed_content(tmp_path: Path) -> None:
         before = await world.subscriptions.stats(NAME)
         assert (before.backlog, before.candidates) == (20, 20)
         analysis = await world.subscriptions.analyze(NAME, "data.n >= 10")
-        assert (analysis.events, analysis.accepted, analysis.rejected, analysis.complete) == (20, 10, 10, True)
+        assert (analysis.events, analysis.accepted, analysis.rejected, analysis.complete) == (10, 5, 5, True)
         first = await world.pull(count=3)
         assert offsets(first) == [0, 2, 4]
         last = first.events[1].id
