@@ -85,6 +85,11 @@ class ChunkHeader(NamedTuple):
         return self.first_offset + self.record_count
 
     @property
+    def time_range_us(self) -> tuple[int, int] | None:
+        """Smallest and largest event time; None when no record has one."""
+        return None if self.time_us_min == NO_TIME_MIN else (self.time_us_min, self.time_us_max)
+
+    @property
     def bloom_padded_bytes(self) -> int:
         """Bytes between header and body."""
         return (self.bloom_bytes + 7) & ~7

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headgate.log.bloom import Probe, might_contain, probe
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
-from headgate.log.format import NO_TIME_MIN, ChunkHeader, FormatError, decode_body
+from headgate.log.format import ChunkHeader, FormatError, decode_body
 from headgate.log.segments import Place, Segment, Segments
 
 _READER_SEGMENTS_OPEN = 2
@@ -58,9 +58,7 @@ class Chunk:
     @property
     def time_range_us(self) -> tuple[int, int] | None:
         """Smallest and largest event time of the whole chunk; None when no record has one."""
-        if self.header.time_us_min == NO_TIME_MIN:
-            return None
-        return self.header.time_us_min, self.header.time_us_max
+        return self.header.time_range_us
 
     @property
     def size_bytes(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,16 @@ from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.evaluate import OutcomeKind, program
 from headgate.filter.literals import ESCAPE, Clause, literals
-from headgate.filter.prune import Pruning, pruning
+from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import EXTENSION, FilterValueRule
-from headgate.limits import SCAN_BODIES_MAX, SCAN_CHUNKS_MAX
-from headgate.log.bloom import Probe, might_contain, probe
-from headgate.log.format import NO_TIME_MIN, ChunkHeader, Codec
+from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX
+from headgate.log.bloom import might_contain, probe
+from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
 
 _TEXTS: Final = [name for name in EVENT_SCHEMA.names if EVENT_SCHEMA.field(name).type == pa.utf8() and name != "broker"]
+_NOTHING_PRUNED: Final = Pruning()
+_probe: Final = lru_cache(PRUNE_VALUES_MAX)(probe)  # the same few values are looked for in chunk after chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +109,8 @@ class Scan:
         self._query = query
         self._program = None if query.cel is None else program(query.cel)
         self._clauses = () if query.cel is None else literals(query.cel)
-        self._pruning = Pruning() if query.cel is None else pruning(query.cel, query.rule.cel)
-        self._tests = _value_tests(query, self._pruning)
+        self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
+        self._prunes = self._pruning != _NOTHING_PRUNED
         self._readers = {
             partition: PartitionReader.open(directory / str(partition), start=offset)
             for partition, offset in sorted(start.items())
@@ -159,7 +162,10 @@ class Scan:
         skipped, missed = reader.chunks_skipped, reader.records_missed
         for _ in range(SCAN_BODIES_MAX):
             chunk = reader.read(
-                passes=self._passes if self._tests or self._pruning.time_range_us else None, chunks_max=SCAN_CHUNKS_MAX
+                wanted=self._query.values,
+                match_unfiltered=self._query.match_unfiltered,
+                passes=self._passes if self._prunes else None,
+                chunks_max=SCAN_CHUNKS_MAX,
             )
             if chunk is None:
                 break
@@ -183,19 +189,15 @@ class Scan:
     # --- chunks ---------------------------------------------------------------------------------------
 
     def _passes(self, header: ChunkHeader, bloom: bytes) -> bool:
-        """Whether a chunk's header leaves it possible that an event is wanted."""
-        wanted = self._pruning.time_range_us
-        if wanted is not None and not (
-            header.time_us_min != NO_TIME_MIN
-            and (wanted[0] is None or wanted[0] <= header.time_us_max)
-            and (wanted[1] is None or header.time_us_min <= wanted[1])
-        ):
-            return False
-        return all(
-            (unfiltered and header.unfiltered)
-            or (header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, probes))
-            for probes, unfiltered in self._tests
+        """Whether the filter may be true of an event of the chunk, by its header."""
+
+        def may_hold(values: frozenset[str]) -> bool:
+            return header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, map(_probe, values))
+
+        summary = ChunkSummary(
+            header.first_offset, header.next_offset, header.time_range_us, header.unfiltered, may_hold
         )
+        return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH
 
     def _select(self, partition: int, chunk: Chunk) -> Piece | None:
         self.counters.chunks_read += 1
@@ -263,16 +265,6 @@ class Scan:
         value = self._query.rule.of(event) if given is None else canonical(given)
         assert self._query.values is not None
         return value in self._query.values if value else self._query.match_unfiltered
-
-
-def _value_tests(query: Query, pruned: Pruning) -> list[tuple[list[Probe], bool]]:
-    """What a chunk's filter must admit: (probes of which one is held, whether an event without value will do)."""
-    tests = []
-    if query.values is not None:
-        tests.append(([probe(value) for value in query.values if value], query.match_unfiltered))
-    if pruned.values is not None:
-        tests.append(([probe(value) for value in pruned.values if value], pruned.match_unfiltered))
-    return tests
 
 
 def _rows_of(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -49,11 +49,6 @@ def at_time(directory: Path, partitions: Sequence[int], time_us: int) -> dict[in
         with PartitionReader.open_at_time(directory / str(partition), time_us) as reader:
             found[partition] = reader.position
     return found
-
-
-def ends(directory: Path, partitions: Sequence[int]) -> Mapping[int, int]:
-    """Offset behind the last durable event of each partition."""
-    return {partition: _bound(directory / str(partition), NEXT) for partition in partitions}
 
 
 def _bound(directory: Path, said: str) -> int:
