@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import binascii
+from typing import Final
+
+import msgspec
 
 from headgate.event import json_text
 from headgate.event.attributes import media_type
 from headgate.event.errors import EventError
 from headgate.event.model import DataKind
+
+
+class _DataOnly(msgspec.Struct):
+    """The bytes of an event's member `data` in the JSON format; everything else is read elsewhere."""
+
+    data: msgspec.Raw = msgspec.Raw()
+
+
+decode_data: Final = msgspec.json.Decoder(_DataOnly).decode
+decode_batch_data: Final = msgspec.json.Decoder(list[_DataOnly]).decode
 
 
 def kind_of(content_type: str | None, data: bytes) -> DataKind:

@@ -9,21 +9,12 @@ import msgspec
 
 from headgate.event import culprit, json_text
 from headgate.event.attributes import make_event, media_type
-from headgate.event.data import decode_base64, kind_of
+from headgate.event.data import decode_base64, decode_batch_data, decode_data, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.model import DataKind, Event
 from headgate.event.usual import UsualEvents
 from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX
 
-
-class _DataOnly(msgspec.Struct):
-    """The bytes of the member `data`; everything else was read already."""
-
-    data: msgspec.Raw = msgspec.Raw()
-
-
-_decode_data = msgspec.json.Decoder(_DataOnly).decode
-_decode_batch_data = msgspec.json.Decoder(list[_DataOnly]).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _usual: Final = UsualEvents()
@@ -42,7 +33,7 @@ def decode_event(body: bytes) -> Event:
     members = _parse(body)
     if not isinstance(members, dict):
         raise EventError("the outermost JSON value must be an object")
-    raw = bytes(_decode_data(body).data) if "data" in members else b""
+    raw = bytes(decode_data(body).data) if "data" in members else b""
     return _event(members, raw, _is_plain(body))
 
 
@@ -74,7 +65,7 @@ def decode_batch(body: bytes) -> Sequence[Event]:
                 raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes", index=index)
     events: list[Event] = []
     try:
-        for members, holder in zip(elements, _decode_batch_data(body), strict=True):
+        for members, holder in zip(elements, decode_batch_data(body), strict=True):
             events.append(_event(members, bytes(holder.data), plain))
     except EventError as error:
         raise error.at(len(events)) from None

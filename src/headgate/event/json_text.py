@@ -63,10 +63,7 @@ def parse(text: bytes) -> object:
         if b"\\u0000" in text and _NUL.search(text) is not None:
             raise AmbiguousJsonError("a string must not hold U+0000")
         colons_escaped = b"\\u003a" in text or b"\\u003A" in text
-    # Every member has one colon outside its strings, and colons inside strings are kept, unless they were escaped. So
-    # fewer colons in the text made from the tree mean that a member was dropped for a later one of the same name.
-    again = _encode(tree)
-    if again != text and (colons_escaped or again.count(b":") != text.count(b":")):
+    if colons_escaped or may_repeat_a_member(text, tree):
         _refuse_duplicate(text)
     check_lengths(text)
     return tree
@@ -84,6 +81,20 @@ def check_depth(text: bytes) -> None:
     steps = pa.Array.from_buffers(pa.int8(), len(brackets), [None, pa.py_buffer(brackets)])
     if len(brackets) > 0 and pc.max(pc.cumulative_sum(steps.cast(pa.int32()))).as_py() > JSON_DEPTH_MAX:
         _refuse_depth()
+
+
+def may_repeat_a_member(text: bytes, tree: object) -> bool:
+    """False: no object of the text has two members of one name.
+
+    Every member has one colon outside its strings, and colons inside strings are kept, unless they were escaped. So
+    fewer colons in the text made from the tree mean that a member was dropped for a later one of the same name.
+
+    Args:
+        text: JSON without escaped colons.
+        tree: What msgspec made of it; a struct must leave out what was not there.
+    """
+    again = _encode(tree)
+    return again != text and again.count(b":") != text.count(b":")
 
 
 def check_lengths(text: bytes) -> None:

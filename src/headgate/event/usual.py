@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 
 from headgate.event import json_text
 from headgate.event.attributes import USUAL_TIME, is_source, media_type
+from headgate.event.data import decode_batch_data
 from headgate.event.model import DataKind, Event, EventColumns
 from headgate.limits import JSON_DEPTH_MAX, USUAL_EXTENSIONS_MAX
 
@@ -26,14 +27,6 @@ _REQUIRED: Final = ("id", "source", "type")
 _OPTIONAL: Final = ("subject", "time", "datacontenttype", "dataschema")
 _ATTRIBUTES: Final = 1 + len(_REQUIRED) + len(_OPTIONAL)
 _are_usual_times: Final = re.compile(f"(?:(?:{USUAL_TIME})?\n)*").fullmatch
-_encode: Final = msgspec.json.Encoder().encode
-
-
-class _DataOnly(msgspec.Struct):
-    data: msgspec.Raw = msgspec.Raw()
-
-
-_decode_data: Final = msgspec.json.Decoder(list[_DataOnly]).decode
 
 
 @lru_cache(16)
@@ -77,14 +70,12 @@ class UsualEvents:
             json_text.check_lengths(body)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
-        # As in `json_text.parse`: a member that was dropped for a later one of its name took its colon along.
-        again = _encode(elements)
-        if not elements or (again != body and again.count(b":") != body.count(b":")):
+        if not elements or json_text.may_repeat_a_member(body, elements):
             return None
         columns = list(zip(*map(astuple, elements), strict=True))
         attributes, extensions, trees = columns[:_ATTRIBUTES], columns[_ATTRIBUTES:-1], columns[-1]
         _, _, sources, _, _, times, content_types, schemas = attributes
-        data = [bytes(holder.data) for holder in _decode_data(body)]
+        data = [bytes(holder.data) for holder in decode_batch_data(body)]
         if not (
             all(map(is_source, set(sources)))
             and _are_usual_times("\n".join([time or "" for time in times]) + "\n")
