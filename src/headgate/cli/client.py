@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn
 from urllib.parse import urlsplit
@@ -53,23 +56,48 @@ def request(
         RefusedError: The server said no.
         NoServerError: None is there.
     """
-    if urlsplit(server).scheme not in ("http", "https"):
-        raise NoServerError(f"{server!r} is no URL of a server", hint=f"for example {SERVER_DEFAULT}")
     headers = {"Accept": accept, "Content-Type": "application/json"}
     try:
         data = msgspec.json.encode(body) if body is not None else None
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
-    asked = urllib.request.Request(server.rstrip("/") + path, data, headers, method=method)
+    asked = urllib.request.Request(_url(server, path), data, headers, method=method)
     try:
-        with urllib.request.urlopen(asked, timeout=TIMEOUT_S) as response:
+        with _told(server), urllib.request.urlopen(asked, timeout=TIMEOUT_S) as response:
             return json.load(response)
+    except RefusedError as error:
+        if error.status == HTTPStatus.NOT_FOUND and missing_ok:
+            return None
+        raise
+
+
+def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
+    """The lines of an answer as they come, for as long as the server sends any.
+
+    Raises:
+        RefusedError: The server said no.
+        NoServerError: None is there, or it is no longer.
+    """
+    asked = urllib.request.Request(_url(server, path), headers={"Accept": accept})
+    with _told(server), urllib.request.urlopen(asked) as response:
+        yield from response
+
+
+def _url(server: str, path: str) -> str:
+    if urlsplit(server).scheme not in ("http", "https"):
+        raise NoServerError(f"{server!r} is no URL of a server", hint=f"for example {SERVER_DEFAULT}")
+    return server.rstrip("/") + path
+
+
+@contextlib.contextmanager
+def _told(server: str) -> Iterator[None]:
+    """What goes wrong with a request, as an error of ours."""
+    try:
+        yield
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == HTTPStatus.NOT_FOUND and missing_ok:
-                return None
             raise RefusedError(error.code, _message(error)) from error
-    except ValueError as error:
+    except (ValueError, http.client.HTTPException) as error:
         raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
     except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import typer
 
-from headgate.errors import HeadgateError, UnavailableError
-
-
-class NotReadError(HeadgateError):
-    """The server did not let us read."""
-
-    code = "not-read"
+from headgate.cli.client import SERVER_DEFAULT, Server, lines
 
 
 def tail(
@@ -30,7 +22,7 @@ def tail(
     value: Annotated[list[str] | None, typer.Option(help="Filter value, repeatable: skips chunks by header.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
     follow: Annotated[bool, typer.Option(help="At the end, wait for more.")] = True,
-    server: Annotated[str, typer.Option(envvar="HEADGATE_SERVER", help="The server's URL.")] = "http://127.0.0.1:8080",
+    server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
 ) -> None:
     """Print events as they come, one a line. Ctrl-C ends it and says where to go on.
@@ -45,7 +37,7 @@ def tail(
     parameters += [("limit", str(limit))] if limit is not None else []
     position = ""
     try:
-        for line in _lines(server, f"/{broker}/events?{urlencode(parameters)}"):
+        for line in lines(server, f"/{broker}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
             if as_json:
                 typer.echo(line)
             found = json.loads(line)
@@ -57,29 +49,6 @@ def tail(
         pass
     if position:
         print(f"headgate: read up to --from {position}", file=sys.stderr)
-
-
-def _lines(server: str, target: str) -> Iterator[bytes]:
-    url = urlsplit(server)
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = kind(url.hostname or "", url.port)
-    try:
-        connection.request("GET", target, headers={"accept": "application/x-ndjson"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise NotReadError(_message(answer.read()), hint="headgate tail --help shows examples")
-        yield from answer
-    except (OSError, http.client.HTTPException) as error:
-        raise UnavailableError(f"{server} does not answer: {error}", hint="is `headgate serve` running?") from error
-    finally:
-        connection.close()
-
-
-def _message(body: bytes) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body[:200].decode("utf-8", "replace")
 
 
 def _shown(event: dict[str, Any]) -> str:
