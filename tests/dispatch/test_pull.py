@@ -16,11 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
 from headgate.dispatch.backlog import Refill
-from headgate.dispatch.consuming import Place, PlaceNotFoundError, Pulled, SubscriptionNotFoundError, Subscriptions
+from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.dispatch.pull import AckIdError, ConsumerBusyError
+from headgate.dispatch.pulled import Place, PlaceNotFoundError, Pulled, SubscriptionNotFoundError
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, assert_never
 from urllib.parse import urljoin
 
 import msgspec
 
+from headgate.control.logrules import LogRule, log_rule
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -106,6 +107,15 @@ class RoutedFacts:
 def is_served(broker: Broker) -> bool:
     """Whether the broker's class is Headgate's."""
     return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
+
+
+def served_rules(brokers: Iterable[Broker]) -> dict[str, LogRule]:
+    """How events are stored, by "namespace/name" of each broker that is served here."""
+    return {
+        f"{broker.metadata.namespace}/{broker.metadata.name}": log_rule(broker.spec.log)
+        for broker in brokers
+        if is_served(broker)
+    }
 
 
 def broker_fact(broker: Broker, public_url: str = "") -> BrokerFact:

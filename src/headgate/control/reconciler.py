@@ -12,9 +12,9 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.facts import Which
-from headgate.control.logrules import LogRule, log_rule
+from headgate.control.logrules import LogRule
 from headgate.control.objects import Broker, Object, Routed
-from headgate.control.reconcile import broker_fact, broker_status, is_served
+from headgate.control.reconcile import broker_fact, broker_status, served_rules
 from headgate.control.store import Store
 from headgate.control.writes import rfc3339
 
@@ -116,7 +116,7 @@ class Reconciler:
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
         brokers = self._store.brokers()
-        self._served = {_path(broker): log_rule(broker.spec.log) for broker in brokers if is_served(broker)}
+        self._served = served_rules(brokers)
         now = rfc3339(now_s)
         stale: list[Object] = []
         facts: dict[str, object] = {}

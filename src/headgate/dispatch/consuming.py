@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,141 +21,27 @@ from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
 from headgate.dispatch.pull import Acked, Counters, Cursor, Held, Saved
+from headgate.dispatch.pulled import (
+    AckNotStoredError,
+    Analysis,
+    Handed,
+    Place,
+    PlaceNotFoundError,
+    Pulled,
+    PullsOverloadError,
+    SeekBusyError,
+    Stats,
+    SubscriptionNotFoundError,
+)
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
-from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
 from headgate.filter.evaluate import OutcomeKind
 from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
 
 _US: Final = 1_000_000
 _log = structlog.get_logger(__name__)
-
-
-class SubscriptionNotFoundError(NotFoundError):
-    """There is no such subscription, or it is not in force yet."""
-
-    code = "subscription-not-found"
-
-
-class SeekBusyError(ConflictError):
-    """Another seek of the same subscription is under way."""
-
-    code = "seek-busy"
-
-
-class PullsOverloadError(OverloadedError):
-    """PULLS_MAX pulls wait."""
-
-    code = "pulls"
-
-
-class AckNotStoredError(UnavailableError):
-    """The disk does not take it: what was acknowledged may be handed out again after a restart."""
-
-    code = "ack-not-stored"
-
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """An event with a consumer.
-
-    Attributes:
-        id: What it is acknowledged by.
-        deliveries: How often it was handed out, this time included.
-        partition: Of the log.
-        offset: Of the log.
-        event: What it is.
-    """
-
-    id: str
-    deliveries: int
-    partition: int
-    offset: int
-    event: SharedEvent
-
-
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """What a pull gives.
-
-    Attributes:
-        events: In the order of the outbox, those handed out before first.
-        epoch: Moves when somebody has sought: what was handed out before need not be acknowledged.
-        active: False for a failover consumer whose turn it is not.
-    """
-
-    events: list[Handed]
-    epoch: int
-    active: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """Where a subscription stands.
-
-    Attributes:
-        counters: Since it was made.
-        backlog: Events that have not ended: unread and unacknowledged; of the unread, candidates count too.
-        candidates: Of them, unread ones that cel-cpp has still to decide.
-        unacknowledged: Of them, those that were read.
-        oldest_us: When the oldest unacknowledged event was stored; None without one.
-        epoch: See `Pulled`.
-        consumer: Who has the lease, or had it last.
-    """
-
-    counters: Counters
-    backlog: int
-    candidates: int
-    unacknowledged: int
-    oldest_us: int | None
-    epoch: int
-    consumer: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Analysis:
-    """What a filter would say of a backlog.
-
-    Attributes:
-        events: Looked at.
-        accepted: For which it is true.
-        rejected: For which it is false.
-        errors: For which it is an error.
-        complete: Whether these are all.
-    """
-
-    events: int
-    accepted: int
-    rejected: int
-    errors: int
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a seek goes: what is left out is the earliest event kept.
-
-    Attributes:
-        latest: Behind everything matched so far.
-        since_us: The first event stored at or after a time, microseconds since 1970 UTC.
-        floor: The first events at or above these offsets, by partition.
-        first: The first event there of which this CEL is true.
-        after: Behind that event.
-    """
-
-    latest: bool = False
-    since_us: int = 0
-    floor: dict[int, int] = field(default_factory=dict)
-    first: str = ""
-    after: bool = False
-
-
-class PlaceNotFoundError(NotFoundError):
-    """No event satisfies the expression of a seek."""
-
-    code = "place-not-found"
 
 
 class _State:

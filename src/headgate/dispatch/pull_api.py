@@ -25,12 +25,15 @@ from starlette.routing import Route
 from headgate import limits
 from headgate.control.http import JSON, Handler, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION
-from headgate.dispatch.consuming import Handed, Place, Subscriptions
+from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.pull import Acked
+from headgate.dispatch.pulled import Handed, Place
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.compiler import compile_filter
+from headgate.log import positions
+from headgate.log.errors import PositionError
 
 _T = TypeVar("_T", bound="_Asked")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
@@ -233,16 +236,9 @@ def _place(to: str, first: str, after: bool) -> Place:
     time_us = rfc3339.micros(to)
     if time_us is not None:
         return Place(since_us=max(1, time_us), first=first, after=after)
-    return Place(floor=_floor(to), first=first, after=after)
-
-
-def _floor(to: str) -> dict[int, int]:
-    floor: dict[int, int] = {}
-    for part in to.split(","):
-        partition, _, offset = part.partition(":")
-        fine = partition.isascii() and partition.isdecimal() and offset.isascii() and offset.isdecimal()
-        if not fine or len(part) > 24 or int(partition) in floor:
-            hint = "earliest, latest, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456"
-            raise InvalidInputError(f"to={to[:64]!r} is no place", hint=hint)
-        floor[int(partition)] = int(offset)
-    return floor
+    try:
+        floor = positions.parse(to)
+    except PositionError as error:
+        hint = "earliest, latest, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456"
+        raise InvalidInputError(f"to={to[:64]!r} is no place", hint=hint) from error
+    return Place(floor=floor, first=first, after=after)

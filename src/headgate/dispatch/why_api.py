@@ -21,6 +21,7 @@ from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.trace import Part
+from headgate.log import positions
 
 PATH: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}/triggers/{{name}}/why"
 
@@ -99,15 +100,8 @@ def _question(request: Request) -> Question:
             raise InvalidInputError("since is no RFC 3339 time", hint="since=2026-01-02T03:04:05Z")
         since_us = found
     key = trigger_key(request.path_params["namespace"], request.path_params["name"])
-    return Question(key, query["id"], query.get("source", ""), since_us, _before(query.get("next", "")))
-
-
-def _before(token: str) -> dict[int, int]:
-    try:
-        pairs = [pair.split(":") for pair in token.split(",")] if token else []
-        return {int(partition): int(offset) for partition, offset in pairs}
-    except ValueError as error:
-        raise InvalidInputError("next is not what an answer said", hint="leave it out to start anew") from error
+    reached = positions.parse(query["next"]) if query.get("next") else {}
+    return Question(key, query["id"], query.get("source", ""), since_us, reached)
 
 
 def _view(question: Question, answer: Answer) -> WhyView:
@@ -139,6 +133,6 @@ def _view(question: Question, answer: Answer) -> WhyView:
             attempts.code,
             attempts.answer,
         ),
-        next=",".join(f"{partition}:{offset}" for partition, offset in sorted(answer.next.items())),
+        next=positions.write(answer.next),
         searched_to=time_text(answer.searched_to_us) if answer.searched_to_us else "",
     )

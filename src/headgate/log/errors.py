@@ -25,6 +25,12 @@ class LogSchemaError(InvalidInputError):
     code = "log-schema"
 
 
+class PositionError(InvalidInputError):
+    """A position that this log cannot have given."""
+
+    code = "position"
+
+
 class OffsetNotKeptError(NotFoundError):
     """No record with this offset: retention removed it, or it was never written."""
 

@@ -9,8 +9,8 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import LogRule, log_rule
-from headgate.control.reconcile import is_served
+from headgate.control.logrules import LogRule
+from headgate.control.reconcile import served_rules
 from headgate.control.store import Store
 from headgate.limits import ROUTING_POLL_S
 from headgate.server import child, local, ready
@@ -64,8 +64,4 @@ class Rules:
 
     def refresh(self) -> None:
         """Reads the brokers; blocking."""
-        self._rules = {
-            f"{broker.metadata.namespace}/{broker.metadata.name}": log_rule(broker.spec.log)
-            for broker in self._store.brokers()
-            if is_served(broker)
-        }
+        self._rules = served_rules(self._store.brokers())

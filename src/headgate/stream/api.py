@@ -29,7 +29,7 @@ from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
 from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
-from headgate.stream import positions
+from headgate.log import positions
 from headgate.stream.follow import Turn, turns
 from headgate.stream.request import ReadRequest, read_request
 from headgate.stream.scan import Counters, Piece

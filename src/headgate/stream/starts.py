@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.event import rfc3339
+from headgate.log import positions
 from headgate.log.reader import PartitionReader
-from headgate.stream import positions
 from headgate.stream.errors import QueryError
 
 EARLIEST: Final = "earliest"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from headgate.stream.errors import PositionError
+from headgate.log.errors import PositionError
 
 _TOKEN: Final = re.compile(r"[0-9]{1,4}:[0-9]{1,19}(?:,[0-9]{1,4}:[0-9]{1,19})*", re.ASCII)
 _OFFSET_MAX: Final = 2**63 - 1
@@ -20,19 +20,26 @@ def write(positions: Positions) -> str:
     return ",".join(f"{partition}:{offset}" for partition, offset in sorted(positions.items()))
 
 
+def parse(token: str) -> dict[int, int]:
+    """The offsets that a token names.
+
+    Raises:
+        PositionError: It is no token.
+    """
+    pairs = [part.split(":") for part in token.split(",")] if _TOKEN.fullmatch(token) else []
+    found = {int(partition): int(offset) for partition, offset in pairs}
+    if not found or len(found) < len(pairs) or max(found.values()) > _OFFSET_MAX:
+        raise PositionError(f"{token[:64]!r} is no position", hint="give back what the server gave: 0:123,1:456")
+    return found
+
+
 def read(token: str, partitions: Iterable[int]) -> dict[int, int]:
     """The positions of a token; partitions that it does not name, because they are newer, begin at their start.
 
     Raises:
         PositionError: No token, or of another log.
     """
-    if not _TOKEN.fullmatch(token):
-        raise PositionError(f"{token[:64]!r} is no position", hint="give back what the server gave: 0:123,1:456")
-    found: dict[int, int] = {}
-    known = dict.fromkeys(partitions, 0)
-    for part in token.split(","):
-        partition, offset = map(int, part.split(":"))
-        if partition not in known or partition in found or offset > _OFFSET_MAX:
-            raise PositionError(f"{token[:64]!r} is no position of this log", hint=f"it has {len(known)} partitions")
-        found[partition] = offset
+    known, found = dict.fromkeys(partitions, 0), parse(token)
+    if found.keys() - known.keys():
+        raise PositionError(f"{token[:64]!r} is no position of this log", hint=f"it has {len(known)} partitions")
     return known | found

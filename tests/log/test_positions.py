@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.stream.errors import PositionError
-from headgate.stream.positions import read, write
+from headgate.log.errors import PositionError
+from headgate.log.positions import read, write
 
 
 def test_round_trip():
