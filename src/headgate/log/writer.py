@@ -186,7 +186,7 @@ class PartitionWriter:
         if batch.schema is not self._schema and not batch.schema.equals(self._schema):
             raise LogSchemaError(f"the batch's columns are not those of {self.directory}: {batch.schema.names}")
         codec = self._codec if codec is None else codec
-        bloom = build(chain(filter_values, also), bloom_bytes or self._bloom_bytes)
+        bloom = build(chain(filter_values, also), self._bloom_bytes if bloom_bytes is None else bloom_bytes)
         body = encode_body(batch, codec)
         if body.size > CHUNK_BODY_BYTES_MAX:
             raise TooLargeError(f"a chunk of {body.size} bytes is over {CHUNK_BODY_BYTES_MAX}")
