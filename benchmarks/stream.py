@@ -1,6 +1,6 @@
 """How fast does a reader pass over what it does not want? Events a second, by filter value, by expression, and plainly.
 
-A partition of events of some 300 bytes, of which one in 100,000 is wanted, is read by `stream.scan`, the one reader
+A partition of events of some 300 bytes, of which one in 100,000 is wanted, is read by `scan.scan`, the one reader
 behind every way to read. RabbitMQ published for its streams 404,645 messages/s by a SQL filter on properties, and
 4,868,549 messages/s where Bloom filters help.
 """
@@ -18,7 +18,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_ba
 from headgate.event.model import DataKind, Event
 from headgate.filter.value import filter_value_rule
 from headgate.log.writer import PartitionWriter
-from headgate.stream.scan import Query, Scan
+from headgate.scan.scan import Query, Scan
 
 BROKER = "bench/orders"
 CHUNK_EVENTS = 8_192

@@ -125,6 +125,14 @@ SCAN_CHUNKS_MAX: Final = 2_048
 """Chunks that a reader passes over in one turn: some 10 ms, then the others have theirs."""
 SCAN_BODIES_MAX: Final = 16
 """Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
+SIFT_S: Final = 0.2
+"""One turn of a long scan that another process asked for: what a cancel or a stop waits for at most."""
+FIND_EVENTS_MIN: Final = 16_384
+"""Events looked at first when the last one that satisfies an expression is sought: two chunks; then twice as many."""
+FIND_EVENTS_MAX: Final = 1 << 20
+"""What that grows to."""
+FIND_COUNT_MAX: Final = 10_000
+"""Events that one of its turns finds, of which the last one counts."""
 READ_EVENTS_PER_TURN: Final = 1_000
 """Events that one turn hands out: what is written to a client between two looks at the others."""
 READ_EVENTS_MAX: Final = 1_000_000_000

@@ -24,7 +24,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.stream.scan import Counters, Query, Scan
+from headgate.scan.scan import Counters, Query, Scan
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"

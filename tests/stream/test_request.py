@@ -4,8 +4,8 @@ import pytest
 
 from headgate.control.logrules import DEFAULT_RULE
 from headgate.errors import HeadgateError
+from headgate.scan.scan import Query
 from headgate.stream.request import ReadRequest, read_request
-from headgate.stream.scan import Query
 
 
 def asked(*parameters: tuple[str, str], follow: bool = False) -> ReadRequest:

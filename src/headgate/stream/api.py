@@ -30,9 +30,9 @@ from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
 from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
 from headgate.log import positions
+from headgate.scan.scan import Counters, Piece
 from headgate.stream.follow import Turn, turns
 from headgate.stream.request import ReadRequest, read_request
-from headgate.stream.scan import Counters, Piece
 
 POSITION_EXTENSION: Final = "hgposition"
 LINES: Final = "application/x-ndjson"

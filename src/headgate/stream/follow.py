@@ -6,17 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
-from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
 
 from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
+from headgate.scan.find import Finder, Sought, landing
+from headgate.scan.places import NEXT, start
+from headgate.scan.scan import Counters, Piece, Scan
+from headgate.scan.turns import LogScanner
 from headgate.stream.request import ReadRequest
-from headgate.stream.scan import Counters, Piece, Scan
-from headgate.stream.starts import at_time, start
-
-_ONE: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ async def turns(
         threads: Where the log is read; shared by all readers, a turn holds one for some 40 ms.
 
     Raises:
-        QueryError: The request names no place of this log.
+        PositionError: The request names no place of this log.
         CorruptChunkError: A chunk is damaged.
     """
     loop = asyncio.get_running_loop()
@@ -84,23 +83,10 @@ async def turns(
 
 
 async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:
-    """Where the first event stands, in the order of storing, of which the request's expression is true.
-
-    The other partitions begin at what was stored from then on. Without such an event all begin at their end.
-    """
+    """Where the first event stands of which the request's expression is true; without one all begin at their end."""
     assert request.first is not None
-    query = replace(request.query, cel=request.first, values=None)
-    found: Piece | None = None
-    for partition, offset in places.items():
-        single = ReadRequest(query, f"{partition}:{offset}", limit=_ONE)
-        async with aclosing(turns(directory, [partition], single, threads)) as reading:
-            async for turn in reading:
-                for piece in turn.pieces:
-                    if found is None or piece.append_time_us < found.append_time_us:
-                        found = piece
-    loop = asyncio.get_running_loop()
-    if found is None:
-        return await loop.run_in_executor(threads, start, directory, list(places), "next")
-    since = await loop.run_in_executor(threads, at_time, directory, list(places), found.append_time_us)
-    later = {partition: max(places[partition], offset) for partition, offset in since.items()}
-    return later | {found.partition: found.offsets[0]}
+    run, query = asyncio.get_running_loop().run_in_executor, request.query
+    ends = await run(threads, start, directory, list(places), NEXT)
+    finder = Finder(directory, LogScanner(directory, threads))
+    found = await finder.find(Sought(query.broker, query.rule, request.first), places, ends)
+    return ends if found is None else await run(threads, partial(landing, directory, places, found, after=False))

@@ -16,9 +16,9 @@ from headgate.limits import (
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
 )
+from headgate.scan.places import EARLIEST
+from headgate.scan.scan import Query
 from headgate.stream.errors import QueryError
-from headgate.stream.scan import Query
-from headgate.stream.starts import EARLIEST
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from headgate.filter.value import FilterValueRule, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.format import Codec
 from headgate.log.writer import PartitionWriter
-from headgate.stream.scan import Query, Scan
+from headgate.scan.scan import Query, Scan
 from tests.filter.strategies import random_event, random_filter, random_hard_filter
 
 RULES = ["type", "tenant", "source", "data.s", 'ce.type + "/" + ce.tenant', "dataschema"]
@@ -144,7 +144,7 @@ def test_what_comes_is_what_a_look_at_every_event_gives(tmp_path: Path, seed: in
 
 
 def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("headgate.stream.scan.SCAN_CHUNKS_MAX", 2)
+    monkeypatch.setattr("headgate.scan.scan.SCAN_CHUNKS_MAX", 2)
     rule = filter_value_rule("type")
     log = LogRule(rule)
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:

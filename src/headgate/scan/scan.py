@@ -30,6 +30,8 @@ from headgate.log.reader import Chunk, PartitionReader
 
 _TEXTS: Final = [name for name in EVENT_SCHEMA.names if EVENT_SCHEMA.field(name).type == pa.utf8() and name != "broker"]
 _NOTHING_PRUNED: Final = Pruning()
+_ENDLESS: Final[Mapping[int, int]] = {}
+_NEVER: Final = 1 << 63
 _probe: Final = lru_cache(PRUNE_VALUES_MAX)(probe)  # the same few values are looked for in chunk after chunk
 
 
@@ -103,9 +105,12 @@ class Scan:
         directory: Directory of the partitions.
         query: What is wanted.
         start: First offset by partition.
+        end: Offset behind the last one that is looked at, by partition; a partition that is not named has no end.
     """
 
-    def __init__(self, directory: Path, query: Query, start: Mapping[int, int]) -> None:
+    def __init__(
+        self, directory: Path, query: Query, start: Mapping[int, int], end: Mapping[int, int] = _ENDLESS
+    ) -> None:
         self._query = query
         self._program = None if query.cel is None else program(query.cel)
         self._clauses = () if query.cel is None else literals(query.cel)
@@ -115,17 +120,21 @@ class Scan:
             partition: PartitionReader.open(directory / str(partition), start=offset)
             for partition, offset in sorted(start.items())
         }
+        self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}
         self._turn = 0
         self.counters = Counters()
 
     @property
     def positions(self) -> dict[int, int]:
         """Where it stands: everything below has been handed out, did not match, or is gone."""
-        return {partition: reader.position for partition, reader in self._readers.items()}
+        return {partition: min(reader.position, self._end[partition]) for partition, reader in self._readers.items()}
 
     def at_end(self) -> bool:
-        """Whether everything durable has been looked at."""
-        return all(reader.position >= reader.committed_offset() for reader in self._readers.values())
+        """Whether everything durable, or everything before the end, has been looked at."""
+        return all(
+            reader.position >= min(reader.committed_offset(), self._end[partition])
+            for partition, reader in self._readers.items()
+        )
 
     def step(self, events_max: int) -> list[Piece]:
         """Goes on for one turn, through every partition at most once.
@@ -159,17 +168,20 @@ class Scan:
     def _read(self, partition: int, events_max: int) -> list[Piece]:
         reader, counters = self._readers[partition], self.counters
         pieces: list[Piece] = []
+        end = self._end[partition]
         skipped, missed = reader.chunks_skipped, reader.records_missed
         for _ in range(SCAN_BODIES_MAX):
+            if reader.position >= end:
+                break
             chunk = reader.read(
                 wanted=self._query.values,
                 match_unfiltered=self._query.match_unfiltered,
                 passes=self._passes if self._prunes else None,
                 chunks_max=SCAN_CHUNKS_MAX,
             )
-            if chunk is None:
+            if chunk is None or chunk.first_offset >= end:
                 break
-            piece = self._select(partition, chunk)
+            piece = self._select(partition, chunk, end)
             if piece is None:
                 continue
             if len(piece.offsets) > events_max:
@@ -199,12 +211,12 @@ class Scan:
         )
         return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH
 
-    def _select(self, partition: int, chunk: Chunk) -> Piece | None:
+    def _select(self, partition: int, chunk: Chunk, end: int) -> Piece | None:
         self.counters.chunks_read += 1
         self.counters.events_scanned += chunk.record_count
         if self._clauses and chunk.header.codec == Codec.NONE and not self._may_occur(chunk):
             return None
-        batch = chunk.batch
+        batch = chunk.batch if chunk.next_offset <= end else chunk.batch.slice(0, end - chunk.first_offset)
         mask = pc.equal(batch.column("broker"), self._query.broker)
         if self._query.values is not None:
             mask = pc.and_(mask, self._have_value(batch))

@@ -8,8 +8,8 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.log import positions
+from headgate.log.errors import PositionError
 from headgate.log.reader import PartitionReader
-from headgate.stream.errors import QueryError
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
@@ -26,8 +26,7 @@ def start(directory: Path, partitions: Sequence[int], said: str) -> dict[int, in
             stored from now on), a time in RFC 3339 (the first chunk stored at or after it), or a position.
 
     Raises:
-        QueryError: It is none of them.
-        PositionError: A position of another log.
+        PositionError: It is none of them, or a position of another log.
     """
     if said in (EARLIEST, LATEST, NEXT):
         return {partition: _bound(directory / str(partition), said) for partition in partitions}
@@ -36,8 +35,8 @@ def start(directory: Path, partitions: Sequence[int], said: str) -> dict[int, in
         return at_time(directory, partitions, time_us)
     if said[:1].isdigit():
         return positions.read(said, partitions)
-    raise QueryError(
-        f"from={said[:64]!r} is no place to begin",
+    raise PositionError(
+        f"{said[:64]!r} is no place in the log",
         hint=f"{EARLIEST}, {LATEST}, {NEXT}, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456",
     )
 
