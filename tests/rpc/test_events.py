@@ -16,6 +16,7 @@ from headgate.rpc.events import from_message, from_messages, to_message
 from tests.event.strategies import PATIENT, events, usual_events
 
 Value = CloudEvent.CloudEventAttributeValue
+JSON = {"datacontenttype": Value(ce_string="application/json")}
 
 
 def message(attributes=None, **fields) -> CloudEvent:
@@ -53,6 +54,22 @@ def test_many_messages_are_read_as_each_alone(batch):
     assert from_messages(map(over_the_wire, batch)) == list(map(with_media_type, batch))
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["[1", "2]", "3,4"],  # together two elements and two commas: JSON of as many elements
+        ['"a', 'b"', "1,2"],
+        [" 1 ", "2"],
+        ["1", "", "2"],
+        ["{}", "[" * 900 + "]" * 900 + " " * 300],
+        ['{"a":1}', '{"a":[]}', "null"],
+    ],
+)
+def test_texts_that_are_json_only_together_are_none(texts):
+    batch = [message(JSON, text_data=text) for text in texts]
+    assert from_messages(batch) == [from_message(each) for each in batch]
+
+
 @PATIENT
 @given(events())
 def test_the_format_says_where_data_is(event):
@@ -80,6 +97,7 @@ def test_the_format_says_where_data_is(event):
         ("2018-04-05T17:31:00.123456Z", "ce_timestamp"),
         ("2018-04-05T17:31:00.123456789Z", "ce_timestamp"),
         ("2018-04-05T17:31:00.1234567891Z", "ce_string"),
+        ("1970-01-01T00:00:00Z", "ce_timestamp"),
         ("1969-12-31T23:59:59.999Z", "ce_timestamp"),
         ("0001-01-01T00:00:00Z", "ce_timestamp"),
         ("9999-12-31T23:59:59.999999999Z", "ce_timestamp"),
@@ -183,7 +201,6 @@ def test_base64_of_version_0_3_is_decoded():
 
 
 TOO_LATE = Timestamp(seconds=253_402_300_800)
-JSON = {"datacontenttype": Value(ce_string="application/json")}
 
 
 @pytest.mark.parametrize(

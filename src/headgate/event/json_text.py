@@ -16,8 +16,6 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
 
@@ -77,6 +75,9 @@ def check_depth(text: bytes) -> None:
     """
     if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"[") + text.count(b"{") <= JSON_DEPTH_MAX:
         return
+    import pyarrow as pa  # here, because clients that read events seldom need it, and it takes 0.1 s
+    import pyarrow.compute as pc
+
     brackets = _STRING.sub(b"", text).translate(_STEPS, _NOT_BRACKETS)
     steps = pa.Array.from_buffers(pa.int8(), len(brackets), [None, pa.py_buffer(brackets)])
     if len(brackets) > 0 and pc.max(pc.cumulative_sum(steps.cast(pa.int32()))).as_py() > JSON_DEPTH_MAX:

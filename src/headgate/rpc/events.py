@@ -11,16 +11,19 @@ import re
 from base64 import b64encode
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from functools import lru_cache
+from typing import Final, NoReturn
 
+import msgspec
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headgate.event import json_text
 from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.model import DataKind, Event
-from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, EVENT_BYTES_MAX
+from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX, VALUES_CACHED_MAX
 from headgate.rpc.cloudevents_pb2 import CloudEvent
 
 _Value = CloudEvent.CloudEventAttributeValue
@@ -33,9 +36,16 @@ _SECONDS_MAX: Final = 253_402_300_799
 _NANOS: Final = 1_000_000_000
 # What `_timestamp_text` writes: groups of three digits, the last of which is not 000.
 _WRITTEN_TIME: Final = re.compile(r"([0-9-]{10}T[0-9:]{8})(?:\.((?:[0-9]{3}){0,2}(?!000)[0-9]{3}))?Z").fullmatch
-_STRINGS: Final = frozenset(["ce_string", "ce_uri", "ce_uri_ref"])
-_PLAIN: Final = frozenset(["ce_boolean", "ce_integer"])
-_FIELDS: Final = {"id": "id", "source": "source", "type": "type", "specversion": "spec_version"}
+_FIELDS: Final = {"specversion": "spec_version", "id": "id", "source": "source", "type": "type"}
+_NO_ATTRIBUTES: Final = frozenset([*_FIELDS, "data"])
+# Members of an enumeration are slow to look up.
+_NONE, _JSON, _TEXT, _BINARY = DataKind.NONE, DataKind.JSON, DataKind.TEXT, DataKind.BINARY
+_decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+_Read = tuple[dict[str, object], DataKind, bytes | None, bool]
+"""A message, read but not checked: attributes as `make_event` takes them, data, what it is unless it calls itself JSON,
+and whether it does. A tuple, because every event makes one."""
 
 
 def to_message(event: Event) -> CloudEvent:
@@ -64,9 +74,9 @@ def to_message(event: Event) -> CloudEvent:
             attributes[name].ce_integer = value
     data = event.data
     if data is not None:
-        if event.data_kind is not DataKind.BINARY:
+        if event.data_kind is not _BINARY:
             message.text_data = data.decode()
-            if content_type is None and event.data_kind is DataKind.JSON:
+            if content_type is None and event.data_kind is _JSON:
                 content_type = "application/json"
         elif event.dataschema is not None and _is_protobuf(content_type):
             message.proto_data.type_url = event.dataschema.removeprefix(_HTTPS)
@@ -85,9 +95,16 @@ def from_messages(messages: Iterable[CloudEvent]) -> list[Event]:
         EventError: Names the index of the event, the attribute and the rule.
     """
     events: list[Event] = []
+    read: list[_Read] = []
     try:
         for message in messages:
-            events.append(from_message(message))  # noqa: PERF401 - their number is the index of what is wrong
+            read.append(_read(message))  # noqa: PERF401 - their number is the index of what is wrong
+    except EventError as error:
+        raise error.at(len(read)) from None
+    known = _all_json([data for _, _, data, is_json in read if is_json])
+    try:
+        for each in read:
+            events.append(_event(each, known))  # noqa: PERF401
     except EventError as error:
         raise error.at(len(events)) from None
     return events
@@ -99,46 +116,71 @@ def from_message(message: CloudEvent) -> Event:
     Raises:
         EventError: Names the attribute and the rule.
     """
+    return _event(_read(message), False)
+
+
+def _read(message: CloudEvent) -> _Read:
     if message.ByteSize() > EVENT_BYTES_MAX:
         raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
-    version = message.spec_version
-    attributes: dict[str, object] = {
-        "specversion": version or None,
-        "id": message.id or None,
-        "source": message.source or None,
-        "type": message.type or None,
-    }
+    attributes: dict[str, object] = {}
     for name, value in message.attributes.items():
-        kind = value.WhichOneof("attr")
-        if name in _FIELDS or name == "data":
-            _refuse_twice(name)
-        if kind in _STRINGS or kind in _PLAIN:
-            attributes[name] = getattr(value, kind)
-        else:
-            attributes[name] = _text_of(name, kind, value)
+        text = value.ce_string
+        attributes[name] = text if text else _value(name, value)
+    if not attributes.keys().isdisjoint(_NO_ATTRIBUTES):
+        _refuse_attribute(attributes)
+    attributes["specversion"] = message.spec_version or None
+    attributes["id"] = message.id or None
+    attributes["source"] = message.source or None
+    attributes["type"] = message.type or None
     where = message.WhichOneof("data")
-    if where == "proto_data":
-        return _with_message(attributes, message.proto_data)
-    content_type = attributes.get("datacontenttype")
-    media = content_type if type(content_type) is str else None
     if where is None:
-        return make_event(attributes, DataKind.NONE, None)
-    if version == "0.3" and "datacontentencoding" in attributes:
+        return attributes, _NONE, None, False
+    if where == "proto_data":
+        return _packed(attributes, message.proto_data), _BINARY, message.proto_data.value, False
+    text_data = where == "text_data"
+    data = message.text_data.encode() if text_data else message.binary_data
+    kind = _TEXT if text_data else _BINARY
+    if "datacontentencoding" in attributes and attributes["specversion"] == "0.3":
         if attributes.pop("datacontentencoding") != "base64":
             raise EventError('the only value is "base64"', attribute="datacontentencoding")
-        data = decode_base64(message.text_data if where == "text_data" else message.binary_data.decode("latin-1"))
-        return make_event(attributes, kind_of(media, data), data)
-    if where == "binary_data":
-        data = message.binary_data
-        return make_event(attributes, kind_of(media, data), data)
-    data = message.text_data.encode()
-    known = media_type(media) if media is not None else None
-    kind_of_text = kind_of(media, data) if known is not None and known.is_json else DataKind.TEXT
-    return make_event(attributes, kind_of_text, data, media=known)
+        data, kind = decode_base64(data.decode("latin-1")), _BINARY
+    content_type = attributes.get("datacontenttype")
+    media = media_type(content_type) if type(content_type) is str else None
+    return attributes, kind, data, media is not None and media.is_json
 
 
-def _with_message(attributes: dict[str, object], packed: AnyMessage) -> Event:
-    """An event whose data is a protobuf message: its bytes; what it is says `dataschema`, as the format wants it."""
+def _event(read: _Read, known_json: bool) -> Event:
+    """Checks what was read and makes the event.
+
+    Args:
+        read: The message.
+        known_json: If its data calls itself JSON, it is, and breaks no rule but perhaps that of its depth.
+    """
+    attributes, kind, data, is_json = read
+    if is_json and data is not None:
+        content_type = attributes["datacontenttype"]
+        assert type(content_type) is str
+        kind = _JSON if known_json and len(data) <= 2 * JSON_DEPTH_MAX else kind_of(content_type, data)
+    return make_event(attributes, kind, data)
+
+
+def _all_json(texts: list[bytes | None]) -> bool:
+    """True: each is JSON that breaks no rule of `json_text` but perhaps that of its depth. Cheaper than one by one."""
+    if len(texts) < 2:
+        return False
+    body = b"[%b]" % b",".join([text or b"" for text in texts])
+    try:
+        # A text that is no JSON may be one together with its neighbours: each must be an element as it is.
+        if [bytes(element) for element in _decode_elements(body)] != texts:
+            return False
+        json_text.parse(body)
+    except (msgspec.DecodeError, RecursionError, ValueError):
+        return False
+    return True
+
+
+def _packed(attributes: dict[str, object], packed: AnyMessage) -> dict[str, object]:
+    """The attributes of an event whose data is a protobuf message: `dataschema` says which, as the format wants it."""
     if not packed.type_url:
         raise EventError("proto_data must have a type URL", attribute="data")
     # A type URL without a scheme means https (google/protobuf/any.proto); dataschema must be absolute.
@@ -150,7 +192,7 @@ def _with_message(attributes: dict[str, object], packed: AnyMessage) -> Event:
     elif given != schema:
         raise EventError("must be the type URL of proto_data, or not set", attribute=name)
     attributes.setdefault("datacontenttype", _PROTOBUF)
-    return make_event(attributes, DataKind.BINARY, packed.value)
+    return attributes
 
 
 def _is_protobuf(content_type: str | None) -> bool:
@@ -158,26 +200,31 @@ def _is_protobuf(content_type: str | None) -> bool:
     return media is not None and media.essence == _PROTOBUF
 
 
-def _text_of(name: str, kind: str | None, value: _Value) -> str:
-    """The string form of a value of a type that an `Event` does not hold (CloudEvents type system)."""
+def _value(name: str, value: _Value) -> ExtensionValue:
+    """An attribute's value; of the types that an `Event` does not hold the string form (CloudEvents type system)."""
+    kind = value.WhichOneof("attr")
     if kind == "ce_timestamp":
         return _timestamp_text(name, value.ce_timestamp)
     if kind == "ce_bytes":
         return b64encode(value.ce_bytes).decode()
-    raise EventError("must have a value", attribute=name[:ATTRIBUTE_NAME_CHARS_MAX])
+    if kind is None:
+        raise EventError("must have a value", attribute=name[:ATTRIBUTE_NAME_CHARS_MAX])
+    same: ExtensionValue = getattr(value, kind)
+    return same
 
 
-def _refuse_twice(name: str) -> None:
-    field = _FIELDS.get(name)
-    rule = f"must be in the message's field {field}, not among its attributes" if field else "data is no attribute"
-    raise EventError(rule, attribute=name)
+def _refuse_attribute(attributes: dict[str, object]) -> NoReturn:
+    for name, field in _FIELDS.items():
+        if name in attributes:
+            raise EventError(f"must be in the message's field {field}, not among its attributes", attribute=name)
+    raise EventError("data is no attribute", attribute="data")
 
 
 def _timestamp_text(name: str, value: Timestamp) -> str:
     seconds, nanos = value.seconds, value.nanos
     if not _SECONDS_MIN <= seconds <= _SECONDS_MAX or not 0 <= nanos < _NANOS:
         raise EventError("a timestamp must be within the years 1 to 9999", attribute=name[:ATTRIBUTE_NAME_CHARS_MAX])
-    text = (_EPOCH + timedelta(0, seconds)).isoformat()[:19]
+    text = _seconds_text(seconds)
     if nanos == 0:
         return f"{text}Z"
     digits = f"{nanos:09}"
@@ -186,18 +233,28 @@ def _timestamp_text(name: str, value: Timestamp) -> str:
     return f"{text}.{digits}Z"
 
 
+@lru_cache(VALUES_CACHED_MAX)
+def _seconds_text(seconds: int) -> str:
+    return (_EPOCH + timedelta(0, seconds)).isoformat()[:19]
+
+
+@lru_cache(VALUES_CACHED_MAX)
+def _seconds_of(text: str) -> int | None:
+    """Seconds since 1970 of what `_seconds_text` writes; None where that is nothing (year 0, a leap second)."""
+    try:
+        since = datetime.fromisoformat(text + "Z") - _EPOCH
+    except ValueError:
+        return None
+    return since.days * 86_400 + since.seconds
+
+
 def _write_time(value: _Value, text: str) -> None:
     match = _WRITTEN_TIME(text)
-    if match is not None:
-        try:
-            since = datetime.fromisoformat(match[1] + "Z") - _EPOCH
-        except ValueError:  # year 0, a leap second
-            pass
-        else:
-            value.ce_timestamp.seconds = since.days * 86_400 + since.seconds
-            if match[2] is not None:
-                value.ce_timestamp.nanos = int(match[2].ljust(9, "0"))
-            else:
-                value.ce_timestamp.SetInParent()
-            return
-    value.ce_string = text
+    seconds = _seconds_of(match[1]) if match is not None else None
+    if match is None or seconds is None:
+        value.ce_string = text
+        return
+    timestamp = value.ce_timestamp
+    timestamp.seconds = seconds  # sets the field also where it is 0
+    if match[2] is not None:
+        timestamp.nanos = int(match[2].ljust(9, "0"))
