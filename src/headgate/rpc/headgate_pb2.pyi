@@ -141,7 +141,7 @@ class Progress(_message.Message):
     def __init__(self, position: _Optional[str] = ..., at_end: _Optional[bool] = ..., chunks_read: _Optional[int] = ..., chunks_skipped: _Optional[int] = ..., chunks_false_positive: _Optional[int] = ..., events_scanned: _Optional[int] = ..., events_matched: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
-    __slots__ = ("open", "credits", "ack", "ack_up_to", "nack")
+    __slots__ = ("open", "credits", "ack", "ack_up_to", "nack", "number")
     class Open(_message.Message):
         __slots__ = ("subscription", "consumer")
         SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -161,15 +161,17 @@ class SubscribeRequest(_message.Message):
     ACK_FIELD_NUMBER: _ClassVar[int]
     ACK_UP_TO_FIELD_NUMBER: _ClassVar[int]
     NACK_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
     open: SubscribeRequest.Open
     credits: int
     ack: _containers.RepeatedScalarFieldContainer[str]
     ack_up_to: str
     nack: SubscribeRequest.Nack
-    def __init__(self, open: _Optional[_Union[SubscribeRequest.Open, _Mapping]] = ..., credits: _Optional[int] = ..., ack: _Optional[_Iterable[str]] = ..., ack_up_to: _Optional[str] = ..., nack: _Optional[_Union[SubscribeRequest.Nack, _Mapping]] = ...) -> None: ...
+    number: int
+    def __init__(self, open: _Optional[_Union[SubscribeRequest.Open, _Mapping]] = ..., credits: _Optional[int] = ..., ack: _Optional[_Iterable[str]] = ..., ack_up_to: _Optional[str] = ..., nack: _Optional[_Union[SubscribeRequest.Nack, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SubscribeResponse(_message.Message):
-    __slots__ = ("events", "acknowledged", "stale", "epoch", "active")
+    __slots__ = ("events", "acknowledged", "stale", "epoch", "active", "settled")
     class Received(_message.Message):
         __slots__ = ("ack_id", "event", "deliveries", "partition", "offset")
         ACK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -188,12 +190,14 @@ class SubscribeResponse(_message.Message):
     STALE_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[SubscribeResponse.Received]
     acknowledged: int
     stale: _containers.RepeatedScalarFieldContainer[str]
     epoch: int
     active: bool
-    def __init__(self, events: _Optional[_Iterable[_Union[SubscribeResponse.Received, _Mapping]]] = ..., acknowledged: _Optional[int] = ..., stale: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., active: _Optional[bool] = ...) -> None: ...
+    settled: int
+    def __init__(self, events: _Optional[_Iterable[_Union[SubscribeResponse.Received, _Mapping]]] = ..., acknowledged: _Optional[int] = ..., stale: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., active: _Optional[bool] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
     __slots__ = ("subscription", "to", "first", "last", "after")
