@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from headgate.limits import LOOKUP_CHUNK_OVERHEAD_BYTES
 from headgate.log import segments as segments_module
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import read_at
@@ -20,7 +21,7 @@ def n_of(found) -> int:
 
 @pytest.fixture
 def lookup(tmp_path):
-    lookup = RecordLookup(tmp_path, cache_bytes_max=20_000)
+    lookup = RecordLookup(tmp_path, cache_bytes_max=60_000)
     yield lookup
     lookup.close()
 
@@ -62,7 +63,7 @@ def test_cache_is_bounded_and_used(tmp_path, monkeypatch):
     with open_writer(tmp_path / "0") as writer:
         for _ in range(10):
             append(writer, 10, text="x" * 100)
-    size = 64 + 16 + 10 * 100
+    size = 64 + 16 + 10 * 100 + LOOKUP_CHUNK_OVERHEAD_BYTES
     lookup = RecordLookup(tmp_path, cache_bytes_max=4 * size)
     for _ in range(5):
         lookup.find(0, 5)

@@ -77,7 +77,7 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.chunks)
     @rule(data=st.data())
     def find(self, data) -> None:
-        lookup = RecordLookup(self.directory.parent, cache_bytes_max=3_000)
+        lookup = RecordLookup(self.directory.parent, cache_bytes_max=20_000)
         for offset in data.draw(st.lists(st.integers(0, self.end - 1), max_size=20)):
             found = lookup.find(0, offset)
             assert found.batch.column("n")[found.row].as_py() == offset

@@ -18,7 +18,7 @@ from headgate.filter.view import EventView
 from headgate.log.errors import OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 
-_OVERHEAD_BYTES: Final = 1_024
+_OVERHEAD_BYTES: Final = 2_048
 _NEIGHBOURS: Final = 16
 _NEIGHBOUR_BYTES_MAX: Final = 4_096
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headgate.limits import LOOKUP_CACHE_BYTES_MAX
+from headgate.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
 from headgate.log.errors import OffsetNotKeptError
 from headgate.log.files import Committed
 from headgate.log.reader import Chunk
@@ -33,7 +33,8 @@ class RecordLookup:
 
     Args:
         root: Directory of the partitions.
-        cache_bytes_max: Stored bytes of the chunks that stay decoded; one chunk is always kept.
+        cache_bytes_max: Of the chunks that stay decoded, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one chunk
+            is always kept.
     """
 
     def __init__(self, root: Path, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
@@ -85,11 +86,15 @@ class RecordLookup:
         held.last = chunk
         insort(held.starts, chunk.first_offset)
         self._recent[partition, chunk.first_offset] = chunk
-        self._cache_bytes += chunk.size_bytes
+        self._cache_bytes += _cost(chunk)
         while self._cache_bytes > self._cache_bytes_max and len(self._recent) > 1:
             (owner, _), old = self._recent.popitem(last=False)
-            self._cache_bytes -= old.size_bytes
+            self._cache_bytes -= _cost(old)
             self._partitions[owner].forget(old)
+
+
+def _cost(chunk: Chunk) -> int:
+    return chunk.size_bytes + LOOKUP_CHUNK_OVERHEAD_BYTES
 
 
 class _Partition:
