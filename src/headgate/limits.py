@@ -116,7 +116,7 @@ COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
-"""What a decoded chunk takes beside its bytes, measured: at a slow pace most chunks hold one event of some 500 bytes."""
+"""What a decoded chunk takes beside its bytes, measured: at a slow pace most chunks hold one event."""
 INDEX_STRIDE_BYTES: Final = 1 << 16
 """Distance between two remembered chunk positions of a segment: a seek walks at most this far over headers."""
 SEGMENTS_OPEN_MAX: Final = 8

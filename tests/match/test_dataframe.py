@@ -376,3 +376,18 @@ def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:
     assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
     for line in plan.splitlines():
         assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line
+
+
+def test_filters_that_are_equal_share_a_row_and_each_is_answered(spark: SparkSession) -> None:
+    texts = [
+        'ce.type == "t" && data.n in [1, 2]',
+        'data.n in [2, 1] && "t" == ce.type',
+        'ce.type == "t" && data.n in [1]',
+    ]
+    filters = [*map(compile_cel, texts), compile_cel(texts[0])]
+    table = build_table(spark, [*((number, BROKER, one) for number, one in enumerate(filters)), (9, "x/y", filters[0])])
+    shared = sorted(sorted(row.targets) for row in table.rows.collect())
+    assert shared == [[-1], [0, 1, 2, 3], [0, 1, 3], [9], [9]]  # a row for each constant of `in`
+    frame = frame_of(spark, [event('{"n":1}'), event('{"n":2}'), event('{"n":3}')])
+    everyone = {(0, target): Verdict.MATCH for target in (0, 1, 2, 3)}
+    assert verdicts(frame, table) == everyone | {(1, target): Verdict.MATCH for target in (0, 1, 3)}

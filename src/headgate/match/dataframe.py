@@ -86,7 +86,7 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
     once = F.spark_partition_id() >= 0
     judged = joined.select(
         *_IDENTITY,
-        "target",
+        "targets",
         F.when(once, same & holds).alias("holds"),
         (~F.col("exact") | doubt | unknown).alias("unsure"),
         (same & doubt).alias("doubt"),
@@ -97,7 +97,7 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
         .when(F.col("holds"), _verdict(Verdict.MATCH))
         .otherwise(_verdict(Verdict.ERROR))
     )
-    return said.select(*_IDENTITY, "target", verdict.alias("verdict"))
+    return said.select(*_IDENTITY, F.explode("targets").alias("target"), verdict.alias("verdict"))
 
 
 def _verdict(verdict: Verdict) -> Column:

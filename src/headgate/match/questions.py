@@ -218,7 +218,7 @@ def _stored(constant: Constant | tuple[Constant, ...]) -> object:
     """A constant as its column holds it: numbers as doubles."""
     match constant:
         case tuple():
-            return [_stored(item) for item in constant]
+            return tuple(map(_stored, constant))
         case bool() | str():
             return constant
         case int():

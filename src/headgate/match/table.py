@@ -1,4 +1,4 @@
-"""What is broadcast to the joins? A question per broker, and a row per conjunction: its key, target and constants.
+"""What is broadcast to the joins? A question per broker, and a row per conjunction: its key, constants and targets.
 
 Constants stand in columns by type: the first string of a row in `string_0`, its second in `string_1`, and so on, so
 that all patterns share a dozen columns.
@@ -67,7 +67,8 @@ class MatchTable:
 
     Attributes:
         brokers: `asker` STRING (a broker's name), `question` BIGINT (its number), `written` STRING, `state` BIGINT.
-        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `target` INT, `exact` BOOLEAN, places and constants.
+        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN, places and
+            constants.
         patterns: By number, the one with the most rows first.
         columns: Columns of events that somebody asks for.
         secrets: Of the keys and checks.
@@ -203,18 +204,18 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, list[list
             pa.field("row_key", pa.int64(), nullable=False),
             pa.field("row_check", pa.int64(), nullable=False),
             pa.field("pattern", pa.int32(), nullable=False),
-            pa.field("target", pa.int32(), nullable=False),
+            pa.field("targets", pa.list_(pa.field("target", pa.int32(), nullable=False)), nullable=False),
             pa.field("exact", pa.bool_(), nullable=False),
             *(pa.field(name, _ARROW[name.rpartition("_")[0]]) for name in sorted(names)),
         ]
     )
     numbers = {one.pattern: number for number, one in enumerate(patterns)}
-    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, _NOBODY, True)], ())]
+    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, [_NOBODY], True)], ())]
     for pattern, groups in rows.items():
-        some = list(chain.from_iterable(groups))
+        some = _shared(chain.from_iterable(groups))
         number = numbers.get(pattern)
         if number is None:
-            coarse = [(key, check, target, False) for key, check, target, *_ in some]
+            coarse = [(key, check, targets, False) for key, check, targets, *_ in some]
             batches.append(_batch(schema, numbers[()], coarse, ()))
         else:
             columns = (*patterns[number].places, *filter(None, patterns[number].constants))
@@ -223,13 +224,21 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, list[list
     return table.sort_by([("row_key", "ascending"), ("pattern", "ascending")]).combine_chunks()
 
 
+def _shared(rows: Iterable[Row]) -> list[Row]:
+    """Rows that differ only in their target as one, with a list of targets: equal filters are compared once."""
+    targets: defaultdict[Row, list[object]] = defaultdict(list)
+    for key, check, target, *rest in rows:
+        targets[key, check, *rest].append(target)
+    return [(key, check, some, *rest) for (key, check, *rest), some in targets.items()]
+
+
 def _batch(schema: pa.Schema, pattern: int, rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
     keys, checks, targets, exact, *rest = zip(*rows, strict=True)
     values: dict[str, Sequence[object]] = {
         "row_key": keys,
         "row_check": checks,
         "pattern": [pattern] * len(rows),
-        "target": targets,
+        "targets": targets,
         "exact": exact,
         **dict(zip(columns, rest, strict=True)),
     }
