@@ -25,6 +25,7 @@ import httptools
 import structlog
 import uvloop
 
+from headgate.control.objects import Broker
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.dispatch.delivery import HttpTransport
 from headgate.dispatch.dispatcher import Dispatcher
@@ -47,6 +48,9 @@ class Routes:
 
     def data_version(self) -> int:
         return 1
+
+    def brokers(self) -> tuple[Broker, ...]:
+        return ()
 
     def snapshot(self) -> RoutingTable:
         return self.table

@@ -129,6 +129,9 @@ SCAN_BODIES_MAX: Final = 16
 """Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
 SIFT_S: Final = 0.2
 """One turn of a long scan that another process asked for: what a cancel or a stop waits for at most."""
+SIFT_RETRY_S: Final = 0.2
+SIFT_RETRIES_MAX: Final = 150
+"""How often and for how long (30 s) a reader that does not answer is asked again: it is restarted within seconds."""
 FIND_EVENTS_MIN: Final = 16_384
 """Events looked at first when the last one that satisfies an expression is sought: two chunks; then twice as many."""
 FIND_EVENTS_MAX: Final = 1 << 20
@@ -186,6 +189,8 @@ SUBSCRIPTION_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
+SEEK_SLACK_S: Final = 60.0
+"""How much earlier than an event its row in the outbox is looked for: a clock that was set back costs no event."""
 PULL_EVENTS_MAX: Final = 1_000
 """Events of one pull."""
 PULL_EVENTS_DEFAULT: Final = 100

@@ -13,6 +13,7 @@ from typing import Any, cast
 import httptools
 import uvloop
 
+from headgate.control.objects import Broker, Metadata
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
@@ -86,6 +87,10 @@ class Routes:
     def snapshot(self) -> RoutingTable:
         self.snapshots += 1
         return RoutingTable(1, self.version, frozenset({BROKER}), tuple(self.targets.values()))
+
+    def brokers(self) -> tuple[Broker, ...]:
+        namespace, _, name = BROKER.partition("/")
+        return (Broker(api_version="", kind="Broker", metadata=Metadata(namespace=namespace, name=name)),)
 
     def report(self, reports: list[TargetReport]) -> None:
         self.reports += reports

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import tempfile
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,25 @@ from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.dispatch.pull import AckIdError, ConsumerBusyError
-from headgate.dispatch.pulled import Place, PlaceNotFoundError, Pulled, SubscriptionNotFoundError
+from headgate.dispatch.pulled import (
+    Place,
+    PlaceNotFoundError,
+    Pulled,
+    SeekBusyError,
+    SeekCancelledError,
+    Sought,
+    SubscriptionNotFoundError,
+)
 from headgate.dispatch.pullstore import PullStore
+from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.errors import InvalidInputError
 from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.value import filter_value_rule
 from headgate.log.writer import PartitionWriter
-from tests.dispatch.harness import BROKER, event, spec
+from headgate.scan.turns import Located, LogScanner, Scanner, Sifted, Wish
+from tests.dispatch.harness import BROKER, EventLog, event, spec
 
 NAME = "default/s"
 TIMEOUT_S = 30.0
@@ -73,6 +86,7 @@ class World:
         self.folder = folder
         self.outbox = Outbox()
         self.now_us = 1_000 * US
+        self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec())
         self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S))
         self.start()
@@ -88,6 +102,13 @@ class World:
             judge_filter=evaluate,
             errors=self.errors,
             handed=lambda: len(self.outbox.rows),
+            seeks=Seeks(
+                self.folder / "log",
+                self.folder / "outbox",
+                self.scanner,
+                lambda _: filter_value_rule("type"),
+                lambda: len(self.outbox.rows),
+            ),
             clock_us=lambda: self.now_us,
         )
         # The files' end is the made-up outbox's.
@@ -334,13 +355,16 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
 
 def test_seek_tells_consumers_and_survives_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
+        log = EventLog(tmp_path)
+        log.append([event(n, data=b'{"n":%d}' % n) for n in range(10)])
+        log.close()
         world = World(tmp_path)
         world.add(10)
         before = await world.pull()
         assert await world.ack(before) == 10
         world.crash()
         for at in range(10):
-            epoch = await world.subscriptions.seek(NAME, Place(floor={0: at}))
+            epoch = (await world.subscriptions.seek(NAME, Place(f"0:{at}"))).epoch
             world.crash()
             pulled = await world.pull()
             assert (offsets(pulled), pulled.epoch) == (list(range(at, 10)), epoch)
@@ -349,12 +373,96 @@ def test_seek_tells_consumers_and_survives_a_restart(tmp_path: Path) -> None:
             for after in (False, True):
                 await world.subscriptions.seek(NAME, Place(first=f"data.n == {at}", after=after))
                 assert offsets(await world.pull()) == list(range(at + after, 10))
-        await world.subscriptions.seek(NAME, Place(latest=True))
+                await world.subscriptions.seek(NAME, Place(last=f"data.n <= {at}", after=after))
+                assert offsets(await world.pull()) == list(range(at + after, 10))
+        await world.subscriptions.seek(NAME, Place("latest"))
         assert offsets(await world.pull()) == []
         with pytest.raises(PlaceNotFoundError):
             await world.subscriptions.seek(NAME, Place(first="data.n == 10"))
         world.add(1)
         assert offsets(await world.pull()) == [10]
+
+    run(work())
+
+
+class Slow:
+    """Looks at one event a turn and waits for the test before each."""
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(0)
+
+    async def sift(self, wish: Wish) -> Sifted:
+        await self.turns.acquire()
+        ((partition, at),) = wish.start.items()
+        return Sifted([Located(1, partition, at)] if at == 7 else [], {partition: at + 1})
+
+
+def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        log.append([event(n) for n in range(10)])
+        log.close()
+        world = World(tmp_path)
+        world.scanner = slow = Slow()
+        world.crash()
+        world.add(10)
+        before = await world.pull(count=3)
+        told: list[tuple[int, int]] = []
+
+        def seek() -> asyncio.Task[Sought]:
+            place = Place(first="data.x == 1")
+            return asyncio.create_task(world.subscriptions.seek(NAME, place, lambda *at: told.append(at)))
+
+        for way in ("cancel", "task"):
+            seeking = seek()
+            for _ in range(4):
+                slow.turns.release()
+            while not told or told[-1] != (4, 10):
+                await asyncio.sleep(0)
+            under_way = world.subscriptions.seeking(NAME)
+            assert under_way is not None
+            assert (under_way.scanned, under_way.total) == (4, 10)
+            with pytest.raises(SeekBusyError):
+                await world.subscriptions.seek(NAME, Place("latest"))
+            if way == "cancel":
+                assert world.subscriptions.cancel_seek(NAME)
+                with pytest.raises(SeekCancelledError):
+                    await seeking
+            else:
+                seeking.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await seeking
+            assert not world.subscriptions.cancel_seek(NAME)
+            told.clear()
+        assert await world.ack(before) == 3, "nothing has moved"
+        seeking = seek()
+        for _ in range(8):
+            slow.turns.release()
+        assert await seeking == Sought(2, {0: 7})
+        assert offsets(await world.pull()) == [7, 8, 9]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Place("there"),
+        Place("next"),
+        Place("0:1,0:2"),
+        Place("7:1"),
+        Place("latest", first="true"),
+        Place("earliest", "true", "true"),
+        Place(after=True),
+    ],
+    ids=str,
+)
+def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: Place) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        with pytest.raises(InvalidInputError):
+            await world.subscriptions.seek(NAME, place)
+        assert world.subscriptions.seeking(NAME) is None
 
     run(work())
 

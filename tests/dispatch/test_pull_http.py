@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullSpec, Target
-from headgate.dispatch.pull_api import ACTIONS, PREFIX, QUESTIONS, PullApi
+from headgate.dispatch.pull_api import METHODS, PREFIX, PullApi
 from headgate.server.local import answering
 from headgate.server.proxy import ProcessProxy
 from tests.dispatch.harness import EventLog, Routes, Running, event, matcher, run, running, target, until
@@ -37,7 +37,8 @@ class Client:
         connection.sock = socket.socket(socket.AF_UNIX)
         connection.sock.connect(str(self._path))
         try:
-            method = "GET" if action in QUESTIONS else "POST"
+            verb, _, rest = action.partition(" ")
+            method, action = (verb, rest) if rest else (METHODS[action][0], action)
             path = PREFIX.format(namespace="default", name=name)
             connection.request(method, f"{path}/{action}", body, {"content-type": "application/json"})
             answer = connection.getresponse()
@@ -58,7 +59,7 @@ async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Cl
             routes=list(PullApi(lambda: work.dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
         )
         proxy = ProcessProxy(sockets / "d")
-        paths = [Route(f"{PREFIX}/{name}", proxy, methods=["GET", "POST"]) for name in (*ACTIONS, *QUESTIONS)]
+        paths = [Route(f"{PREFIX}/{name}", proxy, methods=list(methods)) for name, methods in METHODS.items()]
         front = Starlette(routes=paths, exception_handlers=ERROR_HANDLERS)
         async with answering(inner, sockets / "d"), answering(front, sockets / "f"):
             yield work, Client(sockets / "f")
@@ -102,7 +103,7 @@ def test_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
             assert found == {"events": 20, "accepted": 15, "rejected": 5, "errors": 0, "complete": True}
             assert (await ask("seek", to="earliest", first="data.n == 4", after=True))[0] == 200
             assert ids(await ask("pull", consumer="c")) == even[3:]
-            assert (await ask("seek", to="0:6"))[1] == {"epoch": 3}
+            assert (await ask("seek", to="0:6"))[1] == {"running": False, "epoch": 3, "position": "0:6"}
             assert ids(await ask("pull", consumer="c")) == even[3:]
             assert (await ask("seek", to="1970-01-01T00:00:00Z"))[0] == 200
             assert ids(await ask("pull", consumer="c")) == even

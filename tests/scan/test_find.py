@@ -17,7 +17,7 @@ from headgate.scan import find as find_module
 from headgate.scan.find import Finder, Sought, landing
 from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Query, Scan
-from headgate.scan.turns import LogScanner, Place, Wish
+from headgate.scan.turns import Located, LogScanner, Wish
 
 BROKER = "ns/a"
 RULE = filter_value_rule("type")
@@ -28,20 +28,20 @@ def event(number: int) -> Event:
     return Event("1.0", f"e{number}", "/s", f"t{number % 5}", data_kind=DataKind.JSON, data=data)
 
 
-def store(directory: Path, rng: random.Random, partitions: int) -> list[Place]:
+def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]:
     """Chunks in partitions in turn, some at the same time; place N holds event N."""
     now_us = 1_000_000
     writers = [
         PartitionWriter.open(directory / str(p), EVENT_SCHEMA, clock_us=lambda: now_us) for p in range(partitions)
     ]
-    places: list[Place] = []
+    places: list[Located] = []
     for _ in range(12):
         partition, count = rng.randrange(partitions), rng.randrange(1, 6)
         now_us += rng.choice([0, 0, 10])
         events = [event(len(places) + row) for row in range(count)]
         batch = to_batch([StoredEvent(BROKER, one) for one in events])
         first = writers[partition].append(batch, [one.type for one in events])
-        places += [Place(now_us, partition, first + row) for row in range(count)]
+        places += [Located(now_us, partition, first + row) for row in range(count)]
     for writer in writers:
         writer.close()
     return places
@@ -116,7 +116,7 @@ def test_turns_hand_out_everything_once_before_the_end(
             for _ in range(10):
                 at, end = starts_and_ends(tmp_path, rng, 3)
                 wanted = {p for n, p in enumerate(places) if at[p.partition] <= p.offset < end[p.partition] and n % 3}
-                seen: list[Place] = []
+                seen: list[Located] = []
                 while any(at[p] < end[p] for p in at):
                     wish = Wish(BROKER, RULE, "data.n % 3 != 0", at, end, rng.randint(1, 4))
                     sifted = await scanner.sift(wish)

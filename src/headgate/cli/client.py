@@ -49,6 +49,7 @@ def request(
     body: dict[str, Any] | None = None,
     accept: str = "application/json",
     missing_ok: bool = False,
+    timeout_s: float = TIMEOUT_S,
 ) -> Any:  # noqa: ANN401 - JSON of the server
     """The server's answer, from JSON; None for what is not there, with `missing_ok`.
 
@@ -63,7 +64,7 @@ def request(
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
     asked = urllib.request.Request(_url(server, path), data, headers, method=method)
     try:
-        with _told(server), urllib.request.urlopen(asked, timeout=TIMEOUT_S) as response:
+        with _told(server), urllib.request.urlopen(asked, timeout=timeout_s) as response:
             return json.load(response)
     except RefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -19,6 +20,10 @@ from headgate.limits import PULL_EVENTS_DEFAULT
 
 _WAIT_S: Final = 20.0
 """One pull waits so long at the server; then we ask again."""
+_LOOK_S: Final = 1.0
+"""How often we say how far a seek is."""
+_SEEK_S_MAX: Final = 86_400.0
+"""A seek through a large log takes what it takes; Ctrl-C ends it."""
 
 app = typer.Typer(no_args_is_help=True, help="Ask where a subscription stands, and what a filter would take of it.")
 
@@ -62,18 +67,40 @@ def consume(
 
 def seek(
     name: Name,
-    to: Annotated[str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")],
+    to: Annotated[
+        str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")
+    ] = "earliest",
     first: Annotated[str, typer.Option(help="From there on, the first event of which this CEL is true.")] = "",
-    after: Annotated[bool, typer.Option("--after", help="With --first: behind that event.")] = False,
+    last: Annotated[str, typer.Option(help="The last event of which this CEL is true.")] = "",
+    after: Annotated[bool, typer.Option("--after", help="With --first and --last: behind that event.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Go on elsewhere, for all consumers of a subscription: events come again, or are passed over.
 
-    Example: headgate seek orders --to 2026-03-04T05:06:07Z
+    An expression is looked for in the whole log, whoever wants the event; the way is shown, and Ctrl-C breaks it off.
+
+    Example: headgate seek orders --first 'data.commit_ts >= 449320000000' --after
     """
-    done = _ask(server, namespace, name, "seek", {"to": to, "first": first, "after": after})
-    typer.echo(f"subscription {namespace}/{name} goes on at {first or to} (epoch {done['epoch']})")
+    asked = {"to": to, "first": first, "last": last, "after": after}
+    with ThreadPoolExecutor(1) as thread:
+        seeking = thread.submit(
+            request, server, "POST", _path(namespace, name, "seek"), body=asked, timeout_s=_SEEK_S_MAX
+        )
+        try:
+            while wait([seeking], timeout=_LOOK_S).not_done:
+                _show_progress(server, namespace, name)
+        except KeyboardInterrupt:
+            request(server, "DELETE", _path(namespace, name, "seek"))
+        done = seeking.result()
+    where = first or last or to
+    typer.echo(f"subscription {namespace}/{name} goes on at {where} ({done['position']}, epoch {done['epoch']})")
+
+
+def _show_progress(server: str, namespace: str, name: str) -> None:
+    found = request(server, "GET", _path(namespace, name, "seek"))
+    if found["running"] and found["eventsTotal"]:
+        typer.echo(f"looked at {found['eventsScanned']:,} of about {found['eventsTotal']:,} events", err=True)
 
 
 @app.command()

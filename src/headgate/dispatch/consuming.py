@@ -9,58 +9,41 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import structlog
 
 from headgate import limits
-from headgate.control.routing import PullSpec, RoutingTable, Target
+from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
-from headgate.dispatch.pull import Acked, Counters, Cursor, Held, Saved
+from headgate.dispatch.pull import Acked, Held, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
     Analysis,
     Handed,
     Place,
-    PlaceNotFoundError,
     Pulled,
     PullsOverloadError,
     SeekBusyError,
+    Sought,
     Stats,
     SubscriptionNotFoundError,
 )
+from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
+from headgate.dispatch.questions import Questions
+from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
-from headgate.filter.evaluate import OutcomeKind
-from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
+from headgate.scan.find import Tell
 
 _US: Final = 1_000_000
 _log = structlog.get_logger(__name__)
-
-
-class _State:
-    def __init__(self, target: Target, saved: Saved) -> None:
-        self.target = target
-        self.cursor = Cursor(saved)
-        self.reading = asyncio.Lock()
-        self.changed = asyncio.Event()
-        self.seeking = False
-
-    @property
-    def rules(self) -> PullSpec:
-        assert self.target.pull is not None
-        return self.target.pull
-
-    def wake(self) -> None:
-        """Whoever waits looks again."""
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 class Subscriptions:
@@ -74,6 +57,7 @@ class Subscriptions:
         judge_filter: Decides candidates.
         errors: Where filter errors are counted, and what else people should know.
         handed: The outbox position below which every row is durable and known.
+        seeks: Finds places.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -87,19 +71,21 @@ class Subscriptions:
         judge_filter: Judge,
         errors: FilterErrors,
         handed: Callable[[], int],
+        seeks: Seeks,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
         self._backlog = backlog
         self._events = events
-        self._judge = judge_filter
         self._errors = errors
         self._look = LastLook(judge_filter, errors)
+        self._questions = Questions(backlog, events, judge_filter, handed)
+        self._seeks = seeks
         self._handed = handed
         self._clock_us = clock_us
-        self._states: dict[int, _State] = {}
-        self._by_name: dict[str, _State] = {}
+        self._states: dict[int, State] = {}
+        self._by_name: dict[str, State] = {}
         self._saved = store.load()
         self._started = False
         self._dirty: set[int] = set()
@@ -125,7 +111,7 @@ class Subscriptions:
             if saved is None or saved.next > self._outbox_end():
                 # At the start an unknown one may have rows already: a target's first row is never before its making.
                 saved = Saved(next=self._handed() if self._started else 0)
-            self._states[id_] = _State(target, saved)
+            self._states[id_] = State(target, saved)
             self._dirty.add(id_)
         self._by_name = {state.target.name: state for state in self._states.values()}
         self._started = True
@@ -193,7 +179,7 @@ class Subscriptions:
         finally:
             self._pulls -= 1
 
-    async def _collect(self, state: _State, consumer: str, count_max: int) -> list[Handed]:
+    async def _collect(self, state: State, consumer: str, count_max: int) -> list[Handed]:
         async with state.reading:
             cursor, epoch = state.cursor, state.cursor.epoch
             chosen: list[tuple[Held, SharedEvent]] = []
@@ -215,6 +201,11 @@ class Subscriptions:
                 start = cursor.next
                 refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
                 for row in refill.deliveries:
+                    if cursor.epoch != epoch:
+                        break
+                    if not cursor.wants(row.partition, row.offset):
+                        cursor.read_to(row.position + 1)
+                        continue
                     event = await self._load(row.partition, row.offset)
                     if cursor.epoch != epoch:
                         break
@@ -236,17 +227,14 @@ class Subscriptions:
                 for held, event in chosen
             ]
 
-    def _taken(self, state: _State, row: Delivery, event: SharedEvent | None) -> Held | None:
+    def _taken(self, state: State, row: Delivery, event: SharedEvent | None) -> Held | None:
         """A row was read: held when it is for consumers, else it has ended."""
         cursor = state.cursor
         cursor.read_to(row.position + 1)
+        cursor.counters.processed += 1
         if event is None:
-            cursor.counters.processed += 1
             cursor.counters.lost += 1
             return None
-        if not cursor.wants(row.partition, row.offset, event.append_time_us):
-            return None
-        cursor.counters.processed += 1
         result = self._look(state.target, row, event)
         if result:
             cursor.counters.errors += result == "error"
@@ -301,96 +289,49 @@ class Subscriptions:
 
     async def stats(self, name: str) -> Stats:
         """Where it stands: exact, the outbox is read from the cursor on."""
-        state = self._state(name)
-        async with state.reading:
-            cursor = state.cursor
-            unread = candidates = 0
-            oldest: int | None = None
-            async for row in self._unread(state):
-                if cursor.wants(row.partition, row.offset, 1 << 62):
-                    unread += 1
-                    candidates += row.verdict == Verdict.CANDIDATE
-                    if oldest is None and not cursor.held_count:
-                        event = await self._load(row.partition, row.offset)
-                        oldest = event.append_time_us if event is not None else None
-            held = [one.stored_us for one in cursor.held()]
-            oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
-            counters = Counters(*(getattr(cursor.counters, field) for field in Counters.__struct_fields__))
-            return Stats(counters, unread + len(held), candidates, len(held), oldest, cursor.epoch, cursor.consumer)
+        return await self._questions.stats(self._state(name))
 
     async def analyze(self, name: str, cel: str) -> Analysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
-        state = self._state(name)
-        counts = dict.fromkeys(OutcomeKind, 0)
-        async with state.reading:
-            places = [(held.partition, held.offset, False) for held in state.cursor.held()]
-            complete = True
-            async for row in self._unread(state):
-                if len(places) >= limits.ANALYZE_EVENTS_MAX:
-                    complete = False
-                    break
-                places.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
-        for partition, offset, undecided in places:
-            event = await self._load(partition, offset)
-            if event is None or not state.cursor.wants(partition, offset, event.append_time_us):
-                continue
-            # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
-            if not undecided or self._judge(state.target.filter.cel, event).kind is OutcomeKind.TRUE:
-                counts[self._judge(cel, event).kind] += 1
-            await asyncio.sleep(0)
-        accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
-        return Analysis(sum(counts.values()), accepted, rejected, errors, complete)
-
-    async def _unread(self, state: _State, start: int | None = None) -> AsyncIterator[Delivery]:
-        at, upto = state.cursor.next if start is None else start, self._handed()
-        while at < upto:
-            refill = await self._backlog.read(state.target.id, Lag(at, at), upto, limits.BACKLOG_READ_ROWS)
-            for row in refill.deliveries:
-                yield row
-            at = refill.reached
+        return await self._questions.analyze(self._state(name), cel)
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    async def seek(self, name: str, place: Place) -> int:
-        """Go on elsewhere, for all consumers; returns the new epoch when it is on disk.
+    async def seek(self, name: str, place: Place, tell: Tell = lambda _, __: None) -> Sought:
+        """Go on elsewhere, for all consumers; returns when it is on disk. Cancelling the task breaks it off.
+
+        Args:
+            name: `namespace/name` of the subscription.
+            place: Where to.
+            tell: Told how many events were looked at for an expression, and of about how many.
 
         Raises:
             SeekBusyError: Another one is under way.
+            SeekCancelledError: `cancel_seek` was called.
             PlaceNotFoundError: The expression is true of no event there.
         """
         state = self._state(name)
-        if state.seeking:
+        if state.seeking is not None:
             raise SeekBusyError("another seek of this subscription is under way", hint="it wins; try again later")
-        state.seeking = True
+        state.seeking = seeking = Seeking(place, tell)
         try:
-            position = await self._position_of(place)
-            if place.first:
-                position = await self._first(state, place, position)
-            floor = {} if place.first else place.floor
-            state.cursor.seek(position, floor=floor, since_us=0 if place.first else place.since_us)
+            landing = await seeking.run(self._seeks.landing(state.target.broker, place, seeking.tell))
+            self._state(name)  # it may have been deleted meanwhile
+            state.cursor.seek(landing.position, landing.floor)
             state.wake()
             await self._durable(state)
-            return state.cursor.epoch
+            return Sought(state.cursor.epoch, landing.floor)
         finally:
-            state.seeking = False
+            state.seeking = None
 
-    async def _position_of(self, place: Place) -> int:
-        if place.latest:
-            return self._handed()
-        if place.since_us:
-            return min(self._handed(), await asyncio.to_thread(_position_at, self._outbox, place.since_us))
-        return 0
+    def seeking(self, name: str) -> Seeking | None:
+        """The seek that is under way."""
+        return self._state(name).seeking
 
-    async def _first(self, state: _State, place: Place, position: int) -> int:
-        async for row in self._unread(state, position):
-            event = await self._load(row.partition, row.offset)
-            wanted = row.offset >= place.floor.get(row.partition, 0)
-            if event is None or not wanted or event.append_time_us < place.since_us:
-                continue
-            if self._judge(place.first, event).kind is OutcomeKind.TRUE:
-                return row.position + place.after
-            await asyncio.sleep(0)
-        raise PlaceNotFoundError("the expression is true of no event of the subscription there")
+    def cancel_seek(self, name: str) -> bool:
+        """Break it off: nothing has moved then. False when there is none any more."""
+        seeking = self._state(name).seeking
+        return seeking is not None and seeking.cancel()
 
     # --- disk -----------------------------------------------------------------------------------------
 
@@ -409,7 +350,7 @@ class Subscriptions:
 
     async def sweep(self, before_us: int) -> None:
         """Give up events whose matches are older than a time, microseconds since 1970 UTC."""
-        limit = min(self._handed(), await asyncio.to_thread(_position_at, self._outbox, before_us))
+        limit = min(self._handed(), await asyncio.to_thread(outbox_position, self._outbox, before_us))
         for state in list(self._states.values()):
             async with state.reading:
                 cursor = state.cursor
@@ -456,17 +397,12 @@ class Subscriptions:
                 self._gone |= gone
                 raise AckNotStoredError(f"subscriptions.db: {error}", hint="is the disk full?") from error
 
-    async def _durable(self, state: _State) -> None:
+    async def _durable(self, state: State) -> None:
         self._dirty.add(state.target.id)
         await self.flush()
 
-    def _state(self, name: str) -> _State:
+    def _state(self, name: str) -> State:
         state = self._by_name.get(name)
         if state is None:
             raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
         return state
-
-
-def _position_at(outbox: Path, time_us: int) -> int:
-    with PartitionReader.open_at_time(outbox, time_us) as reader:
-        return reader.position

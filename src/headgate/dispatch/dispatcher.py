@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,6 +19,8 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
+from headgate.control.objects import Broker
+from headgate.control.reconcile import served_rules
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.clocks import SYSTEM, Clocks
@@ -34,15 +37,18 @@ from headgate.dispatch.pullstore import FILE as PULL_FILE
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.replies import IngressReplies, Replies
 from headgate.dispatch.scheduler import Scheduler
+from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.takeover import Accepted, Takeover
 from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
+from headgate.filter.value import FilterValueRule
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.observe.tracing import Tracing
+from headgate.scan.turns import LogScanner, Scanner
 
 OUTBOX_PARTITION: Final = "0"
 
@@ -59,6 +65,9 @@ class Routing(Protocol):
 
     def snapshot(self) -> RoutingTable:
         """Everything routed; may block."""
+
+    def brokers(self) -> tuple[Broker, ...]:
+        """Every broker; may block."""
 
     def report(self, reports: list[TargetReport]) -> None:
         """Add what was seen of filters and subscribers; may block."""
@@ -78,6 +87,7 @@ class Dispatcher:
         transport: The HTTP client; None for the real one.
         ingress_url: The server's own address, where replies are stored.
         policy: Which URLs the real one may send to.
+        scanner: Looks through the log's past; None for a thread of its own.
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
@@ -97,6 +107,7 @@ class Dispatcher:
         transport: Transport | None = None,
         ingress_url: str = "",
         policy: UrlPolicy = _LOCAL,
+        scanner: Scanner | None = None,
         tracing: Tracing | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_look: Callable[[str], object] = lambda _: None,
@@ -114,6 +125,8 @@ class Dispatcher:
         self._transport = transport
         self._ingress_url = ingress_url
         self._policy = policy
+        self._scan_thread = ThreadPoolExecutor(1, thread_name_prefix="scan")
+        self._scanner = scanner if scanner is not None else LogScanner(data / "log", self._scan_thread)
         self._tracing = tracing
         self._on_ready = on_ready
         self._on_look = on_look
@@ -154,6 +167,7 @@ class Dispatcher:
                         await self._serve(transport, replies)
         finally:
             loop.set_exception_handler(None)
+            self._scan_thread.shutdown(wait=True)
             self._backlog.close()
             self._events.close()
             self._logs.close()
@@ -208,6 +222,13 @@ class Dispatcher:
             judge_filter=self._judge_filter,
             errors=self._errors,
             handed=lambda: self._scheduler.handed,
+            seeks=Seeks(
+                self._data / "log",
+                self._writer.directory,
+                self._scanner,
+                self._rule_of,
+                lambda: self._scheduler.handed,
+            ),
             clock_us=self._clocks.now_us,
         )
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
@@ -336,6 +357,10 @@ class Dispatcher:
             self._table = table
             self._scheduler.update(table)
             self._consuming.update(table)
+
+    def _rule_of(self, broker: str) -> FilterValueRule | None:
+        rule = served_rules(self._store.brokers()).get(broker)
+        return None if rule is None else rule.value
 
     # --- cursors and reports --------------------------------------------------------------------------
 

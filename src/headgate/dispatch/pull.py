@@ -93,7 +93,6 @@ class Saved(msgspec.Struct):
         held: In order of position.
         counters: See `Counters`.
         floor: Offsets below these, by partition, were not asked for by the last seek.
-        since_us: Nor were events stored earlier.
         consumer: Who has the lease.
         lease_us: Until when.
     """
@@ -103,7 +102,6 @@ class Saved(msgspec.Struct):
     held: list[Held] = []
     counters: Counters = msgspec.field(default_factory=Counters)
     floor: dict[int, int] = {}
-    since_us: int = 0
     consumer: str | None = None
     lease_us: int = 0
 
@@ -217,9 +215,9 @@ class Cursor:
         """When something held is due; None when nothing is held."""
         return min((held.due_us for held in self._held.values()), default=None)
 
-    def wants(self, partition: int, offset: int, stored_us: int) -> bool:
+    def wants(self, partition: int, offset: int) -> bool:
         """Whether the last seek asked for an event."""
-        return offset >= self._saved.floor.get(partition, 0) and stored_us >= self._saved.since_us
+        return offset >= self._saved.floor.get(partition, 0)
 
     def take(self, held: Held) -> None:
         """A row was read and is for consumers: due at once."""
@@ -315,17 +313,15 @@ class Cursor:
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    def seek(self, position: int, *, floor: dict[int, int] | None = None, since_us: int = 0) -> None:
-        """Go on at an outbox position, whatever was held is read again if it lies behind it.
+    def seek(self, position: int, floor: dict[int, int]) -> None:
+        """Go on at an outbox position; whatever was held is read again if it lies behind it.
 
         Args:
             position: Of the next row.
             floor: Events below these offsets, by partition, are not wanted.
-            since_us: Nor are those stored earlier, microseconds since 1970 UTC.
         """
         self._held.clear()
         saved = self._saved
         saved.epoch += 1
         saved.next = position
-        saved.floor = floor or {}
-        saved.since_us = since_us
+        saved.floor = floor

@@ -5,6 +5,8 @@
     POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
     POST .../subscriptions/NAME/leave     {"consumer": "a"}
     POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": CEL, "after": false}
+    GET  .../subscriptions/NAME/seek      how far the one under way is
+    DELETE .../subscriptions/NAME/seek    break it off
     POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
     GET  .../subscriptions/NAME/stats
 
@@ -33,12 +35,19 @@ from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
-from headgate.log.errors import PositionError
 
 _T = TypeVar("_T", bound="_Asked")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
-ACTIONS: Final = ("pull", "ack", "nack", "leave", "seek", "analyze")
-QUESTIONS: Final = ("stats",)
+METHODS: Final = {
+    "pull": ("POST",),
+    "ack": ("POST",),
+    "nack": ("POST",),
+    "leave": ("POST",),
+    "seek": ("POST", "GET", "DELETE"),
+    "analyze": ("POST",),
+    "stats": ("GET",),
+}
+"""What can be asked below a subscription's path, and how."""
 _TYPES: Final = frozenset({JSON})
 
 
@@ -64,6 +73,7 @@ class _Nack(_Asked, frozen=True):
 class _Seek(_Asked, frozen=True):
     to: str = "earliest"
     first: str = ""
+    last: str = ""
     after: bool = False
 
 
@@ -87,6 +97,19 @@ class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
     events: list[PulledEvent]
     epoch: int
     active: bool
+
+
+class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A seek: what it did, or how far it is."""
+
+    running: bool
+    epoch: int | None = None
+    position: str | None = None
+    to: str | None = None
+    first: str | None = None
+    last: str | None = None
+    events_scanned: int | None = None
+    events_total: int | None = None
 
 
 class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
@@ -129,9 +152,8 @@ class PullApi:
             "analyze": self._analyze,
             "stats": self._stats,
         }
-        for method, names in (("POST", ACTIONS), ("GET", QUESTIONS)):
-            for name in names:
-                yield Route(f"{PREFIX}/{name}", handlers[name], methods=[method])
+        for name, handler in handlers.items():
+            yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
 
     @property
     def _all(self) -> Subscriptions:
@@ -170,15 +192,21 @@ class PullApi:
         return json_response({"released": self._all.leave(_name(request), asked.consumer)})
 
     async def _seek(self, request: Request) -> Response:
+        name = _name(request)
+        if request.method == "DELETE":
+            return json_response({"cancelled": self._all.cancel_seek(name)})
+        if request.method == "GET":
+            under_way = self._all.seeking(name)
+            if under_way is None:
+                return json_response(SeekAnswer(running=False))
+            place, scanned, total = under_way.place, under_way.scanned, under_way.total
+            return json_response(
+                SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
+            )
         asked = await _decoded(request, _Seek)
-        if asked.after and not asked.first:
-            raise InvalidInputError("after goes with first")
-        first = ""
-        if asked.first:
-            compiled = await run_in_threadpool(compile_filter, {"expression": asked.first}, ())
-            first = compiled.cel
-        epoch = await self._all.seek(_name(request), _place(asked.to, first, asked.after))
-        return json_response({"epoch": epoch})
+        first, last = await run_in_threadpool(_canonical, asked.first), await run_in_threadpool(_canonical, asked.last)
+        sought = await self._all.seek(name, Place(asked.to, first, last, asked.after))
+        return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
 
     async def _analyze(self, request: Request) -> Response:
         asked = await _decoded(request, _Analyze)
@@ -200,6 +228,10 @@ class PullApi:
                 consumer=stats.consumer,
             )
         )
+
+
+def _canonical(expression: str) -> str:
+    return compile_filter({"expression": expression}, ()).cel if expression else ""
 
 
 def _name(request: Request) -> str:
@@ -224,21 +256,3 @@ def _event(handed: Handed) -> PulledEvent:
 
 def _acked(done: Acked) -> Response:
     return json_response({"acknowledged": done.acknowledged, "stale": list(done.stale)})
-
-
-def _place(to: str, first: str, after: bool) -> Place:
-    if to == "latest":
-        if first:
-            raise InvalidInputError("behind the latest event there is none that first could find")
-        return Place(latest=True)
-    if to == "earliest":
-        return Place(first=first, after=after)
-    time_us = rfc3339.micros(to)
-    if time_us is not None:
-        return Place(since_us=max(1, time_us), first=first, after=after)
-    try:
-        floor = positions.parse(to)
-    except PositionError as error:
-        hint = "earliest, latest, a time such as 2026-03-04T05:06:07Z, or a position such as 0:123,1:456"
-        raise InvalidInputError(f"to={to[:64]!r} is no place", hint=hint) from error
-    return Place(floor=floor, first=first, after=after)

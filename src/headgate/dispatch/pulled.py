@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.pull import Counters
@@ -19,6 +19,12 @@ class SeekBusyError(ConflictError):
     """Another seek of the same subscription is under way."""
 
     code = "seek-busy"
+
+
+class SeekCancelledError(ConflictError):
+    """The seek was broken off on demand."""
+
+    code = "seek-cancelled"
 
 
 class PullsOverloadError(OverloadedError):
@@ -111,21 +117,33 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a seek goes: what is left out is the earliest event kept.
+    """Where a seek goes.
 
     Attributes:
-        latest: Behind everything matched so far.
-        since_us: The first event stored at or after a time, microseconds since 1970 UTC.
-        floor: The first events at or above these offsets, by partition.
-        first: The first event there of which this CEL is true.
+        to: `earliest` (the earliest event kept), `latest` (behind everything matched so far), a time in RFC 3339 (what
+            was stored at or after it), or a position.
+        first: The first event from there on of which this CEL is true, whoever wants that event.
+        last: The last one before the end.
         after: Behind that event.
     """
 
-    latest: bool = False
-    since_us: int = 0
-    floor: dict[int, int] = field(default_factory=dict)
+    to: str = "earliest"
     first: str = ""
+    last: str = ""
     after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What a seek did.
+
+    Attributes:
+        epoch: The new one.
+        floor: The first offset that counts, by partition; empty when all that the cursor meets counts.
+    """
+
+    epoch: int
+    floor: dict[int, int]
 
 
 class PlaceNotFoundError(NotFoundError):

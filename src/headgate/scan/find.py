@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate.filter.value import FilterValueRule
 from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
 from headgate.scan.places import at_time
-from headgate.scan.turns import Place, Scanner, Wish
+from headgate.scan.turns import Located, Scanner, Wish
 
 Tell = Callable[[int, int], object]
 """Told how many events have been looked at, and of about how many."""
@@ -53,7 +53,7 @@ class Finder:
 
     async def find(
         self, sought: Sought, start: Mapping[int, int], end: Mapping[int, int], tell: Tell = lambda _, __: None
-    ) -> Place | None:
+    ) -> Located | None:
         """The event, None when there is none.
 
         Args:
@@ -66,7 +66,7 @@ class Finder:
             CorruptChunkError: A chunk is damaged.
         """
         way = _Way(sum(max(0, end[partition] - at) for partition, at in start.items()), tell)
-        found: Place | None = None
+        found: Located | None = None
         for partition in sorted(start):
             first, behind = start[partition], end[partition]
             if found is not None:
@@ -79,7 +79,7 @@ class Finder:
             way.reached(end[partition] - start[partition])
         return found
 
-    async def _first(self, sought: Sought, partition: int, first: int, end: int, way: _Way) -> Place | None:
+    async def _first(self, sought: Sought, partition: int, first: int, end: int, way: _Way) -> Located | None:
         async with aclosing(self._through(sought, partition, first, end, 1)) as turns:
             async for found, at in turns:
                 way.at(at - first)
@@ -87,7 +87,7 @@ class Finder:
                     return found[0]
         return None
 
-    async def _last(self, sought: Sought, partition: int, first: int, end: int, way: _Way) -> Place | None:
+    async def _last(self, sought: Sought, partition: int, first: int, end: int, way: _Way) -> Located | None:
         count, upto, last = FIND_EVENTS_MIN, end, None
         while upto > first and last is None:
             begin = max(first, upto - count)
@@ -100,7 +100,7 @@ class Finder:
 
     async def _through(
         self, sought: Sought, partition: int, first: int, end: int, count_max: int
-    ) -> AsyncGenerator[tuple[list[Place], int], None]:
+    ) -> AsyncGenerator[tuple[list[Located], int], None]:
         """Turn after turn: what was found, and the offset that was reached."""
         at = first
         while at < end:
@@ -110,7 +110,7 @@ class Finder:
             yield sifted.found, at
 
 
-def landing(directory: Path, start: Mapping[int, int], found: Place, *, after: bool) -> dict[int, int]:
+def landing(directory: Path, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
     """Where to go on, by partition: at the event, or behind it.
 
     The other partitions go on at what was stored at the same time or later, but not before `start`.

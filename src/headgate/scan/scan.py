@@ -1,7 +1,7 @@
 """Which events does a reader want? Chunks passed over by their headers, then by their bytes, then events one by one.
 
-From cheap to dear: the Bloom filter and the times of a chunk's header; constants that must stand in a matching event's
-bytes, looked for in the whole chunk and then in each row's columns; cel-cpp on what is left.
+From cheap to dear: the Bloom filter and the times of a chunk's header; constants and ranges of numbers that must stand
+in a matching event's bytes, looked for in the whole chunk and then in each row's columns; cel-cpp on what is left.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.evaluate import OutcomeKind, program
 from headgate.filter.literals import ESCAPE, Clause, literals
+from headgate.filter.numbers import Bound, bounds
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import EXTENSION, FilterValueRule
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX
@@ -114,6 +115,7 @@ class Scan:
         self._query = query
         self._program = None if query.cel is None else program(query.cel)
         self._clauses = () if query.cel is None else literals(query.cel)
+        self._bounds = () if query.cel is None else bounds(query.cel)
         self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
         self._prunes = self._pruning != _NOTHING_PRUNED
         self._readers = {
@@ -216,6 +218,8 @@ class Scan:
         self.counters.events_scanned += chunk.record_count
         if self._clauses and chunk.header.codec == Codec.NONE and not self._may_occur(chunk):
             return None
+        if self._bounds and not self._numbers_may_occur(chunk):
+            return None
         batch = chunk.batch if chunk.next_offset <= end else chunk.batch.slice(0, end - chunk.first_offset)
         mask = pc.equal(batch.column("broker"), self._query.broker)
         if self._query.values is not None:
@@ -226,6 +230,9 @@ class Scan:
         rows: list[int] = pc.indices_nonzero(mask).to_pylist()
         for clause in self._clauses:
             holding = _rows_holding(batch, clause)
+            rows = [row for row in rows if row in holding]
+        for bound in self._bounds if rows else ():
+            holding = _rows_bounded(batch, bound)
             rows = [row for row in rows if row in holding]
         if self._program is not None:
             rows = self._true(batch, rows)
@@ -245,6 +252,11 @@ class Scan:
         # Only the data's own bytes say whether something is escaped: a chunk's numbers hold any two bytes.
         data = _texts_of(chunk.batch.column("data"))
         return ESCAPE[:1] in data and ESCAPE in data  # one byte is looked for ten times as fast as two
+
+    def _numbers_may_occur(self, chunk: Chunk) -> bool:
+        """Whether every bound has one of its numbers somewhere in the chunk's data, or may have it escaped."""
+        data = _texts_of(chunk.batch.column("data"))
+        return all(bound.occurs(data) for bound in self._bounds) or (ESCAPE[:1] in data and ESCAPE in data)
 
     def _true(self, batch: pa.RecordBatch, rows: list[int]) -> list[int]:
         """The rows that satisfy the filter."""
@@ -290,6 +302,17 @@ def _rows_holding(batch: pa.RecordBatch, clause: Clause) -> set[int]:
         _add_rows(rows, batch.column(name), clause.texts)
     if clause.in_data:
         _add_rows(rows, batch.column("data"), (*clause.texts, ESCAPE))
+    return rows
+
+
+def _rows_bounded(batch: pa.RecordBatch, bound: Bound) -> set[int]:
+    """Rows whose data has a number in range, or may have it behind an escaped name."""
+    column, rows = batch.column("data"), set[int]()
+    _add_rows(rows, column, (ESCAPE,))
+    if column.null_count < len(column):
+        ends = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
+        for at in bound.places(_texts_of(column), ends[0], ends[len(column)]):
+            rows.add(bisect_right(ends, at) - 1)
     return rows
 
 

@@ -42,7 +42,7 @@ class Wish(msgspec.Struct, frozen=True):
     count_max: int
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, order=True):
+class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
     """Where an event stands; in the order of storing.
 
     Attributes:
@@ -65,7 +65,7 @@ class Sifted(msgspec.Struct, frozen=True):
         errors: Events for which the filter is an error; they are not found.
     """
 
-    found: list[Place]
+    found: list[Located]
     positions: dict[int, int]
     errors: int = 0
 
@@ -99,13 +99,13 @@ class LogScanner:
         query = Query(wish.broker, wish.rule, cel=wish.cel)
         make = partial(Scan, self._directory, query, wish.start, wish.end)
         with closing(await loop.run_in_executor(self._threads, make)) as scan:
-            found: list[Place] = []
+            found: list[Located] = []
             until = time.monotonic() + SIFT_S
             while len(found) < wish.count_max:
                 room = min(wish.count_max - len(found), READ_EVENTS_PER_TURN)
                 pieces = await loop.run_in_executor(self._threads, scan.step, room)
                 for piece in pieces:
-                    found += [Place(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
+                    found += [Located(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
                 if time.monotonic() >= until or (not pieces and scan.at_end()):
                     break
             return Sifted(found, scan.positions, scan.counters.filter_errors)

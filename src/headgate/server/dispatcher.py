@@ -15,6 +15,7 @@ from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.pull_api import PullApi
 from headgate.observe import tracing
 from headgate.server import child, local, ready, retention
+from headgate.server.asking import ReaderScanner
 from headgate.server.policy import url_policy
 
 
@@ -48,6 +49,7 @@ async def _dispatch(context: child.Context) -> None:
             store=store,
             ingress_url=settings.url,
             policy=url_policy(settings),
+            scanner=ReaderScanner(settings.reader_socket),
             tracing=tracer,
             on_ready=on_ready,
             on_look=on_look,

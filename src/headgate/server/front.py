@@ -20,9 +20,8 @@ from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch.letters_api import LettersApi
-from headgate.dispatch.pull_api import ACTIONS as PULL_ACTIONS
+from headgate.dispatch.pull_api import METHODS as PULL_METHODS
 from headgate.dispatch.pull_api import PREFIX as PULL_PATH
-from headgate.dispatch.pull_api import QUESTIONS as PULL_QUESTIONS
 from headgate.dispatch.why import Why
 from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
@@ -112,8 +111,7 @@ def other_paths(
     why = WhyApi(Why(settings.data, store)).routes()
     reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
     pulling = ProcessProxy(settings.dispatcher_socket)
-    consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=["POST"]) for name in PULL_ACTIONS]
-    consuming += [Route(f"{PULL_PATH}/{name}", pulling, methods=["GET"]) for name in PULL_QUESTIONS]
+    consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     return Starlette(
         routes=[*health.routes(settings, checks), *letters, *why, reading, *consuming, Mount("/", api.app)],
         exception_handlers=ERROR_HANDLERS,

@@ -14,6 +14,7 @@ from headgate.control.reconcile import served_rules
 from headgate.control.store import Store
 from headgate.limits import ROUTING_POLL_S
 from headgate.server import child, local, ready
+from headgate.server.asking import sift_route
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
 
@@ -30,7 +31,8 @@ async def _serve(settings: Settings) -> None:
         rules = Rules(store)
         await asyncio.to_thread(rules.refresh)
         api = ReadApi(settings.log_directory, rules.of)
-        app = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
+        routes = [*api.routes(), sift_route(api.scanner)]
+        app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         async with local.answering(app, settings.reader_socket):
             mark = ready.Mark(settings.run_directory, "reader")
             mark.ready(True)

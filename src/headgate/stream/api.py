@@ -31,6 +31,7 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
 from headgate.log import positions
 from headgate.scan.scan import Counters, Piece
+from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
 from headgate.stream.request import ReadRequest, read_request
 
@@ -79,6 +80,8 @@ class ReadApi:
         self._log_rule = log_rule
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._readers = 0
+        self.scanner: Scanner = LogScanner(directory, self._threads)
+        """Looks through the log in the readers' threads."""
 
     def routes(self) -> list[Route]:
         """For a Starlette app."""
