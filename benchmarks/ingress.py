@@ -30,6 +30,7 @@ from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
 from headgate.limits import GC_YOUNG_OBJECTS
@@ -119,7 +120,7 @@ async def serve(app_name: str, directory: Path, partitions: int) -> None:
     """Serves one application on a free port, whose number is printed, until standard input ends."""
     writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
     commits = [event_commit(writer) for writer in writers]
-    app = bare if app_name == "bare" else Ingress(Partitions(commits), {PATH[1:]: DEFAULT_RULE}.get, bare)
+    app = bare if app_name == "bare" else Ingress(Intake(Partitions(commits), {PATH[1:]: DEFAULT_RULE}.get), bare)
     server = uvicorn.Server(http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     while not server.started:

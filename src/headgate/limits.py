@@ -265,6 +265,14 @@ COMMIT_QUEUE_BYTES_MAX: Final = 64 << 20
 """The same in bytes, headers included: sixteen of the largest batches."""
 COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
 """Events of one chunk, unless one batch has more: beyond it a larger chunk costs latency and gains nothing."""
+PRODUCERS_MAX: Final = 10_000
+"""Producers whose newest number is known, some 300 bytes each; those silent for longest are forgotten."""
+PRODUCER_CHARS_MAX: Final = 128
+"""Of a producer's name: it is stored with each of its events."""
+PRODUCERS_SNAPSHOT_EVENTS: Final = 1_000_000
+"""Events stored until producers' numbers are written down again: what a start reads of the log, in about a second."""
+PRODUCERS_LOOK_S: Final = 5.0
+"""How often it is looked whether so many have been."""
 GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
@@ -441,6 +449,30 @@ METRICS_STALE_S: Final = 10.0
 
 TRACE_STORIES_MAX: Final = 20
 """Events of one id that `headgate trace` tells about."""
+
+# --- rpc ------------------------------------------------------------------------------------------
+RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
+"""One message of a client: a batch as over HTTP, and what gRPC puts around it."""
+RPC_METADATA_BYTES_MAX: Final = 16 << 10
+"""Headers of one call: nothing of ours is there but its name."""
+RPC_RESPONSE_BYTES: Final = 1 << 20
+"""Events go into one message until it is this large: with one more event it stays below the 4 MiB that clients take."""
+RPC_CONNECTIONS_MAX: Final = 1_024
+"""Connections of gRPC clients at the same time; each is a file, and carries many calls."""
+RPC_STREAMS_A_CONNECTION_MAX: Final = 256
+"""Calls of one connection at the same time; more wait in the client."""
+RPCS_MAX: Final = 1_024
+"""Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
+RPC_KEEPALIVE_S: Final = 20.0
+"""How often a silent connection is asked whether its client is there: who is not gives back what it had."""
+RPC_KEEPALIVE_TIMEOUT_S: Final = 10.0
+"""How long the answer may take."""
+PUBLISH_EVENTS_MAX: Final = 1_000
+"""Events of one request to publish."""
+PUBLISH_REQUESTS_MAX: Final = 32
+"""Requests of one stream that wait for the disk; the next is read when the oldest is answered."""
+PUBLISH_STREAMS_MAX: Final = 256
+"""Streams that publish, at the same time."""
 
 # --- server --------------------------------------------------------------------------------------
 RETENTION_EVERY_S: Final = 5.0

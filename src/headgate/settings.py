@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+OFF: Final = "off"
 
 
 class Settings(BaseSettings):
@@ -15,6 +17,7 @@ class Settings(BaseSettings):
     Attributes:
         data: Directory of everything that lasts: log, outbox, objects, cursors.
         listen: HOST:PORT of ingress, API and metrics.
+        grpc: HOST:PORT of gRPC; `off` for none.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
@@ -34,6 +37,7 @@ class Settings(BaseSettings):
 
     data: Path = Path("headgate-data")
     listen: str = "127.0.0.1:8080"
+    grpc: str = "127.0.0.1:8081"
     partitions: int = Field(default=2, ge=1, le=64)
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
@@ -54,6 +58,11 @@ class Settings(BaseSettings):
         if not (host and colon and port.isdigit() and int(port) < 65536):
             raise ValueError(f"{value!r} is not HOST:PORT, for example 127.0.0.1:8080")
         return value
+
+    @field_validator("grpc")
+    @classmethod
+    def _grpc(cls, value: str) -> str:
+        return value if value == OFF else cls._host_and_port(value)
 
     @property
     def host(self) -> str:
@@ -90,6 +99,16 @@ class Settings(BaseSettings):
     def dispatcher_socket(self) -> Path:
         """Where the process that owns the cursors of subscriptions listens."""
         return self.run_directory / "dispatcher.sock"
+
+    @property
+    def reader_rpc(self) -> Path:
+        """Where it answers gRPC."""
+        return self.run_directory / "reader.rpc"
+
+    @property
+    def dispatcher_rpc(self) -> Path:
+        """Where the dispatcher answers gRPC."""
+        return self.run_directory / "dispatcher.rpc"
 
     @property
     def run_directory(self) -> Path:

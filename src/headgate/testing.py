@@ -43,11 +43,11 @@ class ApiError(HeadgateError):
 
 
 class Server:
-    """`headgate serve` as a child process group, on a free port; a context manager that stops it at the end.
+    """`headgate serve` as a child process group, on free ports; a context manager that stops it at the end.
 
     Args:
         data: The data directory.
-        port: The port, None for a free one. It stays the same over restarts.
+        port: The port, None for a free one. It stays the same over restarts; so does that of gRPC, which is a free one.
         arguments: More arguments of `headgate serve`.
         log: Where its standard error goes; None leaves it on ours.
     """
@@ -58,6 +58,7 @@ class Server:
         self.data = data
         self.port = port if port is not None else free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.grpc = f"127.0.0.1:{free_port()}"
         self._arguments = arguments
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -81,7 +82,7 @@ class Server:
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("ab")) if self._log else None
             self._process = subprocess.Popen(
-                [*map(str, command), "--listen", f"127.0.0.1:{self.port}", *self._arguments],
+                [*map(str, command), "--listen", f"127.0.0.1:{self.port}", "--grpc", self.grpc, *self._arguments],
                 stderr=log,
                 start_new_session=True,
             )

@@ -33,7 +33,7 @@ FULL = Event(
 def test_columns_are_those_of_the_log_format():
     assert EVENT_SCHEMA.names == [
         "broker", "specversion", "id", "source", "type", "subject", "time", "time_us", "datacontenttype", "dataschema",
-        "extensions", "data_kind", "data",
+        "extensions", "data_kind", "data", "produced",
     ]  # fmt: skip
     assert {field.name for field in EVENT_SCHEMA if not field.nullable} == {
         "broker", "specversion", "id", "source", "type", "data_kind",
@@ -41,6 +41,16 @@ def test_columns_are_those_of_the_log_format():
     assert EVENT_SCHEMA.field("time_us").type == pa.int64()
     assert EVENT_SCHEMA.field("data_kind").type == pa.int8()
     assert EVENT_SCHEMA.field("data").type == pa.binary()
+    assert EVENT_SCHEMA.field("produced").type == pa.utf8()
+
+
+def test_a_producers_numbers_are_stored_beside_the_event_and_are_no_part_of_it():
+    stored = [StoredEvent("ns/b", PLAIN), StoredEvent("ns/b", FULL)]
+    batch = to_batch(stored, [None, "7:p:1"])
+    assert batch.column("produced").to_pylist() == [None, "7:p:1"]
+    assert from_batch_all(batch) == stored
+    assert from_batch(batch, 1) == stored[1]
+    assert to_batch(stored).column("produced").null_count == 2
 
 
 @pytest.mark.parametrize("entries", [[PLAIN], [FULL], [PLAIN, FULL], [FULL, PLAIN, FULL]])

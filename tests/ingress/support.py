@@ -7,6 +7,7 @@ from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 
 
@@ -19,7 +20,7 @@ class FakeLog:
         self.submits = []
         self.sizes = []
 
-    async def submit(self, items, size_bytes):
+    async def enqueue(self, items, size_bytes, line=None):
         if self.error is not None:
             raise self.error
         if self.gate is not None:
@@ -78,7 +79,7 @@ async def fallback(scope, receive, send):
 
 
 def ingress(*logs, brokers=("ns/b",)):
-    return Ingress(Partitions(logs), dict.fromkeys(brokers, DEFAULT_RULE).get, fallback)
+    return Ingress(Intake(Partitions(logs), dict.fromkeys(brokers, DEFAULT_RULE).get), fallback)
 
 
 def run(coroutine):

@@ -17,6 +17,7 @@ from headgate.filter.value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import BoundedHttpProtocol
 from headgate.limits import (
@@ -75,7 +76,7 @@ async def serving(directory: Path, gate=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get, fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get), fallback)
     config = uvicorn.Config(
         app, host="127.0.0.1", port=0, http=BoundedHttpProtocol, lifespan="off", ws="none", log_config=None
     )

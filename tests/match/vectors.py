@@ -26,7 +26,9 @@ def rows_of(chunk: dict[str, Any], partition: int) -> list[dict[str, Any]]:
             "offset": chunk["first_offset"] + index,
             "append_time_us": chunk["append_time_us"],
         }
-        rows.append(record | {"data": None if data is None else bytearray(base64.b64decode(data))} | place)
+        row = record | {"data": None if data is None else bytearray(base64.b64decode(data))} | place
+        del row["produced"]  # no part of the event
+        rows.append(row)
     return rows
 
 

@@ -20,6 +20,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.value import EXTENSION, filter_value_rule
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode, event_commit
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.reader import PartitionReader
@@ -182,7 +183,7 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     async def publish() -> None:
         with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
-            app = Ingress(Partitions([commit]), {BROKER: LogRule(BY_GROUP)}.get, fallback)
+            app = Ingress(Intake(Partitions([commit]), {BROKER: LogRule(BY_GROUP)}.get), fallback)
             for batch in range(40):
                 events = [values[index % 3](event(5 * batch + index, f"g{batch}")) for index in range(5)]
                 headers = [("content-type", "application/cloudevents-batch+json")]

@@ -70,6 +70,7 @@ def event(number: int, kind: str, **columns: Any) -> dict[str, Any]:
         "extensions": None,
         "data_kind": 0,
         "data": None,
+        "produced": None,
         **columns,
     }
 
@@ -83,6 +84,7 @@ FULL = {
     "extensions": '{"n":7,"ok":true,"tenant":"tenant-7","word":"naïve"}',
     "data_kind": 1,
     "data": '{"user":{"tier":"gold","名":"é"},"n":[1,2.5,null]}'.encode(),
+    "produced": "18446744073709551615:shop:größe",
 }
 CREATED, PAID, UNICODE = VALUES[:3]
 

@@ -21,6 +21,7 @@ from headgate.settings import Settings
 def serve(
     data: Annotated[Path | None, typer.Option(help="Directory of everything that lasts.")] = None,
     listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
+    grpc: Annotated[str | None, typer.Option(help="HOST:PORT of gRPC, or off. Default: 127.0.0.1:8081.")] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     retain_hours: Annotated[
@@ -39,6 +40,7 @@ def serve(
     given = {
         "data": data,
         "listen": listen,
+        "grpc": grpc,
         "manifests": manifests,
         "partitions": partitions,
         "retain_hours": retain_hours,

@@ -22,7 +22,9 @@ from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.log.commit import Line
 
 KNOWN: Final = {
     "data-string-nul": "a choice: U+0000 in a JSON string is legal, but cel-cpp cuts the string there, so filters would"
@@ -57,7 +59,7 @@ class _Memory:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    async def submit(self, items: Entries, size_bytes: int) -> int:
+    async def enqueue(self, items: Entries, size_bytes: int, line: Line | None = None) -> int:
         self.events.extend(items.events)
         return len(self.events) - len(items)
 
@@ -66,7 +68,9 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""
     for case in read(lines, Case):
         log = _Memory()
-        status = asyncio.run(_answered(case, Ingress(Partitions([log]), {_PATH[1:]: DEFAULT_RULE}.get, _nobody)))
+        status = asyncio.run(
+            _answered(case, Ingress(Intake(Partitions([log]), {_PATH[1:]: DEFAULT_RULE}.get), _nobody))
+        )
         yield judged(case.name, _compared(case.expect, status, [_described(event) for event in log.events]), KNOWN)
 
 

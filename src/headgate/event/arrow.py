@@ -32,6 +32,7 @@ EVENT_SCHEMA: Final = pa.schema(
         pa.field("extensions", pa.utf8()),  # compact JSON object of typed values, null when there are none
         pa.field("data_kind", pa.int8(), nullable=False),
         pa.field("data", pa.binary()),
+        pa.field("produced", pa.utf8()),  # NUMBER:PRODUCER where the producer numbers its events; no part of the event
     ]
 )
 
@@ -50,6 +51,7 @@ _UTF8: Final = pa.utf8()
 _INT64: Final = pa.int64()
 _BINARY: Final = pa.binary()
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
+_PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
 _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
 _encode = msgspec.json.Encoder().encode
 _extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
@@ -64,20 +66,23 @@ def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBat
     """
     brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
     columns = zip(*[events.columns for _, events in groups], strict=True)
-    return _record_batch(pa.concat_arrays(brokers), [list(chain.from_iterable(parts)) for parts in columns])
+    return _record_batch(pa.concat_arrays(brokers), [list(chain.from_iterable(parts)) for parts in columns], ())
 
 
-def to_batch(entries: Sequence[StoredEvent]) -> pa.RecordBatch:
+def to_batch(entries: Sequence[StoredEvent], produced: Sequence[str | None] = ()) -> pa.RecordBatch:
     """Builds one record batch of `EVENT_SCHEMA`, a row an entry, in order.
 
     Args:
         entries: At least one; a chunk is never empty.
+        produced: One an entry, for the column of that name; empty when no producer numbers its events.
     """
     columns = list(zip(*[astuple(entry.event) for entry in entries], strict=True))  # in the order of Event's fields
-    return _record_batch(pa.array([entry.broker for entry in entries], _UTF8), columns)
+    return _record_batch(pa.array([entry.broker for entry in entries], _UTF8), columns, produced)
 
 
-def _record_batch(brokers: pa.Array, columns: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+def _record_batch(
+    brokers: pa.Array, columns: Sequence[Sequence[Any]], produced: Sequence[str | None]
+) -> pa.RecordBatch:
     specversions, ids, sources, types, subjects, times, content_types, schemas, extensions, kinds, data = columns
     count = len(ids)
     time = _optional(times, count)
@@ -96,6 +101,7 @@ def _record_batch(brokers: pa.Array, columns: Sequence[Sequence[Any]]) -> pa.Rec
             _optional([_encode(value).decode() if value else None for value in extensions], count),
             pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(bytes(kinds))]),
             pa.array(data, _BINARY),
+            pa.array(produced, _UTF8) if produced else pa.nulls(count, _UTF8),
         ],
         schema=EVENT_SCHEMA,
     )
@@ -120,12 +126,12 @@ def _times_us(column: pa.Array, texts: Sequence[str | None], count: int) -> pa.A
 
 def from_batch(batch: pa.RecordBatch, row: int) -> StoredEvent:
     """Reads one row of a batch of `EVENT_SCHEMA`; for many rows of one batch `from_batch_all` is far cheaper."""
-    return _stored(*[column[row].as_py() for column in batch.columns])
+    return _stored(*[column[row].as_py() for column in batch.columns[:_PRODUCED]])
 
 
 def from_batch_all(batch: pa.RecordBatch) -> list[StoredEvent]:
     """Reads every row of a batch of `EVENT_SCHEMA`, in order."""
-    return list(map(_stored, *[column.to_pylist() for column in batch.columns]))
+    return list(map(_stored, *[column.to_pylist() for column in batch.columns[:_PRODUCED]]))
 
 
 def _stored(
@@ -143,7 +149,7 @@ def _stored(
     kind: int,
     data: bytes | None,
 ) -> StoredEvent:
-    """One row; the parameters are the columns of `EVENT_SCHEMA` in their order."""
+    """One row; the parameters are the columns of `EVENT_SCHEMA` in their order, up to those that are no part of it."""
     typed: dict[str, ExtensionValue] = {} if extensions is None else _extensions_decoder.decode(extensions)
     return StoredEvent(
         broker,

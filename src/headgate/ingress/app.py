@@ -5,33 +5,26 @@ Every event of every producer passes here, so a request that is accepted makes a
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.control.logrules import LogRule
 from headgate.errors import HeadgateError, InvalidInputError
-from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
+from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HEADER as HOPS_HEADER
-from headgate.event.hops import with_hops
 from headgate.event.http import BATCH_JSON, decode_request
-from headgate.event.model import Event, may_have_extension
-from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of, with_context
+from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import (
     BodiesOverloadError,
     HeadersTooLargeError,
     MethodNotAllowedError,
     TooManyHopsError,
-    UnknownBrokerError,
 )
-from headgate.ingress.partitions import Partitions
+from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
 from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, HOPS_MAX, REQUEST_HEAD_BYTES_MAX
-from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
-from headgate.observe.tracing import Tracing, destination, event_attributes
 
 RESERVED: Final = frozenset(
     ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
@@ -58,28 +51,13 @@ class Ingress:
     disk leave a part of it stored; the answer is 503 then and the producer's retry stores the whole.
 
     Args:
-        partitions: Where events go.
-        log_rule: How the events of "namespace/name" are stored, None when it accepts none; called for every request,
-            so it must be cheap.
+        intake: Where events go.
         fallback: Takes every request that is not for a publish URI.
-        tracing: Makes spans; None for none.
-        clock_s: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        partitions: Partitions,
-        log_rule: Callable[[str], LogRule | None],
-        fallback: ASGIApp,
-        *,
-        tracing: Tracing | None = None,
-        clock_s: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self._partitions = partitions
-        self._log_rule = log_rule
+    def __init__(self, intake: Intake, fallback: ASGIApp) -> None:
+        self._intake = intake
         self._fallback = fallback
-        self._tracing = tracing
-        self._clock_s = clock_s
         self._reading_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,32 +70,23 @@ class Ingress:
         await self._fallback(scope, receive, send)
 
     async def _answer(self, broker: str, scope: Scope, receive: Receive, send: Send) -> None:
-        started_s = self._clock_s()
+        started_s = self._intake.clock_s()
         headers: Headers = scope["headers"]
         try:
-            rule = self._log_rule(broker)
-            if rule is None:
-                raise UnknownBrokerError(f"there is no broker {broker!r}", hint="create it first, or check the path")
+            rule = self._intake.rule(broker)
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            count = await self._publish(broker, rule, headers, receive)
+            was_read = await self._publish(broker, rule, headers, receive, started_s)
         except HeadgateError as error:
             await _refuse(error, send)
             return
-        if count is None:
-            return
-        await send(_ACCEPTED)
-        await send(_NO_BODY)
-        EVENTS_ACCEPTED.inc(count)
-        STORE_SECONDS.observe(self._clock_s() - started_s)
+        if was_read:
+            await send(_ACCEPTED)
+            await send(_NO_BODY)
 
-    async def _publish(self, broker: str, rule: LogRule, headers: Headers, receive: Receive) -> int | None:
-        """Reads, checks and stores the events of a request.
-
-        Returns:
-            How many are on disk now, or None when the client left before it had sent them.
-        """
+    async def _publish(self, broker: str, rule: LogRule, headers: Headers, receive: Receive, started_s: float) -> bool:
+        """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         head_bytes = 0
         declared = hops = b""
         limit_bytes = EVENT_BYTES_MAX
@@ -135,49 +104,26 @@ class Ingress:
             _refuse_size(limit_bytes)
         message = await receive()
         if message["type"] == "http.disconnect":
-            return None
+            return False
         body: bytes | None = message.get("body", b"")
         if message.get("more_body", False):
             body = await self._read_on(body or b"", receive, limit_bytes)
         if body is None:
-            return None
+            return False
         if len(body) > limit_bytes:
             _refuse_size(limit_bytes)
         events = decode_request(headers, body)
-        if may_have_extension(events, HOPS_ATTRIBUTE):
-            for index, event in enumerate(events):
-                if HOPS_ATTRIBUTE in event.extensions:
-                    _refuse_forged(index, len(events))
-        if hops:
-            count = _hops(hops)
-            events = [with_hops(event, count) for event in events]
-        if not events:
-            return 0
-        if self._tracing is not None:
-            await self._store_traced(self._tracing, broker, rule, headers, events, head_bytes + len(body))
-        else:
-            await self._partitions.store(broker, rule, events, head_bytes + len(body))
-        return len(events)
-
-    async def _store_traced(
-        self, tracer: Tracing, broker: str, rule: LogRule, headers: Headers, events: Sequence[Event], size_bytes: int
-    ) -> None:
-        """Stores events with the trace that they belong to; the header goes before what the event carries."""
-        sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
-        trace = context(sent.get(_TRACEPARENT), sent.get(_TRACESTATE))
-        first = events[0]
-        named = (first.id, first.source, first.type, first.specversion, first.subject)
-        attributes = event_attributes(destination("broker", broker), *named)
-        if len(events) > 1:
-            attributes["messaging.batch.message_count"] = len(events)
-        span = tracer.start("receive", "server", trace or context_of(first), attributes)
-        try:
-            stored = [with_context(event, span.context) for event in events]
-            await self._partitions.store(broker, rule, stored, size_bytes)
-        except HeadgateError as error:
-            span.end({"http.response.status_code": error.http_status}, error=error.code)
-            raise
-        span.end({"http.response.status_code": 202})
+        if events:
+            await self._intake.store(
+                broker,
+                rule,
+                events,
+                head_bytes + len(body),
+                started_s=started_s,
+                hops=_hops(hops) if hops else 0,
+                trace=_trace(headers),
+            )
+        return True
 
     async def _read_on(self, first: bytes, receive: Receive, limit_bytes: int) -> bytes | None:
         """Reads a body that comes in pieces; None when the client leaves before its end."""
@@ -230,23 +176,14 @@ def _hops(value: bytes) -> int:
     return hops
 
 
-def _refuse_forged(index: int, count: int) -> NoReturn:
-    hint = f"leave it out; a broker that passes events on says their hops in the header {HOPS_HEADER}"
-    error = EventError("is the broker's own attribute", attribute=HOPS_ATTRIBUTE, hint=hint)
-    raise error if count == 1 else error.at(index)
+def _trace(headers: Headers) -> dict[str, str]:
+    """The context that a request came with."""
+    sent = {name: value.decode("latin-1") for name, value in headers if name in (_TRACEPARENT, _TRACESTATE)}
+    return context(sent.get(_TRACEPARENT), sent.get(_TRACESTATE))
 
 
 def _refuse_size(limit_bytes: int) -> NoReturn:
     raise EventTooLargeError(f"the body must not be larger than {limit_bytes} bytes")
-
-
-def _count(error: HeadgateError) -> None:
-    """Count a refusal; of an invalid event also what was wrong, in words that no producer chooses."""
-    REQUESTS_REFUSED.labels(error.code).inc()
-    if isinstance(error, EventError) and not isinstance(error, EventTooLargeError):
-        attribute = error.attribute or "message"
-        known = attribute in EVENTS_MALFORMED.values
-        EVENTS_MALFORMED.labels(attribute if known else "extension").inc()
 
 
 async def _refuse(error: HeadgateError, send: Send) -> None:
@@ -260,6 +197,6 @@ async def _refuse(error: HeadgateError, send: Send) -> None:
         headers.append(_ALLOW)
     if status in (413, 431) or isinstance(error, BodiesOverloadError):
         headers.append(_CLOSE)  # the rest of the body is not read
-    _count(error)
+    count_refusal(error)
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

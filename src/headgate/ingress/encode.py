@@ -19,11 +19,19 @@ from headgate.log.commit import Appender, Encoded, GroupCommit
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Events that stay together on their way into a chunk, and how their broker wants them stored."""
+    """Events that stay together on their way into a chunk, and how their broker wants them stored.
+
+    Attributes:
+        broker: "namespace/name".
+        rule: Of the broker.
+        events: At least one.
+        produced: One an event when their producer numbers them: what the column `produced` says; else empty.
+    """
 
     broker: str
     rule: LogRule
     events: Sequence[Event]
+    produced: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.events)
@@ -39,7 +47,7 @@ def encode(groups: Sequence[Entries]) -> Encoded:
         if is_columns:
             pieces.append(columns_to_batch([(each.broker, each.events) for each in run]))  # type: ignore[misc]
         else:
-            pieces.append(to_batch([StoredEvent(each.broker, event) for each in run for event in each.events]))
+            pieces.append(_batch(list(run)))
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
     values: list[str | None] = []
     also: list[str | None] = []
@@ -53,6 +61,14 @@ def encode(groups: Sequence[Entries]) -> Encoded:
         bloom_bytes=max(each.rule.bloom_bytes for each in groups),
         codec=max(each.rule.codec for each in groups),
     )
+
+
+def _batch(run: Sequence[Entries]) -> pa.RecordBatch:
+    produced: list[str | None] = []
+    if any(each.produced for each in run):
+        for each in run:
+            produced += each.produced or [None] * len(each)
+    return to_batch([StoredEvent(each.broker, event) for each in run for event in each.events], produced)
 
 
 def _add_values(entries: Entries, values: list[str | None], also: list[str | None]) -> None:

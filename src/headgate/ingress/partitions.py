@@ -1,13 +1,14 @@
 """Into which partition does an event go, and when is it stored?
 
-An event with the extension `partitionkey` goes where its key's hash says, always; one without goes to the next
-partition in turn. A batch stays together unless its events have keys of several partitions.
+An event with the extension `partitionkey` goes where its key's hash says, always; one without goes where the name of
+its producer says, when that numbers its events, else to the next partition in turn. A batch stays together unless its
+events have keys of several partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 import xxhash
@@ -18,13 +19,15 @@ from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
+from headgate.ingress.producers import Producing, produced
+from headgate.log.commit import Line
 
 
 class EventLog(Protocol):
     """What ingress needs of a partition; `headgate.log.commit.GroupCommit` is one."""
 
-    async def submit(self, items: Entries, size_bytes: int) -> int:
-        """Stores events, all or none, and returns the offset of the first one once they are on disk."""
+    def enqueue(self, items: Entries, size_bytes: int, line: Line | None = None) -> Awaitable[int]:
+        """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
         ...
 
 
@@ -61,30 +64,58 @@ class Partitions:
             PartlyStoredError: The batch was split by partition key and only a part of it is stored.
         """
         if len(events) == 1:
-            event = events[0]
-            index = self._index(event)
+            index = self._index(events[0])
             index = self._next() if index is None else index
-            await self._logs[index].submit(Entries(broker, rule, events), size_bytes)
+            await self._logs[index].enqueue(Entries(broker, rule, events), size_bytes)
             return
         parts = {index: Entries(broker, rule, part) for index, part in self._split(events).items()}
-        if len(parts) == 1:
-            ((index, part),) = parts.items()
-            await self._logs[index].submit(part, size_bytes)
-            return
         # Each part is charged its share; the shares need not be exact, only their sum.
-        outcomes = await asyncio.gather(
-            *[self._logs[index].submit(part, size_bytes * len(part) // len(events)) for index, part in parts.items()],
-            return_exceptions=True,
+        await _all_stored(
+            [self._logs[index].enqueue(part, size_bytes * len(part) // len(events)) for index, part in parts.items()]
         )
-        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        for error in errors:
-            if len(errors) == len(outcomes) or not isinstance(error, HeadgateError):
-                raise error
-        if errors:
-            raise PartlyStoredError(
-                f"{len(outcomes) - len(errors)} of {len(outcomes)} parts of the batch are stored: {errors[0]}",
-                hint="send the whole batch again; consumers recognise duplicates by source and id",
-            ) from errors[0]
+
+    async def store_numbered(
+        self, producing: Producing, rule: LogRule, first: int, events: Sequence[Event], size_bytes: int
+    ) -> int:
+        """Stores those events of a producer that are not stored yet; returns when all of them are on disk.
+
+        Nothing is waited for before they are enqueued: calls take effect in the order in which they begin.
+
+        Args:
+            producing: The producer's stream.
+            rule: How the broker's events are stored.
+            first: Number of the first event, the others follow.
+            events: At least one.
+            size_bytes: About the memory that they take while they wait.
+
+        Returns:
+            How many were stored before.
+
+        Raises:
+            ProducerReplacedError: The producer has another stream; nothing is stored.
+            OverloadedError: As in `store`; the stream's line has ended.
+            UnavailableError: As in `store`; the stream's line has ended.
+            PartlyStoredError: As in `store`; the stream's line has ended.
+        """
+        producing.check_in_force()
+        own = self.of_key(producing.producer)
+        parts: dict[int, tuple[list[int], list[Event]]] = {}
+        for number, event in enumerate(events, first):
+            index = self._index(event)
+            index = own if index is None else index
+            if not producing.is_stored(index, number):
+                numbers, part = parts.setdefault(index, ([], []))
+                numbers.append(number)
+                part.append(event)
+        under_way = []
+        for index, (numbers, part) in parts.items():
+            entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers))
+            share_bytes = size_bytes * len(part) // len(events)
+            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.line))
+            producing.submitted(index, numbers[-1], done)
+            under_way.append(done)
+        await _all_stored(under_way)
+        return len(events) - sum(len(part) for _, part in parts.values())
 
     def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
         """Events by partition, in order; those without a key stay together in the partition whose turn it is."""
@@ -104,3 +135,25 @@ class Partitions:
     def _next(self) -> int:
         self._turn = turn = (self._turn + 1) % self._count
         return turn
+
+
+async def _all_stored(parts: Sequence[Awaitable[int]]) -> None:
+    """Waits for the parts of one request.
+
+    Raises:
+        PartlyStoredError: Some are stored and others are not.
+        HeadgateError: None is stored.
+    """
+    if len(parts) == 1:
+        await parts[0]
+        return
+    outcomes = await asyncio.gather(*parts, return_exceptions=True)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    for error in errors:
+        if len(errors) == len(outcomes) or not isinstance(error, HeadgateError):
+            raise error
+    if errors:
+        raise PartlyStoredError(
+            f"{len(outcomes) - len(errors)} of {len(outcomes)} parts of the batch are stored: {errors[0]}",
+            hint="send the whole batch again; consumers recognise duplicates by source and id",
+        ) from errors[0]

@@ -51,13 +51,43 @@ class Appender(Protocol):
         ...
 
 
-class _Submit(Generic[T]):
-    __slots__ = ("done", "items", "size_bytes")
+class Line:
+    """Submits that may not overtake each other: once one has failed, those behind it fail as well, untried.
 
-    def __init__(self, items: T, size_bytes: int, done: asyncio.Future[int]) -> None:
+    Attributes:
+        problem: Why the first of them failed; None while none has. Whoever sets it ends the line.
+    """
+
+    __slots__ = ("problem",)
+
+    def __init__(self) -> None:
+        self.problem: HeadgateError | None = None
+
+    def behind(self) -> HeadgateError:
+        """What those behind it are told, which may be stored some day."""
+        return LogUnavailableError(f"one before it was not stored: {self.problem}")
+
+    def end(self, error: Exception) -> None:
+        """One has failed; the first says why."""
+        if self.problem is None:
+            self.problem = error if isinstance(error, HeadgateError) else LogUnavailableError(f"not stored: {error}")
+
+
+class _Submit(Generic[T]):
+    __slots__ = ("done", "items", "line", "size_bytes")
+
+    def __init__(self, items: T, size_bytes: int, line: Line | None, done: asyncio.Future[int]) -> None:
         self.items = items
         self.size_bytes = size_bytes
+        self.line = line
         self.done = done
+
+    def fail(self, error: Exception) -> None:
+        """Nothing of it is stored."""
+        if self.line is not None:
+            self.line.end(error)
+        if not self.done.done():
+            self.done.set_exception(_own(error))
 
 
 class GroupCommit(Generic[T]):
@@ -109,25 +139,44 @@ class GroupCommit(Generic[T]):
         return self._items
 
     async def submit(self, items: T, size_bytes: int) -> int:
-        """Store items; returns when they are durable. The items of one submit stay together, in order.
+        """Store items; returns when they are durable, see `enqueue`."""
+        return await self.enqueue(items, size_bytes)
+
+    def enqueue(self, items: T, size_bytes: int, line: Line | None = None) -> asyncio.Future[int]:
+        """Have items stored, behind all that were enqueued before. The items of one submit stay together, in order.
 
         Cancelled before its chunk is begun, a submit stores nothing; later, it stores all.
 
         Args:
-            items: At least one; not changed until the call returns.
+            items: At least one; not changed until they are stored.
             size_bytes: About the bytes that they take.
+            line: Of this submit; None when it depends on no other.
 
         Returns:
-            Offset of the first item; the others follow.
+            Is done when the items are durable: the offset of the first, the others follow.
 
-        Raises:
-            OverloadedError: The queue is full now (at once, nothing waits).
-            TooLargeError: The submit alone is more than the queue takes.
-            LogUnavailableError: The log does not take records now, or is closing; nothing was stored.
+            Or it fails, and nothing was stored: with OverloadedError when the queue is full now, TooLargeError when the
+            submit alone is more than it takes, LogUnavailableError when the log does not take records now, is closing,
+            or has not stored one before it in its line.
         """
-        count = len(items)
-        if not count:
+        if not len(items):
             raise ValueError("a submit has at least one item")
+        submit = _Submit(items, size_bytes, line, asyncio.get_running_loop().create_future())
+        try:
+            self._admit(len(items), size_bytes, line)
+        except HeadgateError as error:
+            submit.fail(error)
+            return submit.done
+        self._items += len(items)
+        self._bytes += size_bytes
+        self._waiting.append(submit)
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name="log-commit")
+        return submit.done
+
+    def _admit(self, count: int, size_bytes: int, line: Line | None) -> None:
+        if line is not None and line.problem is not None:
+            raise line.behind()
         if self._closing:
             raise LogUnavailableError("the log is closing")
         if count > self._queue_items_max or size_bytes > self._queue_bytes_max:
@@ -138,13 +187,6 @@ class GroupCommit(Generic[T]):
             )
         if self._items + count > self._queue_items_max or self._bytes + size_bytes > self._queue_bytes_max:
             raise OverloadedError(f"{self._items} records wait for the disk already", hint="try again later")
-        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._items += count
-        self._bytes += size_bytes
-        self._waiting.append(_Submit(items, size_bytes, done))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="log-commit")
-        return await done
 
     async def close(self) -> None:
         """Refuse new submits, store those that wait, end the thread; idempotent."""
@@ -167,9 +209,8 @@ class GroupCommit(Generic[T]):
         items = size = 0
         while self._waiting:
             submit = self._waiting[0]
-            if submit.done.done():  # cancelled while it waited
+            if self._has_failed(submit):
                 self._waiting.popleft()
-                self._release(submit)
                 continue
             items += len(submit.items)
             size += submit.size_bytes
@@ -177,6 +218,18 @@ class GroupCommit(Generic[T]):
                 break
             group.append(self._waiting.popleft())
         return group
+
+    def _has_failed(self, submit: _Submit[T]) -> bool:
+        """Whether a submit was given up while it waited, or stands behind one that has failed; it is released then."""
+        if submit.done.done():
+            error: HeadgateError = LogUnavailableError("it was given up before it was stored")
+        elif submit.line is not None and submit.line.problem is not None:
+            error = submit.line.behind()
+        else:
+            return False
+        self._release(submit)
+        submit.fail(error)
+        return True
 
     def _release(self, submit: _Submit[T]) -> None:
         self._items -= len(submit.items)
@@ -188,14 +241,14 @@ class GroupCommit(Generic[T]):
         except Exception as error:  # noqa: BLE001 - handed to whoever submitted
             if len(group) > 1 and not isinstance(error, UnavailableError):
                 for submit in group:
-                    await self._store(loop, [submit])
+                    if not self._has_failed(submit):
+                        await self._store(loop, [submit])
                 return
             if isinstance(error, UnavailableError):
                 self._problem = str(error)
             for submit in group:
                 self._release(submit)
-                if not submit.done.done():
-                    submit.done.set_exception(_own(error))
+                submit.fail(error)
             return
         self._problem = ""
         for submit in group:

@@ -88,6 +88,19 @@ def sync_directory(files: FileOps, directory: Path) -> None:
         files.close(fd)
 
 
+def replace_file(files: FileOps, path: Path, data: bytes) -> None:
+    """Put a new file in the place of one, durably: whoever opens it sees the old or the new one, whole."""
+    aside = path.with_suffix(".new")
+    fd = files.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        write_all(files, fd, [data], 0)
+        files.fsync(fd)
+    finally:
+        files.close(fd)
+    aside.replace(path)
+    sync_directory(files, path.parent)
+
+
 class Committed:
     """The mapped file `committed`: next offset and first offset, each one aligned 8-byte word.
 

@@ -29,7 +29,8 @@ from headgate.log.bloom import might_contain, probe
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
 
-_TEXTS: Final = [name for name in EVENT_SCHEMA.names if EVENT_SCHEMA.field(name).type == pa.utf8() and name != "broker"]
+_NOT_OF_EVENTS: Final = frozenset({"broker", "produced"})
+_TEXTS: Final = [field.name for field in EVENT_SCHEMA if field.type == pa.utf8() and field.name not in _NOT_OF_EVENTS]
 _NOTHING_PRUNED: Final = Pruning()
 _ENDLESS: Final[Mapping[int, int]] = {}
 _NEVER: Final = 1 << 63

@@ -27,13 +27,16 @@ from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, event_commit
+from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.ingress.producers import Producers
 from headgate.ingress.protocol import http_config
+from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.server import child, health, ready, retention
+from headgate.server import child, health, ready, retention, rpc
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
@@ -67,7 +70,10 @@ async def _serve(settings: Settings) -> None:
         fallback = other_paths(settings, store, api, checks)
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
-        ingress = Ingress(Partitions(commits), reconciler.log_rule, fallback, tracing=tracer)
+        intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
+        ingress = Ingress(intake, fallback)
+        producers = Producers(settings.log_directory)
+        await asyncio.to_thread(producers.recover, _ends(writers))
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
@@ -84,20 +90,24 @@ async def _serve(settings: Settings) -> None:
             )
         )
         trimming = asyncio.create_task(retention.trim_log(settings, dict(enumerate(writers))))
+        remembering = asyncio.create_task(producers.keep(lambda: _ends(writers)))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
-        ready.mark(settings.run_directory, "front", ready=server.started)
-        await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        ready.mark(settings.run_directory, "front", ready=False)
-        api.close()
+        async with rpc.front(settings, PublishRpc(intake, producers).service()):
+            ready.mark(settings.run_directory, "front", ready=server.started)
+            await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+            ready.mark(settings.run_directory, "front", ready=False)
+            api.close()
         server.should_exit = True
         await serving
         stop.set()
         await reconciling
         sampling.cancel()
         trimming.cancel()
+        remembering.cancel()
         for commit in commits:
             await commit.close()
+        await producers.try_snapshot(_ends(writers))
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
@@ -116,6 +126,10 @@ def other_paths(
         routes=[*health.routes(settings, checks), *letters, *why, reading, *consuming, Mount("/", api.app)],
         exception_handlers=ERROR_HANDLERS,
     )
+
+
+def _ends(writers: Sequence[PartitionWriter]) -> dict[int, int]:
+    return {partition: writer.next_offset for partition, writer in enumerate(writers)}
 
 
 def _log_problem(commits: Sequence[GroupCommit[Entries]]) -> str:

@@ -1,0 +1,251 @@
+"""Which events of a producer that numbers them are stored already? The newest number by producer and partition.
+
+A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is told
+to be, and not stored twice. Three things make one number enough:
+
+* an event goes to the same partition whenever it comes (by its key, else by its producer);
+* a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
+* within a stream nothing is stored behind what failed (`log.commit.Line`).
+
+So a partition holds a producer's events in the order of their numbers, without holes that could still be filled. The
+number is stored with its event, in the same chunk. What is kept in memory is therefore of the log: on start it is read
+from there, from where the last snapshot ends. Kept are PRODUCERS_MAX producers; beyond that those that have been silent
+for longest are forgotten, and events that they send again are new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from headgate.errors import ConflictError, InvalidInputError
+from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_LOOK_S, PRODUCERS_MAX, PRODUCERS_SNAPSHOT_EVENTS
+from headgate.log.commit import Line
+from headgate.log.errors import CorruptChunkError
+from headgate.log.files import FileOps, replace_file
+from headgate.log.reader import PartitionReader
+
+FILE: Final = "producers"
+"""Name of the snapshot, in the directory of the partitions."""
+
+_log = structlog.get_logger(__name__)
+
+
+class ProducerReplacedError(ConflictError):
+    """The producer has opened another stream."""
+
+    code = "producer-replaced"
+
+
+@dataclass(eq=False)
+class Producing:
+    """One stream of a producer; made by `Producers.open`.
+
+    Attributes:
+        owner: Who made it.
+        broker: "namespace/name".
+        producer: Its name.
+        newest: By partition, the newest number stored.
+        line: Of everything that the stream submits.
+        replaced: Is set when another stream has taken its place.
+        under_way: What it has submitted and is not known to be stored or not.
+        closed: Whether it has ended.
+    """
+
+    owner: Producers
+    broker: str
+    producer: str
+    newest: dict[int, int]
+    line: Line = field(default_factory=Line)
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)
+    under_way: set[asyncio.Future[int]] = field(default_factory=set)
+    closed: bool = False
+
+    @property
+    def next_number(self) -> int:
+        """Behind the newest one stored; 0 for a producer that is not known."""
+        return max(self.newest.values(), default=-1) + 1
+
+    def is_stored(self, partition: int, number: int) -> bool:
+        """Whether an event was stored before."""
+        return number <= self.newest.get(partition, -1)
+
+    def submitted(self, partition: int, number: int, done: asyncio.Future[int]) -> None:
+        """Events up to this number are on their way to a partition; at once after they were enqueued."""
+        self.under_way.add(done)
+        done.add_done_callback(lambda _: self.owner.settle(self, partition, number, done))
+
+    def check_in_force(self) -> None:
+        """Raises ProducerReplacedError when another stream has taken its place."""
+        if self.replaced.is_set():
+            raise ProducerReplacedError(
+                f"the producer {self.producer!r} has opened another stream",
+                hint="a producer has one stream at a time: give each process a name of its own",
+            )
+
+
+class _Row(msgspec.Struct, array_like=True):
+    broker: str
+    producer: str
+    newest: dict[int, int]
+
+
+class _Snapshot(msgspec.Struct, array_like=True):
+    positions: dict[int, int]
+    rows: list[_Row]
+
+
+class Producers:
+    """What is known of producers. Belongs to the event loop, but for `recover`, which comes before it.
+
+    Args:
+        directory: Directory of the partitions.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._newest: OrderedDict[tuple[str, str], dict[int, int]] = OrderedDict()
+        self._open: dict[tuple[str, str], Producing] = {}
+
+    # --- streams --------------------------------------------------------------------------------------
+
+    async def open(self, broker: str, producer: str) -> Producing:
+        """A producer's stream begins; the one that it had ends, and nothing of it is under way any more.
+
+        Raises:
+            InvalidInputError: The name is too long.
+        """
+        if len(producer) > PRODUCER_CHARS_MAX or "\0" in producer:
+            raise InvalidInputError(f"a producer's name has at most {PRODUCER_CHARS_MAX} characters, none of them NUL")
+        key = broker, producer
+        while (old := self._open.get(key)) is not None:
+            old.replaced.set()
+            if old.under_way:
+                await asyncio.wait(set(old.under_way))
+            if self._open.get(key) is old:
+                del self._open[key]
+        found = self._newest.get(key)
+        if found is not None:
+            self._newest.move_to_end(key)
+        opened = self._open[key] = Producing(self, broker, producer, {} if found is None else found)
+        return opened
+
+    def close(self, producing: Producing) -> None:
+        """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
+        producing.closed = True
+        self._forget(producing)
+
+    def settle(self, producing: Producing, partition: int, number: int, done: asyncio.Future[int]) -> None:
+        """What a stream has submitted is stored, or will not be."""
+        producing.under_way.discard(done)
+        if not done.cancelled() and done.exception() is None:
+            self._learn((producing.broker, producing.producer), producing.newest, partition, number)
+        self._forget(producing)
+
+    def _forget(self, producing: Producing) -> None:
+        key = producing.broker, producing.producer
+        if producing.closed and not producing.under_way and self._open.get(key) is producing:
+            del self._open[key]
+
+    def _learn(self, key: tuple[str, str], newest: dict[int, int], partition: int, number: int) -> None:
+        newest[partition] = max(number, newest.get(partition, -1))
+        self._newest[key] = newest
+        self._newest.move_to_end(key)
+        while len(self._newest) > PRODUCERS_MAX:
+            self._newest.popitem(last=False)
+
+    # --- disk -----------------------------------------------------------------------------------------
+
+    async def keep(self, ends: Callable[[], Mapping[int, int]]) -> None:
+        """Writes down what is known whenever much has been stored, until it is cancelled.
+
+        Args:
+            ends: Gives the next offset of each partition.
+        """
+        written = sum(ends().values())
+        while True:
+            await asyncio.sleep(PRODUCERS_LOOK_S)
+            now = ends()
+            if sum(now.values()) - written >= PRODUCERS_SNAPSHOT_EVENTS and await self.try_snapshot(now):
+                written = sum(now.values())
+
+    async def try_snapshot(self, positions: Mapping[int, int]) -> bool:
+        """Writes down what is known; where the disk does not take it, the next start reads more of the log."""
+        try:
+            await self.snapshot(positions)
+        except OSError as error:
+            _log.error("the snapshot of producers cannot be written", error=str(error))
+            return False
+        return True
+
+    async def snapshot(self, positions: Mapping[int, int]) -> None:
+        """Writes down what is known.
+
+        Args:
+            positions: Behind the last event of each partition, read before this call.
+
+        Raises:
+            OSError: The disk does not take it; the last one stays.
+        """
+        # What was stored below those positions and is not known yet is under way still.
+        waiting = set().union(*(producing.under_way for producing in self._open.values()))
+        if waiting:
+            await asyncio.wait(waiting)
+        rows = [_Row(*key, dict(newest)) for key, newest in self._newest.items()]
+        data = msgspec.msgpack.encode(_Snapshot(dict(positions), rows))
+        await asyncio.to_thread(replace_file, FileOps(), self._directory / FILE, data)
+
+    def recover(self, ends: Mapping[int, int]) -> None:
+        """Learns what the log holds; blocking. Reads what was stored since the last snapshot, else all of the log.
+
+        Args:
+            ends: Next offset of each partition.
+        """
+        positions = self._load(ends)
+        for partition, end in ends.items():
+            with PartitionReader.open(self._directory / str(partition), start=positions.get(partition, 0)) as reader:
+                try:
+                    while reader.position < end and (chunk := reader.read()) is not None:
+                        if "produced" in chunk.schema.names:
+                            self._recover(partition, chunk.batch)
+                except CorruptChunkError as error:
+                    # Who wants to read on there is told; that a producer may store an event twice stops nothing.
+                    _log.error("producers' numbers cannot be read on", partition=partition, error=error.message)
+
+    def _recover(self, partition: int, batch: pa.RecordBatch) -> None:
+        column = batch.column("produced")
+        if column.null_count == len(column):
+            return
+        for broker, text in zip(batch.column("broker").to_pylist(), column.to_pylist(), strict=True):
+            if text is not None:
+                number, _, producer = text.partition(":")
+                key = broker, producer
+                self._learn(key, self._newest.get(key, {}), partition, int(number))
+
+    def _load(self, ends: Mapping[int, int]) -> dict[int, int]:
+        """The last snapshot; its positions, empty when there is none, or none of this log."""
+        try:
+            found = msgspec.msgpack.decode((self._directory / FILE).read_bytes(), type=_Snapshot)
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.DecodeError) as error:
+            _log.error("the snapshot of producers cannot be read, the log is", error=str(error))
+            return {}
+        if any(position > ends.get(partition, 0) for partition, position in found.positions.items()):
+            return {}
+        for row in found.rows:
+            self._newest[row.broker, row.producer] = row.newest
+        return found.positions
+
+
+def produced(producer: str, numbers: Sequence[int]) -> list[str]:
+    """What the column `produced` says of a producer's events."""
+    return [f"{number}:{producer}" for number in numbers]

@@ -1,0 +1,175 @@
+"""How are events published over gRPC? One stream a producer, many requests under way, each answered after its fsync.
+
+A request that cannot be stored is refused, and the stream goes on. Of a producer with a name, what comes behind a
+request that may be stored later is refused as well: nothing of it may be stored before that. The producer opens the
+next stream and sends again what was not acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from headgate.control.logrules import LogRule
+from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
+from headgate.event.model import Event
+from headgate.filter.value import EXTENSION
+from headgate.ingress.intake import Intake, count_refusal
+from headgate.ingress.producers import Producers, Producing
+from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
+from headgate.rpc.errors import ProtocolError, problem
+from headgate.rpc.events import from_messages
+from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
+from headgate.rpc.service import Call, Service, attended
+
+SERVICE: Final = "headgate.v1.Publisher"
+_NUMBER_MAX: Final = (1 << 64) - 1
+
+PublishCall = Call[PublishRequest, PublishResponse]
+
+
+class StreamsOverloadError(OverloadedError):
+    """PUBLISH_STREAMS_MAX streams publish."""
+
+    code = "publish-streams"
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A request under way: its first and last number, and whether it is stored."""
+
+    first: int
+    last: int
+    stored: asyncio.Task[int]
+
+
+class PublishRpc:
+    """The publishing end of every broker.
+
+    Args:
+        intake: Where events go.
+        producers: Those that number their events.
+    """
+
+    def __init__(self, intake: Intake, producers: Producers) -> None:
+        self._intake = intake
+        self._producers = producers
+        self._streams = 0
+
+    def service(self) -> Service:
+        """For a gRPC server."""
+        return Service(SERVICE, {"Publish": (PublishRequest, self.publish)})
+
+    async def publish(self, call: PublishCall) -> None:
+        """Answers a stream."""
+        if self._streams >= PUBLISH_STREAMS_MAX:
+            raise StreamsOverloadError(f"{PUBLISH_STREAMS_MAX} streams publish", hint="try again later")
+        self._streams += 1
+        producing: Producing | None = None
+        try:
+            first = await call.read_first()
+            broker = first.open.broker
+            self._intake.rule(broker)
+            if first.open.producer:
+                producing = await self._producers.open(broker, first.open.producer)
+            number = 0 if producing is None else producing.next_number
+            await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
+            stream = _Stream(self._intake, broker, producing, call)
+            await attended(stream.acknowledge(), stream.receive(first), stream.until_replaced())
+        finally:
+            if producing is not None:
+                self._producers.close(producing)
+            self._streams -= 1
+
+
+class _Stream:
+    def __init__(self, intake: Intake, broker: str, producing: Producing | None, call: PublishCall) -> None:
+        self._intake = intake
+        self._broker = broker
+        self._producing = producing
+        self._call = call
+        self._pending: asyncio.Queue[_Pending | None] = asyncio.Queue(PUBLISH_REQUESTS_MAX)
+        self._next = 0
+
+    async def receive(self, first: PublishRequest) -> None:
+        """Takes the client's requests, as many at a time as may be under way."""
+        request: PublishRequest | None = first
+        while request is not None:
+            if request.HasField("open") and request is not first:
+                raise ProtocolError("only the first message has an open")
+            if request.events:
+                await self._pending.put(self._begin(request))
+            request = await self._call.read()
+        await self._pending.put(None)
+
+    def _begin(self, request: PublishRequest) -> _Pending:
+        number, last = request.sequence, request.sequence + len(request.events) - 1
+        if number < self._next or last > _NUMBER_MAX:
+            raise ProtocolError(f"sequence is {number}; the next one is {self._next} or above")
+        self._next = last + 1
+        # Tasks begin in the order in which they are made, and enqueue their events before they wait.
+        stored = asyncio.create_task(self._store(request))
+        stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when nobody waits any more
+        return _Pending(number, last, stored)
+
+    async def _store(self, request: PublishRequest) -> int:
+        started_s = self._intake.clock_s()
+        return await self._intake.store(
+            self._broker,
+            self._rule(),
+            decode(request),
+            request.ByteSize(),
+            started_s=started_s,
+            producing=self._producing,
+            first=request.sequence,
+        )
+
+    def _rule(self) -> LogRule:
+        return self._intake.rule(self._broker)
+
+    async def acknowledge(self) -> None:
+        """Answers the requests in their order; returns behind the last one."""
+        while (pending := await self._pending.get()) is not None:
+            await asyncio.wait([pending.stored])  # what is under way is not given up with the stream
+            try:
+                duplicates = pending.stored.result()
+            except HeadgateError as error:
+                count_refusal(error)
+                if not error.retriable and not isinstance(error, InvalidInputError | TooLargeError):
+                    raise  # it is not the request that is wrong
+                refused = PublishResponse.Refused(first=pending.first, last=pending.last, problem=problem(error))
+                await self._call.write(PublishResponse(refused=refused))
+                continue
+            done = PublishResponse.Acknowledged(first=pending.first, last=pending.last, duplicates=duplicates)
+            await self._call.write(PublishResponse(acknowledged=done))
+
+    async def until_replaced(self) -> None:
+        """Ends the stream when its producer has opened another one."""
+        if self._producing is not None:
+            await self._producing.replaced.wait()
+            self._producing.check_in_force()
+
+
+def decode(request: PublishRequest) -> Sequence[Event]:
+    """The events of a request, with the filter values that it gives them.
+
+    Raises:
+        EventError: An event is none; its place is said.
+        InvalidInputError: There is not one filter value for each.
+        TooLargeError: There are too many.
+    """
+    count = len(request.events)
+    if count > PUBLISH_EVENTS_MAX:
+        raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
+    if request.filter_values and len(request.filter_values) != count:
+        raise InvalidInputError(f"{len(request.filter_values)} filter values for {count} events")
+    events = from_messages(request.events)
+    for index, value in enumerate(request.filter_values):
+        if value:
+            event = events[index]
+            events[index] = msgspec.structs.replace(event, extensions={**event.extensions, EXTENSION: value})
+    return events

@@ -1,0 +1,123 @@
+"""How does a function answer a gRPC call? Messages in and out, and every error as a status.
+
+All methods are served as streams: a call with one message is one on the wire, too. Handlers are coroutines that read
+and write, as long as they like; what they raise ends the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError, Message
+from grpc import aio
+
+from headgate.errors import HeadgateError
+from headgate.rpc.errors import ProtocolError, status
+
+Asked = TypeVar("Asked", bound=Message)
+Answered = TypeVar("Answered", bound=Message)
+
+_log = structlog.get_logger(__name__)
+_INTERNAL: Final = "something went wrong here; the server's log says what"
+
+
+class Call(Generic[Asked, Answered]):
+    """One call as its handler sees it. Reads by one task at a time; writes by any.
+
+    Args:
+        context: gRPC's.
+        type_: Of the messages that come.
+    """
+
+    def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[Asked]) -> None:
+        self._context = context
+        self._type = type_
+        self._writing = asyncio.Lock()
+
+    async def read(self) -> Asked | None:
+        """The client's next message; None when it has sent its last one.
+
+        Raises:
+            ProtocolError: The bytes are no such message.
+        """
+        data: object = await self._context.read()
+        if not isinstance(data, bytes):
+            return None
+        try:
+            return self._type.FromString(data)  # type: ignore[no-any-return]
+        except DecodeError as error:
+            raise ProtocolError(f"no {self._type.DESCRIPTOR.full_name}: {error}") from None
+
+    async def read_first(self) -> Asked:
+        """The first message, without which there is no call.
+
+        Raises:
+            ProtocolError: There is none, or the bytes are no such message.
+        """
+        message = await self.read()
+        if message is None:
+            raise ProtocolError("the call ended before its first message")
+        return message
+
+    async def write(self, message: Answered) -> None:
+        """Sends a message; waits while the client does not take it."""
+        async with self._writing:
+            await self._context.write(message.SerializeToString())
+
+
+Handler = Callable[[Call[Any, Any]], Awaitable[None]]
+
+
+class Service(grpc.GenericRpcHandler):
+    """A service of the contract.
+
+    Args:
+        name: In full, `headgate.v1.Reader`.
+        methods: By name: the type of the messages that come, and the coroutine that answers.
+    """
+
+    def __init__(self, name: str, methods: Mapping[str, tuple[type[Message], Handler]]) -> None:
+        self._handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            f"/{name}/{method}": grpc.stream_stream_rpc_method_handler(_answering(type_, handler))
+            for method, (type_, handler) in methods.items()
+        }
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
+        """What answers a call; None when it is not of this service."""
+        return self._handlers.get(details.method)
+
+
+def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitable[None]]:
+    async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        try:
+            await handler(Call(context, type_))
+        except HeadgateError as error:
+            await context.abort(*status(error))
+        except Exception:  # noqa: BLE001 - told to the log; the client hears that it was ours
+            _log.exception("a call failed")
+            await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL)
+
+    return answer
+
+
+async def attended(main: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
+    """Runs a coroutine to its end, others beside it: when one of them fails, so does this. They are cancelled with it.
+
+    One that returns leaves the rest alone.
+    """
+    first = asyncio.create_task(main)
+    tasks = {first, *map(asyncio.create_task, others)}
+    running = set(tasks)
+    try:
+        while first in running:
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,405 @@
+"""Are events published over gRPC acknowledged in order after the fsync, and stored once however often they come?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headgate import limits
+from headgate.control.logrules import DEFAULT_RULE
+from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
+from headgate.event.model import Event
+from headgate.ingress.encode import event_commit
+from headgate.ingress.intake import Intake
+from headgate.ingress.partitions import Partitions
+from headgate.ingress.producers import FILE, Producers
+from headgate.ingress.publish_rpc import PublishRpc
+from headgate.log.reader import PartitionReader
+from headgate.log.writer import PartitionWriter
+from headgate.rpc.events import to_message
+from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
+from tests.calls import Client, Refused, Stream, served
+
+BROKER = "ns/b"
+BAD_EVENT = to_message(Event("1.0", "x", "/s", "t"))
+BAD_EVENT.id = ""
+
+
+class Log:
+    """A log on disk and the service that publishes into it; opened again it is what a restart finds."""
+
+    def __init__(self, directory: Path, partitions: int = 1, files: Any = None) -> None:
+        self.directory = directory
+        self.writers = [
+            PartitionWriter.open(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
+        ]
+        self.commits = [event_commit(writer) for writer in self.writers]
+        self.partitions = Partitions(self.commits)
+        self.brokers = {BROKER: DEFAULT_RULE, "ns/other": DEFAULT_RULE}
+        self.producers = Producers(directory)
+        self.producers.recover(self.ends())
+        self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get), self.producers)
+
+    def ends(self) -> dict[int, int]:
+        return {number: writer.next_offset for number, writer in enumerate(self.writers)}
+
+    async def close(self) -> None:
+        for commit in self.commits:
+            await commit.close()
+        for writer in self.writers:
+            writer.close()
+
+    def ids(self) -> list[list[str]]:
+        return [[stored.event.id for stored in stored_of(self.directory / str(n))] for n in range(len(self.writers))]
+
+
+def stored_of(partition: Path) -> list[Any]:
+    found: list[Any] = []
+    with PartitionReader.open(partition, start=0) as reader:
+        while (chunk := reader.read()) is not None:
+            found += from_batch_all(chunk.batch)
+    return found
+
+
+@contextlib.asynccontextmanager
+async def publishing(directory: Path, **options: Any) -> AsyncIterator[tuple[Log, Client]]:
+    log = Log(directory, **options)
+    try:
+        async with served(log.rpc.service()) as client:
+            yield log, client
+    finally:
+        await log.close()
+
+
+async def opened(client: Client, producer: str = "", broker: str = BROKER) -> tuple[Stream, int]:
+    stream = client.call("Publisher/Publish", PublishResponse)
+    await stream.write(PublishRequest(open=PublishRequest.Open(broker=broker, producer=producer)))
+    return stream, (await stream.read()).opened.next_sequence
+
+
+def request(first: int, count: int = 1, *, keys: Sequence[str] = (), **options: Any) -> PublishRequest:
+    """Events that are called as they are numbered."""
+    events = [
+        to_message(Event("1.0", f"e{n}", "/s", "t", extensions={"partitionkey": keys[n % len(keys)]} if keys else {}))
+        for n in range(first, first + count)
+    ]
+    return PublishRequest(sequence=first, events=events, **options)
+
+
+def said(message: PublishResponse) -> tuple[int, int, int | str]:
+    """First, last, and how many were stored before or why they were not."""
+    if message.WhichOneof("what") == "refused":
+        return message.refused.first, message.refused.last, message.refused.problem.code
+    done = message.acknowledged
+    return done.first, done.last, done.duplicates
+
+
+def run(work: Any) -> None:
+    asyncio.run(asyncio.wait_for(work, 60))
+
+
+def names(first: int, last: int) -> list[str]:
+    return [f"e{number}" for number in range(first, last)]
+
+
+def test_many_requests_are_acknowledged_in_order_once_they_are_stored(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client)
+            requests = 3 * limits.PUBLISH_REQUESTS_MAX
+
+            async def send() -> None:
+                for number in range(requests):
+                    await stream.write(request(10 * number, 10))
+                await stream.end()
+
+            sending = asyncio.create_task(send())
+            for number in range(requests):
+                assert said(await stream.read()) == (10 * number, 10 * number + 9, 0)
+                assert log.writers[0].next_offset >= 10 * (number + 1), "acknowledged before it is stored"
+            assert await stream.read() is None
+            await sending
+            assert log.ids() == [names(0, 10 * requests)]
+
+    run(work())
+
+
+def test_filter_values_are_the_producers_where_it_gives_them(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0, 3, filter_values=["a", "", "c"]))
+            await stream.write(request(3, 2, filter_values=["a"]))
+            answers = [said(message) for message in await stream.rest()]
+            assert answers == [(0, 2, 0), (3, 4, "invalid")]
+            extensions = [stored.event.extensions for stored in stored_of(tmp_path / "0")]
+            assert extensions == [{"filtervalue": "a"}, {}, {"filtervalue": "c"}]
+            with PartitionReader.open(tmp_path / "0", start=0) as reader:
+                assert reader.read(wanted={"c"}) is not None
+                reader.seek(0)
+                assert reader.read(wanted={"b"}) is None
+
+    run(work())
+
+
+def test_what_is_wrong_is_refused_and_the_stream_goes_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            for producer in ("", "p"):
+                stream, first = await opened(client, producer)
+                await stream.write(request(first))
+                wrong = request(first + 1, 2)
+                wrong.events[1].CopyFrom(BAD_EVENT)
+                await stream.write(wrong)
+                forged = request(first + 3)
+                forged.events[0].attributes["headgatehops"].ce_integer = 1
+                await stream.write(forged)
+                many = request(first + 4, limits.PUBLISH_EVENTS_MAX + 1)
+                await stream.write(many)
+                last = first + 4 + len(many.events)
+                await stream.write(request(last))
+                assert [said(message) for message in await stream.rest()] == [
+                    (first, first, 0),
+                    (first + 1, first + 2, "invalid-event"),
+                    (first + 3, first + 3, "invalid-event"),
+                    (first + 4, last - 1, "too-large"),
+                    (last, last, 0),
+                ]
+            assert log.ids() == [["e0", f"e{last}"] * 2]
+
+    run(work())
+
+
+@pytest.mark.parametrize(
+    ("messages", "status", "code"),
+    [
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+        ([b"\xff\xff"], grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+        ([request(0)], grpc.StatusCode.NOT_FOUND, "unknown-broker"),
+        ([PublishRequest(open=PublishRequest.Open(broker="ns/none"))], grpc.StatusCode.NOT_FOUND, "unknown-broker"),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER, producer="x" * 129))],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "invalid",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request(5, 2), request(6)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 1), request(0)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        ([PublishRequest(open=PublishRequest.Open(broker=BROKER))] * 2, grpc.StatusCode.INVALID_ARGUMENT, "protocol"),
+    ],
+)
+def test_who_does_not_keep_to_the_rules_is_told_which(
+    tmp_path: Path, messages: list[Any], status: grpc.StatusCode, code: str
+) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            stream = client.call("Publisher/Publish", PublishResponse)
+            for message in messages:
+                await stream.write(message)
+            with pytest.raises(Refused) as refused:
+                await stream.rest()
+            assert (refused.value.status, refused.value.code) == (status, code)
+            again, _ = await opened(client)
+            await again.write(request(0))
+            assert [said(message) for message in await again.rest()] == [(0, 0, 0)]
+
+    run(work())
+
+
+def test_a_broker_that_goes_ends_its_streams(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client, "p")
+            del log.brokers[BROKER]
+            await stream.write(request(0))
+            with pytest.raises(Refused) as refused:
+                await stream.rest()
+            assert refused.value.code == "unknown-broker"
+
+    run(work())
+
+
+# --- producers that number their events -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keys", [(), ("a", "b", "c", "d", "e")])
+@pytest.mark.parametrize("restart", ["none", "clean", "killed"])
+def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], restart: str) -> None:
+    async def work() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            log, client = await stack.enter_async_context(publishing(tmp_path, partitions=3))
+            stream, first = await opened(client, "p")
+            assert first == 0
+            for number in range(0, 40, 10):
+                await stream.write(request(number, 10, keys=keys))
+            for number in range(0, 40, 10):
+                assert said(await stream.read()) == (number, number + 9, 0)
+            stream.cancel()
+            if restart == "clean":
+                await log.producers.snapshot(log.ends())
+            if restart != "none":
+                await stack.aclose()
+                assert (tmp_path / FILE).exists() is (restart == "clean")
+                log, client = await stack.enter_async_context(publishing(tmp_path, partitions=3))
+            stream, following = await opened(client, "p")
+            assert following == 40
+            await stream.write(request(20, 10, keys=keys))
+            await stream.write(request(35, 10, keys=keys))
+            other, other_first = await opened(client, "p", "ns/other")
+            assert other_first == 0
+            await other.write(request(20, 10, keys=keys))
+            assert [said(message) for message in await other.rest()] == [(20, 29, 0)]
+            assert [said(message) for message in await stream.rest()] == [(20, 29, 10), (35, 44, 5)]
+            stored = [stored for n in range(3) for stored in stored_of(tmp_path / str(n)) if stored.broker == BROKER]
+            assert sorted(one.event.id for one in stored) == sorted(names(0, 45))
+            assert all(one.event.extensions.keys() <= {"partitionkey"} for one in stored)
+            used = [ids for ids in log.ids() if ids]
+            assert len(used) == (3 if keys else 1), "without keys a producer's events stay together"
+
+    run(work())
+
+
+def test_a_new_stream_of_a_producer_ends_the_old_one_and_knows_what_it_stored(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            old, _ = await opened(client, "p")
+            await old.write(request(0, 10))
+            assert said(await old.read()) == (0, 9, 0)
+            new, following = await opened(client, "p")
+            assert following == 10
+            with pytest.raises(Refused) as refused:
+                await old.rest()
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.ABORTED, "producer-replaced")
+            assert refused.value.hint
+            await new.write(request(5, 10))
+            assert [said(message) for message in await new.rest()] == [(5, 14, 5)]
+            assert log.ids() == [names(0, 15)]
+            assert not log.producers._open
+
+    run(work())
+
+
+class Failing:
+    """Writes fail for as long as `broken` says so."""
+
+    def __init__(self) -> None:
+        from headgate.log.files import FileOps
+
+        self._files = FileOps()
+        self.broken = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def pwritev(self, fd: int, parts: Any, position: int) -> int:
+        if self.broken:
+            raise OSError(28, "No space left on device")
+        return self._files.pwritev(fd, parts, position)
+
+
+def test_nothing_is_stored_behind_what_failed(tmp_path: Path) -> None:
+    """Else what failed, sent again, would pass for a duplicate and be lost."""
+
+    async def work() -> None:
+        files = Failing()
+        async with publishing(tmp_path, files=files) as (log, client):
+            stream, _ = await opened(client, "p")
+            await stream.write(request(0))
+            assert said(await stream.read()) == (0, 0, 0)
+            producing = log.producers._open[BROKER, "p"]
+            rule = DEFAULT_RULE
+            events = [Event("1.0", f"e{n}", "/s", "t") for n in range(4)]
+            files.broken = True
+            failing = asyncio.create_task(log.partitions.store_numbered(producing, rule, 1, events[1:2], 10))
+            await asyncio.sleep(0)  # it is being written, the next ones wait behind it
+            behind = [
+                asyncio.create_task(log.partitions.store_numbered(producing, rule, n, events[n : n + 1], 10))
+                for n in (2, 3)
+            ]
+            assert log.commits[0].queue_items == 1
+            await asyncio.wait([failing])
+            files.broken = False
+            await asyncio.wait(behind)
+            assert [type(task.exception()).__name__ for task in (failing, *behind)] == ["LogUnavailableError"] * 3
+            await stream.write(request(4))
+            [refused] = await stream.rest()
+            assert said(refused) == (4, 4, "log-unavailable")
+            assert refused.refused.problem.retriable
+            assert log.ids() == [["e0"]]
+            stream, following = await opened(client, "p")
+            assert following == 1
+            await stream.write(request(1, 4))
+            assert [said(message) for message in await stream.rest()] == [(1, 4, 0)]
+            assert log.ids() == [names(0, 5)]
+
+    run(work())
+
+
+def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_reading(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path, partitions=2) as (log, client):
+            for producer in ("p", "q"):
+                stream, _ = await opened(client, producer)
+                await stream.write(request(0, 10))
+                await stream.rest()
+            await log.producers.snapshot(log.ends())
+            stream, _ = await opened(client, "p")
+            await stream.write(request(10, 5))
+            await stream.rest()
+
+        def newest() -> dict[tuple[str, str], int]:
+            log = Log(tmp_path, 2)
+            asyncio.run(log.close())
+            return {key: max(found.values()) for key, found in log.producers._newest.items()}
+
+        expected = {(BROKER, "q"): 9, (BROKER, "p"): 14}
+        assert await asyncio.to_thread(newest) == expected
+        snapshot = tmp_path / FILE
+        snapshot.write_bytes(snapshot.read_bytes()[:-3])
+        assert await asyncio.to_thread(newest) == expected
+        snapshot.unlink()
+        assert await asyncio.to_thread(newest) == expected
+
+    run(work())
+
+
+def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path / "a") as (log, client):
+            stream, _ = await opened(client, "p")
+            await stream.write(request(0, 10))
+            await stream.rest()
+            await log.producers.snapshot(log.ends())
+        (tmp_path / "b").mkdir()
+        (tmp_path / "a" / FILE).rename(tmp_path / "b" / FILE)
+        async with publishing(tmp_path / "b") as (_, client):
+            assert (await opened(client, "p"))[1] == 0
+
+    run(work())
+
+
+def test_producers_that_are_silent_for_longest_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.ingress.producers.PRODUCERS_MAX", 2)
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            for producer in ("p", "q", "p", "r"):
+                stream, first = await opened(client, producer)
+                await stream.write(request(first))
+                await stream.rest()
+            assert [(await opened(client, producer))[1] for producer in ("p", "q", "r")] == [2, 0, 1]
+
+    run(work())
