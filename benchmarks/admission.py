@@ -3,7 +3,8 @@
     python -m benchmarks.admission [--admit 10000] [--among 100000] [--json]
 
 The rooms themselves in one process, without HTTP. *Admitting* is what the API does with a trigger: decode, validate,
-compile a filter that no other trigger has, store it durably (a transaction each). *Taking effect* is what happens then:
+compile a filter that no other trigger has, store it durably; one after the other (a commit each), and from eight
+threads (which share commits). *Taking effect* is what happens then:
 routing snapshot, table, plan and a second query beside the running one, until that has passed the log's end; the new
 filter must then match an event. Baseline in the same run: the same with a table built from nothing.
 """
@@ -16,6 +17,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,6 +33,7 @@ from headgate.control.routing import RoutingTable, Target
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
+from headgate.filter.compiler import compile_cel
 from headgate.log.writer import PartitionWriter
 from headgate.match.runner import SparkRunner
 from headgate.match.session import connector_jar, start_session, task_slots
@@ -69,11 +72,12 @@ def text(number: int) -> str:
     return f'ce.type == "com.example.t{number}" && data.amount > 7 && data.region in ["eu-{number}", "us"]'
 
 
-def admit(scratch: Path, count: int) -> Result:
-    store = Store.open(scratch / "control.db")
+def admit(scratch: Path, count: int, threads: int) -> Result:
+    store = Store.open(scratch / f"control-{threads}.db")
     admission = Admission(store)
-    watch = Watch()
-    for number in range(count):
+    compile_cel.cache_clear()
+
+    def one(number: int) -> None:
         document = {
             "apiVersion": "eventing.knative.dev/v1",
             "kind": "Trigger",
@@ -85,7 +89,12 @@ def admit(scratch: Path, count: int) -> Result:
             },
         }
         admission.create(Kind.TRIGGER, document)
-    result = watch.result("admitted one by one", count)
+
+    watch = Watch()
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, range(count)):
+            pass
+    result = watch.result(f"admitted by {threads} thread{'s' * (threads > 1)}", count)
     table = store.snapshot()
     if len(table.targets) != count:
         raise SystemExit(f"wrong: {len(table.targets)} of {count} filters are routed")
@@ -127,7 +136,8 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
 
 def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     if arguments.admit:
-        yield admit(scratch, arguments.admit)
+        yield admit(scratch, arguments.admit, 1)
+        yield admit(scratch, arguments.admit, 8)
     if arguments.among:
         yield from take_effect(scratch, arguments.among)
 

@@ -1,4 +1,7 @@
-"""How do several threads and processes share one SQLite file? Short transactions, WAL, one writer at a time."""
+"""How do several threads and processes share one SQLite file? Short transactions, WAL, one writer at a time.
+
+Threads that wait to write share a commit, for to sync the file takes longer than everything else of a write.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from headgate.errors import UnavailableError
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a writer waits for another process's transaction."""
+WRITES_SHARED_MAX: Final = 64
+"""Writes of one commit: what the first of them waits for at most."""
 READERS_MAX: Final = 4
 """Connections for reading; a further reader waits."""
 
@@ -43,6 +48,9 @@ class Database:
             for _ in range(READERS_MAX):
                 self._readers.put(self._connect())
         self._write_lock = threading.Lock()
+        self._waiting_lock = threading.Lock()
+        self._waiting = 0
+        self._shared: _SharedCommit | None = None
         self._poll_lock = threading.Lock()
 
     def _connect(self) -> sqlite3.Connection:
@@ -55,15 +63,67 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that may write; committed when the block ends well, else rolled back."""
-        with self._write_lock, _translated(self._path):
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
+        """What may write; durable when the block ends well and this returns, else without a trace.
+
+        Blocks of threads that wait for each other follow one another inside one transaction; the last one commits.
+        """
+        with self._waiting_lock:
+            self._waiting += 1
+        self._write_lock.acquire()
+        commit = None
+        try:
+            with self._waiting_lock:
+                self._waiting -= 1
+            commit = self._joined()
+            with _translated(self._path), self._apart():
                 yield self._writer
+        finally:
+            if commit is not None and (not self._waiting or commit.writes >= WRITES_SHARED_MAX):
+                self._commit(commit)
+            self._write_lock.release()
+            if commit is not None:
+                # Also who failed: perhaps because of what another thread has written and nobody can read yet.
+                commit.ended.wait()
+        if commit.error is not None:
+            raise commit.error
+
+    def _joined(self) -> _SharedCommit:
+        """The commit of which the next write is a part."""
+        with _translated(self._path):
+            if self._shared is not None and not self._writer.in_transaction:
+                self._commit(self._shared)  # an error of the disk has ended it: tell them
+            if self._shared is None:
+                self._writer.execute("BEGIN IMMEDIATE")
+                self._shared = _SharedCommit()
+        self._shared.writes += 1
+        return self._shared
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """What fails inside takes nothing else of the transaction with it."""
+        self._writer.execute("SAVEPOINT write")
+        try:
+            yield
+        except BaseException:
+            if self._writer.in_transaction:  # an error of the disk may have ended it
+                self._writer.execute("ROLLBACK TO write")
+            raise
+        finally:
+            if self._writer.in_transaction:
+                self._writer.execute("RELEASE write")
+
+    def _commit(self, commit: _SharedCommit) -> None:
+        """End the transaction and tell everybody whose writes are in it."""
+        self._shared = None
+        try:
+            with _translated(self._path):
                 self._writer.execute("COMMIT")
-            finally:
-                if self._writer.in_transaction:
-                    self._writer.execute("ROLLBACK")
+        except StoreUnavailableError as error:
+            commit.error = error
+        finally:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            commit.ended.set()
 
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
@@ -94,6 +154,15 @@ class Database:
             self._poller.close()
         with self._write_lock:
             self._writer.close()
+
+
+class _SharedCommit:
+    """One transaction's writes and what became of them."""
+
+    def __init__(self) -> None:
+        self.writes = 0
+        self.ended = threading.Event()
+        self.error: StoreUnavailableError | None = None
 
 
 @contextmanager

@@ -68,10 +68,6 @@ class ObjectWriter:
         """See `Store.create`."""
         key = key_of(obj)
         row = (key.kind, key.namespace, key.name)
-        if self._connection.execute(
-            "SELECT 1 FROM objects WHERE kind = ? AND namespace = ? AND name = ?", row
-        ).fetchone():
-            raise AlreadyExistsError(key.kind, key.name)
         self._check_quota(key.kind)
         version = bump(self._connection, "version")
         new = _with_metadata(
@@ -83,11 +79,14 @@ class ObjectWriter:
             creation_timestamp=self._now,
         )
         new = _with_status(new, _STATUSES[key.kind])
-        self._connection.execute(
-            "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, '{}', x'')",
-            (*row, version),
-        )
-        return self._store("ADDED", new, None, plan)
+        try:
+            self._connection.execute(
+                "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
+                (*row, version, history.labels_text(new), encode(new)),
+            )
+        except sqlite3.IntegrityError:
+            raise AlreadyExistsError(key.kind, key.name) from None
+        return self._route("ADDED", new, None, plan)
 
     def _check_quota(self, kind: Kind) -> None:
         if kind is Kind.TRIGGER and counter(self._connection, "target") < TRIGGERS_MAX:
@@ -115,7 +114,8 @@ class ObjectWriter:
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
         )
-        return self._store("MODIFIED", new, old, plan)
+        self._save(new)
+        return self._route("MODIFIED", new, old, plan)
 
     def delete(self, key: ObjectKey, uid: str, resource_version: str) -> Object:
         """See `Store.delete`."""
@@ -152,9 +152,8 @@ class ObjectWriter:
         history.record(self._connection, "MODIFIED", version, new, obj)
         return version
 
-    def _store(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
-        """Write an object that has its metadata, its routing row, its status and its place in history."""
-        self._save(new)
+    def _route(self, change: str, new: Object, old: Object | None, plan: CompiledFilter | None) -> Object:
+        """Write the routing row of an object just stored, its status and its place in history."""
         if isinstance(new, Routed):
             if plan is None:
                 raise ValueError(f"a {new.kind} is stored with its compiled filter")

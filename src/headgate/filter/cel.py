@@ -73,6 +73,7 @@ _STRING: Final = _cel.Type.STRING
 CelInput = Mapping[str, Any]
 """Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
 
+_REFUSED: Final = re.compile("[\0\ud800-\udfff]")
 _SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
 _TOKEN: Final = re.compile(
     r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
@@ -279,15 +280,13 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
 
 
 def _refuse_characters(text: str) -> None:
-    for position, character in enumerate(text):
-        if character == "\0" or "\ud800" <= character <= "\udfff":
-            what = "a NUL character" if character == "\0" else "half of a surrogate pair"
-            raise FilterError(
-                f"{what} at offset {position}",
-                field="filter.expression",
-                position=position,
-                caret=caret(text, position),
-            )
+    found = _REFUSED.search(text)
+    if found is not None:
+        position = found.start()
+        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise FilterError(
+            f"{what} at offset {position}", field="filter.expression", position=position, caret=caret(text, position)
+        )
 
 
 def is_regular_expression(pattern: str) -> bool:
