@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Final
 
 from headgate.filter.ast import Node
-from headgate.filter.atoms import Atom
 from headgate.filter.cel import compile_expression
 from headgate.filter.conjunctions import Conjunction, conjunctions
 from headgate.filter.dialects import to_cel, written_in
@@ -32,6 +31,7 @@ from headgate.filter.plan import (
     Signature,
 )
 from headgate.filter.rewrite import flatten_all, resolve, rewrite
+from headgate.filter.said import Atom
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 

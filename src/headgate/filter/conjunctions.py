@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.filter.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
-from headgate.filter.atoms import Atom, Unsaid, atoms, one_of, words
+from headgate.filter.atoms import atoms
 from headgate.filter.operands import EXACT_DOUBLE_MAX
 from headgate.filter.plan import Constant, ConstantKind, Op, Place, Probe
 from headgate.filter.rewrite import push_not
+from headgate.filter.said import Atom, Unsaid, one_of
 from headgate.filter.unparse import unparse
+from headgate.filter.words import words
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80

@@ -98,7 +98,7 @@ def operand_of(node: Node) -> Place | None:
 
 
 NAMED: Final = "@named"
-"""What `atoms.py` writes for the values of extensions whose names begin with a text; no filter can."""
+"""What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
 _CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 
 

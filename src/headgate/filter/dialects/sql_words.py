@@ -6,6 +6,7 @@ CESQL and selectors differ in what their words look like (`Lexicon`) and in thei
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -112,7 +113,7 @@ def _check_text(text: str, position: int, word: str) -> None:
         raise fault(text, position + found.start(), f"{what} in a string")
 
 
-class Words:
+class Words(ABC):
     """The words of a text as a grammar takes them, and how deep it is in the tree.
 
     They are taken one by one: a hostile text is refused where it goes too deep, not after all of it was read.
@@ -157,5 +158,6 @@ class Words:
     def _fault(self, token: Token, reason: str, hint: str = "", *, limit: str = "") -> FilterError:
         return fault(self._text, token.position, reason, hint, limit=limit)
 
+    @abstractmethod
     def _unexpected(self, token: Token, wanted: str, hint: str = "") -> FilterError:
-        raise NotImplementedError
+        """What to say of a token that should not stand there."""
