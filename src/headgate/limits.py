@@ -119,6 +119,8 @@ LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
 """What a decoded chunk takes beside its bytes, measured: at a slow pace most chunks hold one event."""
 INDEX_STRIDE_BYTES: Final = 1 << 16
 """Distance between two remembered chunk positions of a segment: a seek walks at most this far over headers."""
+DAMAGES_KEPT: Final = 1_024
+"""Damaged places that a process remembers, so that each is reported once."""
 SEGMENTS_OPEN_MAX: Final = 8
 """Segments that one reader or lookup keeps open, each with its index (4,096 positions at most by default)."""
 

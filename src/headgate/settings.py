@@ -24,6 +24,7 @@ class Settings(BaseSettings):
         segment_mb: Size at which a log segment is closed.
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
+        on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
             `public` (what is routed in the Internet only).
@@ -44,6 +45,7 @@ class Settings(BaseSettings):
     segment_mb: int = Field(default=256, ge=1, le=1024)
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
+    on_corrupt: Literal["stop", "skip"] = "stop"
     metrics: bool = True
     egress: Literal["local", "public"] = "local"
     egress_allow: str = ""

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headgate.filter.plan import Verdict
+from headgate.log import damage
 from tests.dispatch.harness import EventLog, Routes, Running, event, matcher, run, until
 from tests.dispatch.test_pull_http import Client, ids, serving, subscription
 
@@ -169,5 +170,30 @@ def test_of_concurrent_seeks_one_wins_and_the_others_are_told(tmp_path: Path) ->
                 assert pulled[1]["epoch"] == epoch
                 last = max(won, key=lambda number: answers[number][1]["epoch"])
                 assert ids(pulled) == names(*range(events - 1 - last, events)), "no mixture of two places"
+
+    run(work(), 60)
+
+
+def test_a_damaged_chunk_stops_a_subscription_there_or_is_lost_as_configured(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with consuming(tmp_path, 4 * BATCH):
+            pass
+        (path,) = (tmp_path / "log" / "0").glob("*.seg")
+        data = bytearray(path.read_bytes())
+        data[data.index(b'{"n":10}')] ^= 1
+        path.write_bytes(data)
+        async with serving(tmp_path, Routes(subscription(1, "s"))) as (_, ask):
+            first = await ask("pull", consumer="a")
+            assert ids(first) == names(*range(10)), "what comes before it is not held up"
+            status, refusal = await ask("pull", consumer="a")
+            assert status == 500
+            assert str(path) in refusal["message"]
+            damage.choose("skip")
+            try:
+                assert ids(await ask("pull", consumer="a")) == names(*range(15, 20))
+            finally:
+                damage.choose("stop")
+            after = await stats(ask)
+            assert (after["lost"], after["unacknowledged"]) == (5, 15)
 
     run(work(), 60)

@@ -101,7 +101,7 @@ def test_cut_header_is_noticed(size):
         (23, 0x7F),  # a body of 2 GB
         (48, 3),  # an unknown codec
         (49, 1),  # not zero
-        (55, 1),
+        (51, 1),
     ],
 )
 def test_values_outside_the_format_are_refused_with_a_right_checksum(at, value):

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.format import Codec
+from headgate.log.format import Codec, unpack_chunk_header, unpack_segment_header
+from headgate.log.recovery import list_segments
 from tests.match import vectors
 from tests.match.events import append, event, writing
 from tests.match.fakes import FakeDispatcher, running
@@ -140,6 +141,56 @@ def test_any_changed_byte_of_a_chunk_is_found(spark: SparkSession, tmp_path: Pat
     segment.write_bytes(data)
     with pytest.raises((PySparkException, Py4JJavaError), match=f"{said}, in .* at byte {chunk['at']}"):
         read(spark, tmp_path, [0]).collect()
+
+
+@pytest.mark.parametrize(("number", "byte"), [(0, 0), (1, 5), (2, 60), (3, 64), (4, 200), (6, 40), (3, -9)])
+def test_a_damaged_chunk_is_passed_over_where_that_is_asked(
+    spark: SparkSession, tmp_path: Path, number: int, byte: int
+) -> None:
+    """Header, filter or body, in any segment: the chunk is missing and nothing else. Below 0: counted from its end."""
+    starts = seven_chunks(tmp_path)
+    (path, at, size) = starts[number]
+    data = bytearray(path.read_bytes())
+    data[at + byte % size] ^= 0x10
+    path.write_bytes(data)
+    rest = [f"id-{n}" for n in range(14) if n // 2 != number]
+    assert skipping(spark, tmp_path) == rest
+    assert skipping(spark, tmp_path, startOffsets='{"0": 1}') == [id_ for id_ in rest if id_ != "id-0"]
+
+
+def test_a_segment_without_a_header_is_passed_over_where_that_is_asked(spark: SparkSession, tmp_path: Path) -> None:
+    starts = seven_chunks(tmp_path)
+    path = starts[2][0]
+    data = bytearray(path.read_bytes())
+    data[20] ^= 0x10
+    path.write_bytes(data)
+    gone = {number for number, (other, _, _) in enumerate(starts) if other == path}
+    assert skipping(spark, tmp_path) == [f"id-{n}" for n in range(14) if n // 2 not in gone]
+
+
+def skipping(spark: SparkSession, log: Path, **options: str) -> list[str]:
+    frame = read(spark, log, [0], onCorrupt="skip", **options)
+    return [row["id"] for row in sorted(frame.select("id", "offset").collect(), key=lambda row: row["offset"])]
+
+
+def seven_chunks(log: Path) -> list[tuple[Path, int, int]]:
+    """Two events each, in several segments; where each stands: file, byte, size."""
+    with writing(log, segment_bytes_max=6_000) as writer:
+        for index in range(7):
+            append(writer, [event(2 * index), event(2 * index + 1)])
+    segments = [path for _, path in list_segments(log / "0")]
+    assert len(segments) > 1
+    return [(path, at, size) for path in segments for at, size in starts_of(path.read_bytes())]
+
+
+def starts_of(segment: bytes) -> list[tuple[int, int]]:
+    _, at = unpack_segment_header(segment)
+    found = []
+    while at < len(segment):
+        size = unpack_chunk_header(segment[at : at + 64]).chunk_bytes
+        found.append((at, size))
+        at += size
+    return found
 
 
 def test_a_missing_segment_is_corruption_and_not_the_end(spark: SparkSession, tmp_path: Path) -> None:

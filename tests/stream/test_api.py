@@ -21,6 +21,7 @@ from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
+from headgate.log import damage
 from headgate.log.writer import PartitionWriter
 from headgate.server.proxy import ProcessProxy
 from headgate.stream.api import ReadApi
@@ -261,5 +262,42 @@ def test_a_client_that_leaves_ends_its_reader(tmp_path: Path):
             if not any("_copy" in repr(task) or "_written" in repr(task) for task in asyncio.all_tasks() - before):
                 return
         raise AssertionError("the reader still reads")
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.parametrize("accept", ["", "text/event-stream"])
+def test_a_damaged_chunk_ends_the_answer_with_its_place_or_is_passed_over(tmp_path: Path, accept: str):
+    """Events 0, 2, 4, ... are the chunks of partition 0; the third is damaged."""
+
+    def flip() -> Path:
+        (path,) = (tmp_path / "log" / "0").glob("*.seg")
+        data = bytearray(path.read_bytes())
+        data[data.index(b'"n": 4')] ^= 1
+        path.write_bytes(data)
+        return path
+
+    async def work(client: Client, log: Log) -> None:
+        path = flip()
+        answer = await client.get("from=0:0,1:6&follow=false", accept)
+        assert answer.status == 200
+        text = answer.body.decode()
+        assert '"e0"' in text
+        assert '"e2"' in text
+        assert '"e4"' not in text
+        assert '"e6"' not in text
+        assert str(path) in text.splitlines()[-1 if not accept else -2]
+        assert '"log-corrupt"' in text
+        damage.choose("skip")
+        try:
+            answer = await client.get("from=0:0,1:6&follow=false", accept)
+            assert '"e4"' not in answer.body.decode()
+            assert '"e10"' in answer.body.decode()
+            assert '"eventsCorrupt":1' in answer.body.decode()
+        finally:
+            damage.choose("stop")
+        answer = await client.get("from=0:2", "application/cloudevents-batch+json")
+        assert (answer.status, json.loads(answer.body)["reason"]) == (500, "InternalError")
+        assert str(path) in json.loads(answer.body)["message"]
 
     scenario(tmp_path, work)

@@ -30,6 +30,9 @@ def serve(
     retain_mb: Annotated[
         int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
     ] = None,
+    on_corrupt: Annotated[
+        str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
+    ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
@@ -45,6 +48,7 @@ def serve(
         "partitions": partitions,
         "retain_hours": retain_hours,
         "retain_mb": retain_mb,
+        "on_corrupt": on_corrupt,
     }
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

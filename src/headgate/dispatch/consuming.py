@@ -39,6 +39,7 @@ from headgate.dispatch.questions import Questions
 from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
+from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import PartitionReader
 from headgate.scan.find import Tell
 
@@ -181,41 +182,14 @@ class Subscriptions:
 
     async def _collect(self, state: State, consumer: str, count_max: int) -> list[Handed]:
         async with state.reading:
-            cursor, epoch = state.cursor, state.cursor.epoch
+            cursor = state.cursor
             chosen: list[tuple[Held, SharedEvent]] = []
-            size = 0
-            for held in cursor.due(self._clock_us()):
-                if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
-                    break
-                event = await self._load(held.partition, held.offset)
-                if event is None and cursor.is_held(held):
-                    cursor.lose(held)
-                elif event is not None:
-                    chosen.append((held, event))
-                    size += event.size_bytes
-            while len(chosen) < count_max and size <= limits.PULL_BYTES_MAX and cursor.epoch == epoch:
-                room = min(count_max - len(chosen), limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
-                upto = self._handed()
-                if room <= 0 or cursor.next >= upto:
-                    break
-                start = cursor.next
-                refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
-                for row in refill.deliveries:
-                    if cursor.epoch != epoch:
-                        break
-                    if not cursor.wants(row.partition, row.offset):
-                        cursor.read_to(row.position + 1)
-                        continue
-                    event = await self._load(row.partition, row.offset)
-                    if cursor.epoch != epoch:
-                        break
-                    taken = self._taken(state, row, event)
-                    if taken is not None and event is not None:
-                        chosen.append((taken, event))
-                        size += event.size_bytes
-                else:
-                    if cursor.epoch == epoch:
-                        cursor.read_to(refill.reached)
+            try:
+                await self._choose(state, count_max, chosen)
+            except CorruptChunkError:
+                if not chosen:
+                    raise
+                # What comes before it is handed out; the next pull says so.
             # What was acknowledged or sought away meanwhile is nobody's any more; from here on nothing is waited for.
             now_us = self._clock_us()
             chosen = [(held, event) for held, event in chosen if cursor.is_held(held)]
@@ -226,6 +200,47 @@ class Subscriptions:
                 Handed(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
                 for held, event in chosen
             ]
+
+    async def _choose(self, state: State, count_max: int, chosen: list[tuple[Held, SharedEvent]]) -> None:
+        """Adds what may be handed out now: what is due again, then what has not been read.
+
+        Raises:
+            CorruptChunkError: The next one is damaged.
+        """
+        cursor, epoch = state.cursor, state.cursor.epoch
+        size = 0
+        for held in cursor.due(self._clock_us()):
+            if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
+                break
+            event = await self._load(held.partition, held.offset)
+            if event is None and cursor.is_held(held):
+                cursor.lose(held)
+            elif event is not None:
+                chosen.append((held, event))
+                size += event.size_bytes
+        while len(chosen) < count_max and size <= limits.PULL_BYTES_MAX and cursor.epoch == epoch:
+            room = min(count_max - len(chosen), limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
+            upto = self._handed()
+            if room <= 0 or cursor.next >= upto:
+                break
+            start = cursor.next
+            refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
+            for row in refill.deliveries:
+                if cursor.epoch != epoch:
+                    break
+                if not cursor.wants(row.partition, row.offset):
+                    cursor.read_to(row.position + 1)
+                    continue
+                event = await self._load(row.partition, row.offset)
+                if cursor.epoch != epoch:
+                    break
+                taken = self._taken(state, row, event)
+                if taken is not None and event is not None:
+                    chosen.append((taken, event))
+                    size += event.size_bytes
+            else:
+                if cursor.epoch == epoch:
+                    cursor.read_to(refill.reached)
 
     def _taken(self, state: State, row: Delivery, event: SharedEvent | None) -> Held | None:
         """A row was read: held when it is for consumers, else it has ended."""

@@ -14,7 +14,7 @@ class LinkProtocolError(HeadgateError):
 
 
 class EventGoneError(UnavailableError):
-    """The log no longer holds an event that the outbox names (retention took it)."""
+    """The log no longer holds an event that the outbox names (retention took it, or it is damaged and passed over)."""
 
     code: ClassVar[str] = "event-gone"
     retriable: ClassVar[bool] = False

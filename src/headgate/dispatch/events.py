@@ -15,7 +15,8 @@ from headgate.event.arrow import from_batch_all
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.view import EventView
-from headgate.log.errors import OffsetNotKeptError
+from headgate.log import damage
+from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 
 _OVERHEAD_BYTES: Final = 2_048
@@ -146,6 +147,11 @@ def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, 
     try:
         chunk = lookup.chunk(partition, offset)
     except OffsetNotKeptError as error:
+        raise EventGoneError(error.message) from error
+    except CorruptChunkError as error:
+        if not damage.skips():
+            raise
+        damage.passed_over(error, offset, offset + 1)
         raise EventGoneError(error.message) from error
     row, count = offset - chunk.first_offset, 1
     if chunk.size_bytes <= chunk.record_count * _NEIGHBOUR_BYTES_MAX:

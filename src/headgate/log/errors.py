@@ -44,11 +44,12 @@ class CorruptChunkError(HeadgateError):
         path: The segment file.
         byte: Where in it the bad chunk (0: the segment header) starts.
         reason: What is wrong there.
+        first_offset: Of the first record that cannot be read for it; None when that is not known.
     """
 
     code = "log-corrupt"
 
-    def __init__(self, path: Path, byte: int, reason: str) -> None:
+    def __init__(self, path: Path, byte: int, reason: str, first_offset: int | None = None) -> None:
         super().__init__(
             f"{path} is damaged at byte {byte}: {reason}",
             hint=f"headgate log verify {path.parent} lists every damaged place; restore the segment from a copy",
@@ -56,3 +57,4 @@ class CorruptChunkError(HeadgateError):
         self.path = path
         self.byte = byte
         self.reason = reason
+        self.first_offset = first_offset

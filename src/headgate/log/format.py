@@ -33,9 +33,9 @@ PREFIX_BYTES_MAX: Final = CHUNK_HEADER_BYTES + BLOOM_BYTES_MAX
 """Header and largest Bloom filter: what one small read must fetch to decide whether to skip a chunk."""
 
 _SEGMENT = struct.Struct("<4sII")
-_CHUNK = struct.Struct("<4sBBBBqIIqqqB7sI")
+_CHUNK = struct.Struct("<4sBBBBqIIqqqB3sII")
 _CRC = struct.Struct("<I")
-_ZERO7: Final = bytes(7)
+_ZERO3: Final = bytes(3)
 
 
 class FormatError(ValueError):
@@ -64,6 +64,7 @@ class ChunkHeader(NamedTuple):
         time_us_min: Smallest event time; NO_TIME_MIN when no record has one.
         time_us_max: Largest event time; NO_TIME_MAX when no record has one.
         codec: Compression of the body.
+        bloom_crc: CRC-32C of the Bloom filter, 0 without one: who skips the chunk by it reads nothing else.
         payload_crc: CRC-32C of Bloom filter, padding and body.
     """
 
@@ -77,6 +78,7 @@ class ChunkHeader(NamedTuple):
     time_us_min: int
     time_us_max: int
     codec: int
+    bloom_crc: int
     payload_crc: int
 
     @property
@@ -228,7 +230,8 @@ def pack_chunk(
         low,
         high,
         codec,
-        _ZERO7,
+        _ZERO3,
+        google_crc32c.value(bloom.bits),
         google_crc32c.extend(google_crc32c.value(padded), body),
     )
     return head + _CRC.pack(google_crc32c.value(head)) + padded, body
@@ -246,18 +249,18 @@ def unpack_chunk_header(data: bytes) -> ChunkHeader:
     head = data[:60]
     if len(data) < CHUNK_HEADER_BYTES:
         raise FormatError("the chunk header is cut off")
-    magic, size, bloom, k, flags, first, count, body, at, low, high, codec, zero, crc = _CHUNK.unpack(head)
+    magic, size, bloom, k, flags, first, count, body, at, low, high, codec, zero, bloom_crc, crc = _CHUNK.unpack(head)
     if magic != CHUNK_MAGIC:
         raise FormatError(f"the chunk starts with {magic!r}, not {CHUNK_MAGIC!r}")
     if google_crc32c.value(head) != _CRC.unpack_from(data, 60)[0]:
         raise FormatError("the chunk header's checksum is wrong")
-    if size != CHUNK_HEADER_BYTES or flags & ~FLAG_UNFILTERED or codec > Codec.ZSTD or zero != _ZERO7:
+    if size != CHUNK_HEADER_BYTES or flags & ~FLAG_UNFILTERED or codec > Codec.ZSTD or zero != _ZERO3:
         raise FormatError("the chunk header has fields of a later format")
     if (bloom and (bloom < BLOOM_BYTES_MIN or not 1 <= k <= BLOOM_HASHES_MAX)) or (not bloom and k):
         raise FormatError(f"a Bloom filter of {bloom} bytes with {k} hashes is not allowed")
     if not count or body % 8 or body > CHUNK_BODY_BYTES_MAX or first < 0:
         raise FormatError(f"{count} records in {body} body bytes from offset {first} are not allowed")
-    return ChunkHeader(bloom, k, bool(flags), first, count, body, at, low, high, codec, crc)
+    return ChunkHeader(bloom, k, bool(flags), first, count, body, at, low, high, codec, bloom_crc, crc)
 
 
 def encode_body(batch: pa.RecordBatch, codec: Codec) -> pa.Buffer:
@@ -288,6 +291,16 @@ def decode_body(body: pa.Buffer, schema: pa.Schema, record_count: int) -> pa.Rec
     if batch.num_rows != record_count:
         raise FormatError(f"the record batch has {batch.num_rows} rows, its header says {record_count}")
     return batch
+
+
+def check_bloom(header: ChunkHeader, bits: bytes) -> None:
+    """Compare a Bloom filter with its chunk's header.
+
+    Raises:
+        FormatError: Cut off, or a wrong checksum.
+    """
+    if google_crc32c.value(bits) != header.bloom_crc or len(bits) != header.bloom_bytes:
+        raise FormatError("the checksum of the filter is wrong")
 
 
 def check_payload(header: ChunkHeader, payload: bytes) -> None:

@@ -1,7 +1,8 @@
 """Which records come next? Reads a partition in order, in this or another process than its writer.
 
 A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
-filter value are passed over without their bodies being read. Bounded memory: one chunk, and 64 KiB read ahead.
+filter value are passed over without their bodies being read; damaged ones as `damage` says. Bounded memory: one chunk,
+and 64 KiB read ahead.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headgate.log import damage
 from headgate.log.bloom import Probe, might_contain, probe
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
@@ -81,7 +83,7 @@ class Chunk:
             try:
                 whole = decode_body(self._body, self.schema, self.header.record_count)
             except FormatError as error:
-                raise CorruptChunkError(self.path, self.byte, str(error)) from error
+                raise CorruptChunkError(self.path, self.byte, str(error), self.header.first_offset) from error
             cut = self.first_offset - self.header.first_offset
             self._batch = whole.slice(cut) if cut else whole
         return self._batch
@@ -93,6 +95,7 @@ class PartitionReader:
     Attributes:
         position: Offset of the next record that will be looked at; grows over skipped chunks too.
         records_missed: Records that retention removed before this reader came to them.
+        records_corrupt: Records in damaged chunks that were passed over.
         chunks_skipped: Chunks passed over by their filter.
     """
 
@@ -117,6 +120,7 @@ class PartitionReader:
         """Use `open`."""
         self.position = start
         self.records_missed = 0
+        self.records_corrupt = 0
         self.chunks_skipped = 0
         self._committed = Committed(directory)
         self._segments = Segments(directory, open_max=_READER_SEGMENTS_OPEN)
@@ -158,8 +162,23 @@ class PartitionReader:
             None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`.
 
         Raises:
-            CorruptChunkError: The chunk at `position` is damaged; `position` stays.
+            CorruptChunkError: The chunk at `position` is damaged; `position` stays. Not where damage is passed over.
         """
+        while True:
+            try:
+                return self._read(wanted, match_unfiltered, passes, chunks_max)
+            except CorruptChunkError as error:
+                if not damage.skips():
+                    raise
+                self._pass_over(error)
+
+    def _read(
+        self,
+        wanted: Collection[str] | None,
+        match_unfiltered: bool,
+        passes: Callable[[ChunkHeader, bytes], bool] | None,
+        chunks_max: int | None,
+    ) -> Chunk | None:
         probes = None if wanted is None else self._probes_of(wanted)
         committed = self._committed.next_offset()
         last = None if chunks_max is None else self.chunks_skipped + chunks_max
@@ -179,6 +198,13 @@ class PartitionReader:
             self.chunks_skipped += 1
             self._advance(place)
         return None
+
+    def _pass_over(self, error: CorruptChunkError) -> None:
+        first = self.position
+        self._next = None
+        self.position = self._segments.behind(error, first, self._committed.next_offset())
+        self.records_corrupt += self.position - first
+        damage.passed_over(error, first, self.position)
 
     def close(self) -> None:
         """Close files and mapping; idempotent."""
@@ -207,7 +233,7 @@ class PartitionReader:
             first = self._committed.first_offset()
             if first <= self.position:
                 directory = self._segments.directory
-                raise CorruptChunkError(directory, 0, f"no segment holds record {self.position}")
+                raise CorruptChunkError(directory, 0, f"no segment holds record {self.position}", self.position)
             self.records_missed += first - self.position
             self.position = first
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headgate.log import damage
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, read_at, sync_directory, write_all
 from headgate.log.format import (
@@ -179,6 +180,7 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
 
     Raises:
         CorruptChunkError: A bad chunk has a good one behind it, or a segment header is damaged before good chunks.
+            Not where damage is passed over.
         OSError: The disk does not answer.
     """
     segments = list_segments(directory)
@@ -190,7 +192,10 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
             try:
                 schema, start = read_segment_header(fd)
             except FormatError as error:
-                if find_chunk(fd, SEGMENT_ALIGN, first) is not None:
+                behind = find_chunk(fd, SEGMENT_ALIGN, first)
+                if behind is not None and damage.skips():
+                    return _without_schema(path, fd, behind, segments, published_offset)
+                if behind is not None:
                     raise CorruptChunkError(path, 0, str(error)) from error
                 cut_bytes += os.fstat(fd).st_size
                 files.unlink(path)
@@ -200,6 +205,11 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
                     return _empty(first, cut_bytes, published_offset)
                 continue
             good = walk(path, fd, start, first)
+            while good.problem and damage.skips():
+                further = _pass_over(path, fd, good)
+                if further is None:
+                    break
+                good = further
             if good.problem:
                 cut_bytes += _cut(path, fd, good, files, published_offset)
         finally:
@@ -211,6 +221,30 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
         kept_first = segments[0][0]
         return Recovered(path, schema, start, good.end, kept_first, good.next_offset, append_time_us, cut_bytes, lost)
     return _empty(0, 0, published_offset)
+
+
+def _pass_over(path: Path, fd: int, good: Walk) -> Walk | None:
+    """Goes on behind a damaged chunk that has a good one behind it; None when it is a torn tail."""
+    behind = chunk_behind(fd, good.end, good.next_offset)
+    header = None if behind is None else read_chunk(fd, behind, with_payload=False)
+    if behind is None or header is None:
+        return None
+    error = CorruptChunkError(path, good.end, good.problem, good.next_offset)
+    damage.passed_over(error, good.next_offset, header.first_offset)
+    return walk(path, fd, behind, header.first_offset)
+
+
+def _without_schema(
+    path: Path, fd: int, position: int, segments: list[tuple[int, Path]], published_offset: int
+) -> Recovered:
+    """The end of a last segment whose header is damaged: nothing can be read of it, and a new segment follows."""
+    header = read_chunk(fd, position, with_payload=False)
+    assert header is not None
+    good = walk(path, fd, position, header.first_offset)
+    end = max(good.next_offset, published_offset)
+    error = CorruptChunkError(path, 0, "the segment header is damaged", segments[-1][0])
+    damage.passed_over(error, segments[-1][0], end)
+    return Recovered(path, None, 0, 0, segments[0][0], end, good.append_time_us, 0, 0)
 
 
 def _empty(next_offset: int, cut_bytes: int, published_offset: int) -> Recovered:
@@ -243,6 +277,8 @@ def _last_append_time(first: int, path: Path) -> int:
         _, start = read_segment_header(fd)
         return walk(path, fd, start, first, with_payload=False).append_time_us
     except FormatError as error:
+        if damage.skips():
+            return NO_APPEND_TIME
         raise CorruptChunkError(path, 0, str(error)) from error
     finally:
         os.close(fd)

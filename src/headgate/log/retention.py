@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from headgate.log import damage
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, sync_directory
 from headgate.log.format import FormatError
@@ -86,6 +87,8 @@ def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) 
         _, start = read_segment_header(fd)
         header = read_chunk(fd, start, with_payload=False)
     except FormatError as error:
+        if damage.skips():
+            return os.fstat(fd).st_mtime_ns // 1_000 < time_us  # no earlier than its first chunk
         raise CorruptChunkError(next_path, 0, str(error)) from error
     finally:
         os.close(fd)

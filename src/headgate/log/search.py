@@ -6,10 +6,12 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from headgate.log.bloom import might_contain, probe
+from headgate.log import damage
+from headgate.log.bloom import Probe, might_contain, probe
+from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
 from headgate.log.reader import Chunk
-from headgate.log.segments import Segments
+from headgate.log.segments import Place, Segments
 
 
 def newest_first(
@@ -24,7 +26,7 @@ def newest_first(
         wanted: Filter values; chunks whose filter excludes all of them are passed over without being read.
 
     Raises:
-        CorruptChunkError: The way to a chunk is damaged, or its payload.
+        CorruptChunkError: The way to a chunk is damaged, or its payload. Not where damage is passed over.
     """
     probes = None if wanted is None else [probe(value) for value in wanted if value]
     committed_file, segments = Committed(directory), Segments(directory)
@@ -32,19 +34,33 @@ def newest_first(
         committed = committed_file.next_offset()
         at = committed if before is None else min(before, committed)
         while at > committed_file.first_offset():
-            place = segments.locate(at - 1, committed)
-            if place is None or place.header.append_time_us < not_before_us:
-                return
-            header = place.header
-            if probes is None or (
-                header.bloom_bytes
-                and might_contain(place.segment.bloom(place.position, header), header.hash_count, probes)
-            ):
-                yield Chunk(place, header.first_offset)
-            at = header.first_offset
+            try:
+                place = segments.locate(at - 1, committed)
+                if place is None or place.header.append_time_us < not_before_us:
+                    return
+                chunk = _wanted(place, probes)
+            except CorruptChunkError as error:
+                if not damage.skips() or error.first_offset is None:
+                    raise
+                damage.passed_over(error, error.first_offset, at)
+                at = min(at - 1, error.first_offset)
+                continue
+            if chunk is not None:
+                yield chunk
+            at = place.header.first_offset
     finally:
         segments.close()
         committed_file.close()
+
+
+def _wanted(place: Place, probes: list[Probe] | None) -> Chunk | None:
+    """The chunk, unless its filter excludes everything that is looked for."""
+    header = place.header
+    if probes is not None:
+        bloom = place.segment.bloom(place.position, header)
+        if not (bloom and might_contain(bloom, header.hash_count, probes)):
+            return None
+    return Chunk(place, header.first_offset)
 
 
 def newest_of_all(root: Path, *, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, Chunk]]:

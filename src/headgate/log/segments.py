@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headgate.limits import INDEX_STRIDE_BYTES, SEGMENTS_OPEN_MAX
+from headgate.log import damage
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import read_at
 from headgate.log.format import (
@@ -24,10 +25,11 @@ from headgate.log.format import (
     PREFIX_BYTES_MAX,
     ChunkHeader,
     FormatError,
+    check_bloom,
     check_payload,
     unpack_chunk_header,
 )
-from headgate.log.recovery import list_segments, read_segment_header
+from headgate.log.recovery import find_chunk, list_segments, read_chunk, read_segment_header
 
 _WINDOW_BYTES = 1 << 16
 _SMALL_CHUNK_BYTES = 1 << 14
@@ -55,7 +57,7 @@ class Segment:
             self.schema, self.data_start = read_segment_header(self._fd)
         except FormatError as error:
             os.close(self._fd)
-            raise CorruptChunkError(path, 0, str(error)) from error
+            raise CorruptChunkError(path, 0, str(error), first_offset) from error
         self._offsets = [first_offset]
         self._positions = [self.data_start]
         self._behind_last = (first_offset, self.data_start)
@@ -92,10 +94,10 @@ class Segment:
         try:
             header = unpack_chunk_header(data[at : at + CHUNK_HEADER_BYTES])
         except FormatError as error:
-            raise CorruptChunkError(self.path, position, str(error)) from error
+            raise CorruptChunkError(self.path, position, str(error), offset) from error
         if header.first_offset != offset:
             reason = f"the chunk starts with record {header.first_offset}, not {offset}"
-            raise CorruptChunkError(self.path, position, reason)
+            raise CorruptChunkError(self.path, position, reason, offset)
         self._chunk_bytes = header.chunk_bytes
         self._behind_last = header.next_offset, position + header.chunk_bytes
         if position - self._positions[-1] >= INDEX_STRIDE_BYTES:
@@ -104,9 +106,18 @@ class Segment:
         return header
 
     def bloom(self, position: int, header: ChunkHeader) -> bytes:
-        """The stored filter of a chunk whose header was just read."""
+        """The stored filter of a chunk whose header was just read, its checksum compared.
+
+        Raises:
+            CorruptChunkError: The filter is cut off or damaged.
+        """
         at = position - self._window_at + CHUNK_HEADER_BYTES
-        return self._window[at : at + header.bloom_bytes]
+        bits = self._window[at : at + header.bloom_bytes]
+        try:
+            check_bloom(header, bits)
+        except FormatError as error:
+            raise CorruptChunkError(self.path, position, str(error), header.first_offset) from error
+        return bits
 
     def body(self, position: int, header: ChunkHeader) -> pa.Buffer:
         """The Arrow message of a chunk, its checksum compared.
@@ -122,7 +133,7 @@ class Segment:
         try:
             check_payload(header, payload)
         except FormatError as error:
-            raise CorruptChunkError(self.path, position, str(error)) from error
+            raise CorruptChunkError(self.path, position, str(error), header.first_offset) from error
         return pa.py_buffer(payload).slice(header.bloom_padded_bytes)
 
     def nearest(self, offset: int) -> tuple[int, int]:
@@ -130,6 +141,30 @@ class Segment:
         at = bisect_right(self._offsets, offset) - 1
         remembered = self._offsets[at], self._positions[at]
         return max(remembered, self._behind_last) if self._behind_last[0] <= offset else remembered
+
+    def behind(self, position: int, offset: int) -> tuple[int, int] | None:
+        """Where the next good chunk starts behind a damaged one.
+
+        A good header says where its chunk ends. Behind a bad one every multiple of 8 is looked at, header and payload.
+
+        Args:
+            position: Where the damaged chunk starts.
+            offset: Its first record's, or any of its records'.
+
+        Returns:
+            (offset, position); None when the segment has none.
+        """
+        try:
+            header = read_chunk(self._fd, position, with_payload=False)
+            if header is not None and header.first_offset <= offset < header.next_offset:
+                return header.next_offset, position + header.chunk_bytes
+        except FormatError:
+            pass
+        found = find_chunk(self._fd, position + 8, offset + 1)
+        if found is None:
+            return None
+        header = read_chunk(self._fd, found, with_payload=False)
+        return None if header is None else (header.first_offset, found)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -207,15 +242,25 @@ class Segments:
                 continue
             if segment is None:
                 continue
-            at, position = segment.nearest(offset)
-            while (header := segment.header(position, at, committed)) is not None:
-                if offset < header.next_offset:
-                    return Place(segment, position, header)
-                at = header.next_offset
-                position += header.chunk_bytes
+            place, position = _walk(segment, offset, committed)
+            if place is not None:
+                return place
             if fresh:
-                raise CorruptChunkError(segment.path, position, f"the file ends before record {offset}")
+                raise CorruptChunkError(segment.path, position, f"the file ends before record {offset}", offset)
         return None
+
+    def behind(self, error: CorruptChunkError, offset: int, committed: int) -> int:
+        """The first record above `offset`, which is damaged, that may be whole; `committed` when there is none."""
+        self.refresh()
+        try:
+            segment = self.containing(offset)
+            if segment is not None and segment.path == error.path:
+                found = segment.behind(error.byte, offset)
+                if found is not None:
+                    return min(found[0], committed)
+        except (CorruptChunkError, FileNotFoundError):
+            pass  # the segment as a whole
+        return min([first for first in self._firsts if first > offset], default=committed)
 
     def offset_at_time(self, time_us: int, committed: int) -> int:
         """First offset of the first chunk appended at or after a time; `committed` when there is none.
@@ -229,6 +274,10 @@ class Segments:
                 return self._offset_at_time(time_us, committed)
             except FileNotFoundError:
                 continue  # retention removed a segment between the listing and its opening
+            except CorruptChunkError:
+                if not damage.skips():
+                    raise
+                return self._next_at_time(time_us, committed)
         raise OffsetNotKeptError(f"{self.directory} loses segments faster than they can be searched")
 
     def _offset_at_time(self, time_us: int, committed: int) -> int:
@@ -252,6 +301,19 @@ class Segments:
             position += header.chunk_bytes
         return at
 
+    def _next_at_time(self, time_us: int, committed: int) -> int:
+        """The same, chunk after chunk: what is damaged has no time, and is passed over."""
+        at = self._firsts[0] if self._firsts else committed
+        while at < committed:
+            try:
+                place = self.locate(at, committed)
+                if place is None or place.header.append_time_us >= time_us:
+                    break
+                at = place.header.next_offset
+            except CorruptChunkError as found:
+                at = self.behind(found, at, committed)
+        return at
+
     def _first_time(self, index: int, committed: int) -> int:
         segment = self._get(index)
         header = segment.header(segment.data_start, segment.first_offset, committed)
@@ -264,3 +326,27 @@ class Segments:
         for segment in self._opened.values():
             segment.close()
         self._opened.clear()
+
+
+def _walk(segment: Segment, offset: int, committed: int) -> tuple[Place | None, int]:
+    """The chunk of a segment that holds `offset`, or where the file ends before it.
+
+    Raises:
+        CorruptChunkError: What is asked for is damaged; or anything before it, unless damage is passed over.
+    """
+    at, position = segment.nearest(offset)
+    while True:
+        try:
+            header = segment.header(position, at, committed)
+        except CorruptChunkError:
+            behind = segment.behind(position, at) if damage.skips() else None
+            if behind is None or behind[0] > offset:
+                raise
+            at, position = behind
+            continue
+        if header is None:
+            return None, position
+        if offset < header.next_offset:
+            return Place(segment, position, header), position
+        at = header.next_offset
+        position += header.chunk_bytes

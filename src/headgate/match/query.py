@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import HeadgateError
 from headgate.limits import REAL_TIME_BATCH_S
+from headgate.log import damage
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import RunFailedError, SparkGoneError
 
@@ -105,6 +106,7 @@ def start_run(
     options = {
         "path": str(log.absolute()),
         "partitions": ",".join(str(partition) for partition in sorted(start)),
+        "onCorrupt": "skip" if damage.skips() else "stop",
         "startOffsets": json.dumps({str(partition): offset for partition, offset in start.items()}),
         "linkHost": link.host,
         "linkPort": str(link.port),

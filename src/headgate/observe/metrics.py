@@ -188,6 +188,7 @@ CHUNK_RECORDS = Family(
 )
 LOG_BYTES = Family(Gauge, "headgate_log_bytes", "Bytes on disk", "log", _LOGS)
 LOG_RECORDS = Family(Gauge, "headgate_log_records", "Records kept", "log", _LOGS)
+LOG_DAMAGES = _counter("headgate_log_damages_total", "Damaged places of the log that Python readers passed over")
 
 # --- control -------------------------------------------------------------------------------------
 GENERATION_DESIRED = _gauge("headgate_generation_desired", "Newest generation of filters")

@@ -26,6 +26,7 @@ from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import EXTENSION, FilterValueRule
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX
 from headgate.log.bloom import might_contain, probe
+from headgate.log.errors import CorruptChunkError
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
 
@@ -68,6 +69,7 @@ class Counters:
         false_positive_chunks: Read by their Bloom filter's word, and no event had a wanted value.
         filter_errors: Events on which the filter is an error; they do not match.
         events_missed: Removed by retention before the reader came to them.
+        events_corrupt: In damaged chunks that were passed over.
     """
 
     chunks_read: int = 0
@@ -77,6 +79,7 @@ class Counters:
     false_positive_chunks: int = 0
     filter_errors: int = 0
     events_missed: int = 0
+    events_corrupt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,16 +152,20 @@ class Scan:
             In the order of the log within each partition; empty when nothing matched in this turn or at the end.
 
         Raises:
-            CorruptChunkError: A chunk is damaged; the position stands before it.
+            CorruptChunkError: A chunk is damaged; the position stands before it, and what came before was handed out.
         """
         pieces: list[Piece] = []
         left = events_max
         partitions = list(self._readers)
         turn, self._turn = self._turn, (self._turn + 1) % len(partitions)
         for partition in partitions[turn:] + partitions[:turn]:
-            for piece in self._read(partition, left):
-                pieces.append(piece)
-                left -= len(piece.offsets)
+            try:
+                self._read(partition, left, pieces)
+            except CorruptChunkError:
+                if not pieces:
+                    raise
+                break  # the next turn says so
+            left = events_max - sum(len(piece.offsets) for piece in pieces)
             if left <= 0:
                 break
         return pieces
@@ -168,11 +175,19 @@ class Scan:
         for reader in self._readers.values():
             reader.close()
 
-    def _read(self, partition: int, events_max: int) -> list[Piece]:
+    def _read(self, partition: int, events_max: int, pieces: list[Piece]) -> None:
+        """Adds a partition's next pieces."""
         reader, counters = self._readers[partition], self.counters
-        pieces: list[Piece] = []
-        end = self._end[partition]
-        skipped, missed = reader.chunks_skipped, reader.records_missed
+        before = reader.chunks_skipped, reader.records_missed, reader.records_corrupt
+        try:
+            self._read_on(reader, partition, events_max, pieces)
+        finally:
+            counters.chunks_skipped += reader.chunks_skipped - before[0]
+            counters.events_missed += reader.records_missed - before[1]
+            counters.events_corrupt += reader.records_corrupt - before[2]
+
+    def _read_on(self, reader: PartitionReader, partition: int, events_max: int, pieces: list[Piece]) -> None:
+        counters, end = self.counters, self._end[partition]
         for _ in range(SCAN_BODIES_MAX):
             if reader.position >= end:
                 break
@@ -197,9 +212,6 @@ class Scan:
             pieces.append(piece)
             if events_max <= 0:
                 break
-        counters.chunks_skipped += reader.chunks_skipped - skipped
-        counters.events_missed += reader.records_missed - missed
-        return pieces
 
     # --- chunks ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import sys
 
+from headgate.log import damage
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
@@ -18,6 +19,7 @@ def main() -> None:
         raise SystemExit(f"unknown part {part!r}; parts are {', '.join(ready.PARTS)}")
     logs.configure(part)
     context = child.context()
+    damage.choose(context.settings.on_corrupt)
     with contextlib.ExitStack() as stack:
         if context.settings.metrics:
             publisher = Publisher(context.settings.metrics_directory, part)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -30,6 +31,7 @@ from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
 from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
 from headgate.log import positions
+from headgate.log.errors import CorruptChunkError
 from headgate.scan.scan import Counters, Piece
 from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
@@ -39,6 +41,7 @@ POSITION_EXTENSION: Final = "hgposition"
 LINES: Final = "application/x-ndjson"
 SERVER_SENT: Final = "text/event-stream"
 _NOT_STORED: Final = {"cache-control": "no-store"}
+_log = structlog.get_logger(__name__)
 
 
 class BrokerNotFoundError(NotFoundError):
@@ -65,6 +68,7 @@ class Progress(msgspec.Struct, frozen=True, rename="camel"):
     false_positive_chunks: int
     filter_errors: int
     events_missed: int
+    events_corrupt: int
 
 
 class ReadApi:
@@ -109,8 +113,8 @@ class ReadApi:
         reading = self._reading(wanted)
         # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
         first = await anext(reading)
-        write = _line if form == LINES else _server_sent
-        return StreamingResponse(_written(first, reading, write), media_type=form, headers=_NOT_STORED)
+        write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
+        return StreamingResponse(_written(first, reading, write, end), media_type=form, headers=_NOT_STORED)
 
     async def _batch(self, wanted: ReadRequest) -> Response:
         limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
@@ -136,12 +140,19 @@ class ReadApi:
 
 
 async def _written(
-    first: Turn, reading: AsyncGenerator[Turn, None], write: Callable[[Turn], bytes]
+    first: Turn,
+    reading: AsyncGenerator[Turn, None],
+    write: Callable[[Turn], bytes],
+    end: Callable[[CorruptChunkError], bytes],
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(reading):
         yield write(first)
-        async for turn in reading:
-            yield write(turn)
+        try:
+            async for turn in reading:
+                yield write(turn)
+        except CorruptChunkError as error:  # everything before it has been written
+            _log.error("a reader stops", error=error.message)
+            yield end(error)
 
 
 def _form(accept: str) -> str:
@@ -173,6 +184,7 @@ def _progress(turn: Turn) -> Progress:
         counters.false_positive_chunks,
         counters.filter_errors,
         counters.events_missed,
+        counters.events_corrupt,
     )
 
 
@@ -181,6 +193,15 @@ def _line(turn: Turn) -> bytes:
     if not turn.pieces:
         return msgspec.json.encode({"progress": _progress(turn)}) + b"\n"
     return b"".join(_one_line(event) + b"\n" for piece in turn.pieces for event in _placed(piece))
+
+
+def _last_line(error: CorruptChunkError) -> bytes:
+    """Why the answer ends here."""
+    return msgspec.json.encode({"error": {"code": error.code, "message": error.message}}) + b"\n"
+
+
+def _last_sent(error: CorruptChunkError) -> bytes:
+    return b"event: error\ndata: " + _last_line(error) + b"\n"
 
 
 def _one_line(event: Event) -> bytes:

@@ -32,14 +32,14 @@ final class EventReader implements Closeable {
 
   private long firstOffset;
 
-  EventReader(LogRange range, StructType schema, Wanted wanted) {
+  EventReader(LogRange range, StructType schema, Wanted wanted, boolean skipsCorrupt) {
     this.range = range;
     this.schema = schema;
     this.stored =
         Arrays.stream(schema.fieldNames()).filter(Predicate.not(EventSchema.OF_PLACE::contains)).toList();
     this.allocator =
         ArrowUtils.rootAllocator().newChildAllocator("headgate partition " + range.partition(), 0, Long.MAX_VALUE);
-    this.log = new LogReader(Path.of(range.directory()), range.start(), wanted, allocator);
+    this.log = new LogReader(Path.of(range.directory()), range.start(), wanted, skipsCorrupt, allocator);
   }
 
   /** What the range has of the next chunk below `end`, or null when there is none. */

@@ -74,7 +74,7 @@ final class EventScan implements Scan, Batch {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new ReaderFactory(schema, options.filterValues().orElse(null), options.link().orElse(null));
+    return new ReaderFactory(schema, options.filterValues().orElse(null), options.skipsCorrupt(), options.link().orElse(null));
   }
 
   Map<Integer, Long> starts() {

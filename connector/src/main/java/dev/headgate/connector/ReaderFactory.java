@@ -16,9 +16,11 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * Makes a task's reader: columns for a range that ends, rows for one that does not.
  *
  * @param filterValues null: no pruning
+ * @param skipsCorrupt whether damaged chunks are passed over; else they end the reading
  * @param link null: nobody wants to know
  */
-record ReaderFactory(StructType schema, List<String> filterValues, LinkAddress link) implements PartitionReaderFactory {
+record ReaderFactory(StructType schema, List<String> filterValues, boolean skipsCorrupt, LinkAddress link)
+    implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
     return !((LogRange) partition).unending();
@@ -27,14 +29,14 @@ record ReaderFactory(StructType schema, List<String> filterValues, LinkAddress l
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
     LogRange range = (LogRange) partition;
-    return new ColumnarReader(new EventReader(range, schema, wanted()), range);
+    return new ColumnarReader(new EventReader(range, schema, wanted(), skipsCorrupt), range);
   }
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
     LogRange range = (LogRange) partition;
     try {
-      return RealTimeReader.open(range, new EventReader(range, schema, wanted()), link);
+      return RealTimeReader.open(range, new EventReader(range, schema, wanted(), skipsCorrupt), link);
     } catch (IOException e) {
       throw new UncheckedIOException(e);
     }

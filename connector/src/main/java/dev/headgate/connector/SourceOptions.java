@@ -20,6 +20,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param startOffsets option `startOffsets`: a JSON object of partition to offset; a partition that is not named starts at its
  *     first kept offset
  * @param filterValues option `filterValues`: a JSON list; null in it asks for records without filter value; absent: no pruning
+ * @param skipsCorrupt option `onCorrupt`: `skip`, or `stop` (the default)
  * @param link options `linkHost`, `linkPort`, `linkToken` (hex), `run`, `generation`: all five, or none
  */
 record SourceOptions(
@@ -27,6 +28,7 @@ record SourceOptions(
     List<Integer> partitions,
     Map<Integer, Long> startOffsets,
     Optional<List<String>> filterValues,
+    boolean skipsCorrupt,
     Optional<LinkAddress> link) {
   private static final JsonMapper JSON = JsonMapper.builder().build();
 
@@ -49,7 +51,16 @@ record SourceOptions(
         partitions,
         Optional.ofNullable(options.get("startOffsets")).map(SourceOptions::offsets).orElse(Map.of()),
         Optional.ofNullable(options.get("filterValues")).map(text -> json(text, new TypeReference<List<String>>() {})),
+        skipsCorrupt(options.getOrDefault("onCorrupt", "stop")),
         link);
+  }
+
+  private static boolean skipsCorrupt(String text) {
+    return switch (text) {
+      case "skip" -> true;
+      case "stop" -> false;
+      default -> throw new IllegalArgumentException("option 'onCorrupt' is stop or skip, not '" + text + "'");
+    };
   }
 
   Path directory(int partition) {

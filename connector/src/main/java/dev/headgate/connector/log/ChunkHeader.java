@@ -19,6 +19,7 @@ public record ChunkHeader(
     int count,
     int bodyBytes,
     long appendTimeUs,
+    int bloomCrc,
     int payloadCrc) {
   static final int BYTES = 64;
   static final int BLOOM_BYTES_MAX = 255;
@@ -47,13 +48,19 @@ public record ChunkHeader(
             head.getInt(16),
             head.getInt(20),
             head.getLong(24),
+            head.getInt(52),
             head.getInt(56));
-    // Codec and the seven zero bytes behind it are one little-endian word.
-    long codec = head.getLong(48);
+    // Codec and the three zero bytes behind it are one little-endian word.
+    int codec = head.getInt(48);
     if (head.get(4) != BYTES || (head.get(7) & ~1) != 0 || codec < 0 || codec > CODEC_MAX || !header.isSound()) {
       throw new CorruptLogException(file, at, "a chunk header with values that the format does not know");
     }
     return header;
+  }
+
+  /** Whether the bytes at `at` begin as every chunk does. */
+  static boolean mayStart(ByteBuffer bytes, int at) {
+    return bytes.getInt(at) == MAGIC;
   }
 
   private boolean isSound() {

@@ -9,15 +9,20 @@ import java.util.Arrays;
 import java.util.zip.CRC32C;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * What comes next in this partition? Reads chunks in order, skips those that hold nothing wanted, follows segment rolls.
  *
- * <p>Used by one thread.
+ * <p>What is damaged is never handed out: it ends the reading, or is passed over and logged, as asked. Used by one thread.
  */
 public final class LogReader implements Closeable {
+  private static final Logger LOG = LoggerFactory.getLogger(LogReader.class);
+
   private final Path partition;
   private final Wanted wanted;
+  private final boolean skipsCorrupt;
   private final BufferAllocator allocator;
   /** A chunk's header and the filter behind it: what skipping a chunk needs, in one read. */
   private final ByteBuffer head =
@@ -29,10 +34,11 @@ public final class LogReader implements Closeable {
   private long chunkOffset;
   private long chunkAt;
 
-  public LogReader(Path partition, long start, Wanted wanted, BufferAllocator allocator) {
+  public LogReader(Path partition, long start, Wanted wanted, boolean skipsCorrupt, BufferAllocator allocator) {
     this.partition = partition;
     this.position = start;
     this.wanted = wanted;
+    this.skipsCorrupt = skipsCorrupt;
     this.allocator = allocator;
   }
 
@@ -52,6 +58,23 @@ public final class LogReader implements Closeable {
    * <p>The first chunk may start below the start offset (it holds it). Closing the chunk is the caller's part.
    */
   public Chunk next(long end) throws IOException {
+    while (true) {
+      try {
+        return read(end);
+      } catch (CorruptLogException damage) {
+        if (!skipsCorrupt) {
+          throw damage;
+        }
+        long before = position;
+        passOver(end);
+        if (position > before) {
+          LOG.error("records {} to {} passed over: {}", before, position - 1, damage.getMessage());
+        }
+      }
+    }
+  }
+
+  private Chunk read(long end) throws IOException {
     while (position < end) {
       if (segment == null) {
         seek();
@@ -80,7 +103,7 @@ public final class LogReader implements Closeable {
       if (chunkOffset <= position) {
         continue;
       }
-      boolean mayHold = wanted.mayHold(header, head);
+      boolean mayHold = wanted.mayHold(header, head, segment.file, at);
       Chunk chunk = mayHold ? read(header, at) : null;
       position = chunkOffset;
       if (mayHold) {
@@ -88,6 +111,55 @@ public final class LogReader implements Closeable {
       }
     }
     return null;
+  }
+
+  /** Moves behind what is damaged at `position`: to the next good chunk, else to the next segment, else to the end. */
+  private void passOver(long end) throws IOException {
+    if (segment != null && chunkOffset > position) {
+      position = chunkOffset; // the header was good, and says where the next chunk is
+      return;
+    }
+    if (segment != null && findChunk()) {
+      position = Math.max(position, chunkOffset);
+      return;
+    }
+    close();
+    long from = position;
+    position = Arrays.stream(Segment.firstOffsets(partition)).filter(first -> first > from && first <= end).findFirst().orElse(end);
+  }
+
+  /** Looks behind a damaged header for the next good chunk of the segment: every multiple of 8 may start one. */
+  private boolean findChunk() throws IOException {
+    ByteBuffer piece = ByteBuffer.allocate(1 << 20).order(ByteOrder.LITTLE_ENDIAN);
+    for (long from = chunkAt + 8; ; from += piece.capacity() - ChunkHeader.BYTES) {
+      piece.clear();
+      int bytes = segment.read(piece, from);
+      for (int at = 0; at + ChunkHeader.BYTES <= bytes; at += 8) {
+        if (ChunkHeader.mayStart(piece, at) && isChunk(from + at)) {
+          chunkAt = from + at;
+          return true;
+        }
+      }
+      if (bytes < piece.capacity()) {
+        return false;
+      }
+    }
+  }
+
+  private boolean isChunk(long at) throws IOException {
+    head.clear();
+    segment.read(head, at);
+    try {
+      ChunkHeader header = ChunkHeader.parse(head, segment.file, at);
+      if (header.firstOffset() <= chunkOffset) {
+        return false;
+      }
+      read(header, at).close();
+      chunkOffset = header.firstOffset();
+      return true;
+    } catch (CorruptLogException e) {
+      return false;
+    }
   }
 
   /** Opens the segment that holds `position`, or the first one when retention has removed that. */

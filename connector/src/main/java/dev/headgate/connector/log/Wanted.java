@@ -2,8 +2,10 @@ package dev.headgate.connector.log;
 
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Objects;
+import java.util.zip.CRC32C;
 import net.jpountz.xxhash.XXHash64;
 import net.jpountz.xxhash.XXHashFactory;
 
@@ -36,13 +38,21 @@ public final class Wanted {
     return XXH64.hash(bytes, 0, bytes.length, 0);
   }
 
-  /** False: the chunk holds nothing that is wanted. `head` is its header and, right behind it, its filter. */
-  boolean mayHold(ChunkHeader header, ByteBuffer head) {
+  /**
+   * False: the chunk holds nothing that is wanted. `head` is its header and, right behind it, its filter; `file` and `at` only name
+   * the place of a filter whose checksum is wrong.
+   */
+  boolean mayHold(ChunkHeader header, ByteBuffer head, Path file, long at) throws CorruptLogException {
     if (hashes == null || (unfiltered && header.unfiltered())) {
       return true;
     }
     if (header.bloomBytes() == 0) {
       return false;
+    }
+    CRC32C crc = new CRC32C();
+    crc.update(head.duplicate().position(ChunkHeader.BYTES).limit(ChunkHeader.BYTES + header.bloomBytes()));
+    if ((int) crc.getValue() != header.bloomCrc()) {
+      throw new CorruptLogException(file, at, "wrong checksum of a chunk's filter");
     }
     for (long hash : hashes) {
       if (contains(header, head, hash)) {

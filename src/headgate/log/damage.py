@@ -1,0 +1,57 @@
+"""What does a reader do where the log is damaged? It stops there, or passes over it and says so: one policy a process.
+
+Damaged bytes are never handed out, either way. The policy is the process's and no reader's own, so that no two readers
+of one log disagree about what is in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Literal
+
+import structlog
+
+from headgate.limits import DAMAGES_KEPT
+from headgate.log.errors import CorruptChunkError
+from headgate.observe import metrics
+
+OnCorrupt = Literal["stop", "skip"]
+_log = structlog.get_logger(__name__)
+
+
+class _Policy:
+    def __init__(self) -> None:
+        self.on_corrupt: OnCorrupt = "stop"
+        self.said: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+
+_policy: Final = _Policy()
+
+
+def choose(on_corrupt: OnCorrupt) -> None:
+    """Sets the policy of this process, before it reads."""
+    _policy.on_corrupt = on_corrupt
+
+
+def skips() -> bool:
+    """Whether damage is passed over."""
+    return _policy.on_corrupt == "skip"
+
+
+def passed_over(error: CorruptChunkError, first_offset: int, next_offset: int) -> None:
+    """Says, once for each place, which records are not read."""
+    place = (str(error.path), error.byte)
+    if place in _policy.said:
+        return
+    _policy.said[place] = None
+    while len(_policy.said) > DAMAGES_KEPT:
+        _policy.said.popitem(last=False)
+    metrics.LOG_DAMAGES.inc()
+    _log.error(
+        "damaged chunk passed over",
+        file=place[0],
+        byte=error.byte,
+        reason=error.reason,
+        first_offset=first_offset,
+        next_offset=next_offset,
+    )
