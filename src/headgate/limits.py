@@ -203,6 +203,10 @@ PULL_WAIT_S_MAX: Final = 30.0
 """How long a pull may wait for an event."""
 PULL_LOOK_S: Final = 1.0
 """How often a waiting pull looks whether its client is still there."""
+ACKS_MAX: Final = 64
+"""Requests of one consumer's stream whose acknowledgements are on their way to the disk; the next one waits."""
+SEEK_TELL_S: Final = 0.5
+"""How often a seek over gRPC tells how far it is."""
 PULLS_MAX: Final = 1_024
 """Pulls at the same time, all subscriptions together."""
 CONSUMER_CHARS_MAX: Final = 128

@@ -25,6 +25,7 @@ from headgate.log import damage
 from headgate.log.writer import PartitionWriter
 from headgate.server.proxy import ProcessProxy
 from headgate.stream.api import ReadApi
+from headgate.stream.readers import Readers
 
 BROKER = "ns/b"
 EVENTS = 12
@@ -127,13 +128,13 @@ def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
     async def run() -> None:
         log = Log(tmp_path / "log")
         log.store(*range(EVENTS))
-        api = ReadApi(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
-        reader = Starlette(routes=api.routes(), exception_handlers=ERROR_HANDLERS)
+        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         proxy = ProcessProxy(tmp_path / "r.sock")
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"), listening(front, tmp_path / "f.sock"):
             await asyncio.wait_for(work(Client(tmp_path / "f.sock"), log), 60)
-        api.close()
+        readers.close()
         log.close()
 
     asyncio.run(run())

@@ -183,8 +183,7 @@ class PullApi:
         asked = await _decoded(request, _Nack)
         if not asked.ids:
             raise InvalidInputError("ids is missing")
-        if not 0 <= asked.delay <= limits.ACK_TIMEOUT_S_MAX:
-            raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
+        check_delay(asked.delay)
         return _acked(await self._all.nack(_name(request), asked.ids, asked.delay))
 
     async def _leave(self, request: Request) -> Response:
@@ -204,7 +203,7 @@ class PullApi:
                 SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
             )
         asked = await _decoded(request, _Seek)
-        first, last = await run_in_threadpool(_canonical, asked.first), await run_in_threadpool(_canonical, asked.last)
+        first, last = await run_in_threadpool(canonical, asked.first), await run_in_threadpool(canonical, asked.last)
         sought = await self._all.seek(name, Place(asked.to, first, last, asked.after))
         return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
 
@@ -230,7 +229,24 @@ class PullApi:
         )
 
 
-def _canonical(expression: str) -> str:
+def check_consumer(name: str) -> None:
+    """Raises InvalidInputError for a consumer's name that is too long."""
+    if len(name) > limits.CONSUMER_CHARS_MAX:
+        raise InvalidInputError(f"consumer has over {limits.CONSUMER_CHARS_MAX} characters")
+
+
+def check_delay(delay_s: float) -> None:
+    """Raises InvalidInputError for a time that nobody can wait."""
+    if not 0 <= delay_s <= limits.ACK_TIMEOUT_S_MAX:
+        raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
+
+
+def canonical(expression: str) -> str:
+    """The CEL text of a place's expression; empty for none.
+
+    Raises:
+        FilterError: It is refused.
+    """
     return compile_filter({"expression": expression}, ()).cel if expression else ""
 
 
@@ -244,8 +260,7 @@ async def _decoded(request: Request, type_: type[_T]) -> _T:
         asked = msgspec.json.decode(body or b"{}", type=type_)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"the body: {error}") from error
-    if len(asked.consumer) > limits.CONSUMER_CHARS_MAX:
-        raise InvalidInputError(f"consumer has over {limits.CONSUMER_CHARS_MAX} characters")
+    check_consumer(asked.consumer)
     return asked
 
 

@@ -37,6 +37,7 @@ class Call(Generic[Asked, Answered]):
         self._context = context
         self._type = type_
         self._writing = asyncio.Lock()
+        self._sending: asyncio.Future[None] | None = None
 
     async def read(self) -> Asked | None:
         """The client's next message; None when it has sent its last one.
@@ -66,7 +67,15 @@ class Call(Generic[Asked, Answered]):
     async def write(self, message: Answered) -> None:
         """Sends a message; waits while the client does not take it."""
         async with self._writing:
-            await self._context.write(message.SerializeToString())
+            await self.sent()  # one that was given up by whoever waited for it goes on
+            self._sending = asyncio.ensure_future(self._context.write(message.SerializeToString()))
+            self._sending.add_done_callback(lambda sending: sending.cancelled() or sending.exception())
+            await asyncio.shield(self._sending)
+
+    async def sent(self) -> None:
+        """Waits until nothing is being sent: gRPC takes one message, or the end, at a time, and nothing back."""
+        if self._sending is not None and not self._sending.done():
+            await asyncio.wait([self._sending])
 
 
 Handler = Callable[[Call[Any, Any]], Awaitable[None]]
@@ -93,8 +102,12 @@ class Service(grpc.GenericRpcHandler):
 
 def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitable[None]]:
     async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
+        call = Call[Message, Message](context, type_)
         try:
-            await handler(Call(context, type_))
+            try:
+                await handler(call)
+            finally:
+                await call.sent()
         except HeadgateError as error:
             await context.abort(*status(error))
         except Exception:  # noqa: BLE001 - told to the log; the client hears that it was ours

@@ -13,8 +13,9 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.pull_api import PullApi
+from headgate.dispatch.pull_rpc import PullRpc
 from headgate.observe import tracing
-from headgate.server import child, local, ready, retention
+from headgate.server import child, local, ready, retention, rpc
 from headgate.server.asking import ReaderScanner
 from headgate.server.policy import url_policy
 
@@ -58,7 +59,8 @@ async def _dispatch(context: child.Context) -> None:
         app = Starlette(
             routes=list(PullApi(lambda: dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
         )
-        async with local.answering(app, settings.dispatcher_socket):
+        serving = rpc.serving([PullRpc(lambda: dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
+        async with local.answering(app, settings.dispatcher_socket), serving:
             await dispatcher.run(stop)
     finally:
         store.close()

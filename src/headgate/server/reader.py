@@ -13,10 +13,12 @@ from headgate.control.logrules import LogRule
 from headgate.control.reconcile import served_rules
 from headgate.control.store import Store
 from headgate.limits import ROUTING_POLL_S
-from headgate.server import child, local, ready
+from headgate.server import child, local, ready, rpc
 from headgate.server.asking import sift_route
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
+from headgate.stream.read_rpc import ReadRpc
+from headgate.stream.readers import Readers
 
 
 def run(context: child.Context) -> None:
@@ -30,10 +32,11 @@ async def _serve(settings: Settings) -> None:
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
         rules = Rules(store)
         await asyncio.to_thread(rules.refresh)
-        api = ReadApi(settings.log_directory, rules.of)
-        routes = [*api.routes(), sift_route(api.scanner)]
+        readers = Readers(settings.log_directory, rules.of)
+        routes = [*ReadApi(readers).routes(), sift_route(readers.scanner)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
-        async with local.answering(app, settings.reader_socket):
+        serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
+        async with local.answering(app, settings.reader_socket), serving:
             mark = ready.Mark(settings.run_directory, "reader")
             mark.ready(True)
             while not stop.is_set():
@@ -42,7 +45,7 @@ async def _serve(settings: Settings) -> None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
             mark.ready(False)
-        api.close()
+        readers.close()
 
 
 class Rules:

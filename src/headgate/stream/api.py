@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -24,17 +22,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.logrules import LogRule
-from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
-from headgate.limits import READ_BATCH_EVENTS_MAX, READ_THREADS, READERS_MAX
+from headgate.limits import READ_BATCH_EVENTS_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
 from headgate.scan.scan import Counters, Piece
-from headgate.scan.turns import LogScanner, Scanner
-from headgate.stream.follow import Turn, turns
+from headgate.stream.follow import Turn
+from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
 
 POSITION_EXTENSION: Final = "hgposition"
@@ -42,18 +38,6 @@ LINES: Final = "application/x-ndjson"
 SERVER_SENT: Final = "text/event-stream"
 _NOT_STORED: Final = {"cache-control": "no-store"}
 _log = structlog.get_logger(__name__)
-
-
-class BrokerNotFoundError(NotFoundError):
-    """There is no such broker."""
-
-    code = "unknown-broker"
-
-
-class ReadersOverloadError(OverloadedError):
-    """READERS_MAX readers are at work."""
-
-    code = "readers"
 
 
 class Progress(msgspec.Struct, frozen=True, rename="camel"):
@@ -75,42 +59,29 @@ class ReadApi:
     """The reading end of every broker.
 
     Args:
-        directory: Directory of the log's partitions.
-        log_rule: How the events of "namespace/name" are stored; None when there is no such broker.
+        readers: Who reads.
     """
 
-    def __init__(self, directory: Path, log_rule: Callable[[str], LogRule | None]) -> None:
-        self._directory = directory
-        self._log_rule = log_rule
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
-        self._readers = 0
-        self.scanner: Scanner = LogScanner(directory, self._threads)
-        """Looks through the log in the readers' threads."""
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
 
     def routes(self) -> list[Route]:
         """For a Starlette app."""
         return [Route("/{namespace}/{broker}/events", self._events, methods=["GET"])]
 
-    def close(self) -> None:
-        """Wait for the threads; readers have been closed."""
-        self._threads.shutdown(wait=True)
-
     async def _events(self, request: Request) -> Response:
         broker = f"{request.path_params['namespace']}/{request.path_params['broker']}"
-        rule = self._log_rule(broker)
-        if rule is None:
-            raise BrokerNotFoundError(f"there is no broker {broker!r}", hint="headgate get brokers lists them")
+        rule = self._readers.rule(broker)
         form = _form(request.headers.get("accept", ""))
         wishes = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
             wishes = [(name, value) for name, value in wishes if name not in ("from", "first")] + [("from", resumed)]
         wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
-        if self._readers >= READERS_MAX:
-            raise ReadersOverloadError(f"{READERS_MAX} readers are at work", hint="try again later")
+        self._readers.check_room()
         if form == BATCH_JSON:
             return await self._batch(wanted)
-        reading = self._reading(wanted)
+        reading = self._readers.reading(wanted)
         # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
         first = await anext(reading)
         write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
@@ -120,23 +91,13 @@ class ReadApi:
         limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
         events: list[Event] = []
         bounded = replace(wanted, limit=limit, follow=False)
-        async with aclosing(self._reading(bounded)) as reading:
+        async with aclosing(self._readers.reading(bounded)) as reading:
             async for turn in reading:
                 events += [event for piece in turn.pieces for event in _placed(piece)]
         progress = _progress(turn)
         fields = msgspec.structs.asdict(progress).items()
         headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
         return Response(encode_batch(events), media_type=BATCH_JSON, headers=headers | _NOT_STORED)
-
-    async def _reading(self, wanted: ReadRequest) -> AsyncGenerator[Turn, None]:
-        partitions = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
-        self._readers += 1
-        try:
-            async with aclosing(turns(self._directory, partitions, wanted, self._threads)) as reading:
-                async for turn in reading:
-                    yield turn
-        finally:
-            self._readers -= 1
 
 
 async def _written(

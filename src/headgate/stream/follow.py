@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
+from headgate.rpc.credits import Credits
 from headgate.scan.find import Finder, Sought, landing
 from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
@@ -36,7 +37,11 @@ class Turn:
 
 
 async def turns(
-    directory: Path, partitions: list[int], request: ReadRequest, threads: Executor
+    directory: Path,
+    partitions: list[int],
+    request: ReadRequest,
+    threads: Executor,
+    credits: Credits | None = None,
 ) -> AsyncGenerator[Turn, None]:
     """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
 
@@ -47,6 +52,8 @@ async def turns(
         partitions: Of the log.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for some 40 ms.
+        credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
+            number.
 
     Raises:
         PositionError: The request names no place of this log.
@@ -61,14 +68,23 @@ async def turns(
     told_at = time.monotonic()
     deadline = told_at + request.wait_s
     try:
+        if credits is not None:
+            yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
         while left is None or left > 0:
             most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
+            if credits is not None:
+                most = min(most, await credits.left())
+                if not most:
+                    break
             pieces = await loop.run_in_executor(threads, scan.step, most)
             at_end = not pieces and scan.at_end()
             now = time.monotonic()
             if pieces:
+                count = sum(len(piece.offsets) for piece in pieces)
                 if left is not None:
-                    left -= sum(len(piece.offsets) for piece in pieces)
+                    left -= count
+                if credits is not None:
+                    credits.take(count)
                 deadline = now  # what waits for a first event has it
             if pieces or now - told_at >= READ_PROGRESS_S:
                 told_at = now
