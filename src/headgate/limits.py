@@ -424,6 +424,19 @@ DEADLETTER_PAGE_MAX: Final = 1_000
 REDRIVE_RATE_DEFAULT: Final = 100.0
 REDRIVE_RATE_MAX: Final = 10_000.0
 """Letters a second that a redrive sends."""
+REPLAYS_MAX: Final = 1_000
+"""Replays that are remembered; the oldest that have ended make room."""
+REPLAYS_RUNNING_MAX: Final = 8
+"""Replays under way at the same time; the others wait for their turn."""
+REPLAY_PAGE_EVENTS: Final = 100
+"""Events of a replay that are found and sent before its place is written down: what a restart repeats at most."""
+REPLAY_POLL_S: Final = 0.2
+"""How often the dispatcher looks for new and cancelled replays."""
+REPLAY_RETRY_S: Final = 1.0
+"""Pause of a replay before it asks again for what is not there now."""
+REPLAY_RATE_DEFAULT: Final = 100.0
+REPLAY_RATE_MAX: Final = 10_000.0
+"""Events a second that a replay sends."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20

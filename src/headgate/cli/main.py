@@ -14,6 +14,7 @@ from headgate.cli import deadletter as deadletter_commands
 from headgate.cli import filter as filter_commands
 from headgate.cli import log as log_commands
 from headgate.cli import objects as object_commands
+from headgate.cli import replay as replay_commands
 from headgate.cli import send as send_command
 from headgate.cli import serve as serve_command
 from headgate.cli import subscriptions as subscription_commands
@@ -54,6 +55,7 @@ app.command("trace")(trace_command.trace)
 app.command("conformance")(conformance_command.conformance)
 app.add_typer(object_commands.app)
 app.add_typer(deadletter_commands.app, name="deadletter")
+app.add_typer(replay_commands.app, name="replay")
 app.add_typer(subscription_commands.app, name="subscription")
 app.add_typer(filter_commands.app, name="filter")
 app.add_typer(log_commands.app, name="log")

@@ -35,6 +35,8 @@ from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.dispatch.pullstore import FILE as PULL_FILE
 from headgate.dispatch.pullstore import PullStore
+from headgate.dispatch.replaying import Replaying
+from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replies import IngressReplies, Replies
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.seeking import Seeks
@@ -245,6 +247,18 @@ class Dispatcher:
             asyncio.create_task(gauges.run()),
             asyncio.create_task(self._consuming.tend()),
         ]
+        replaying = Replaying(
+            self._data / REPLAYS_FILE,
+            scanner=self._scanner,
+            events=self._events,
+            transport=transport,
+            replies=replies,
+            bury=letters.bury,
+            trigger=self._trigger,
+            rule_of=self._rule_of,
+            clocks=self._clocks,
+        )
+        tasks.append(asyncio.create_task(replaying.run()))
         self.subscriptions = self._consuming
         if self._tend is not None:
             tasks.append(asyncio.create_task(self._tend(self._writer)))
@@ -255,6 +269,7 @@ class Dispatcher:
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self.subscriptions = None
             await link.close()
             await self._outbox.close()
@@ -357,6 +372,10 @@ class Dispatcher:
             self._table = table
             self._scheduler.update(table)
             self._consuming.update(table)
+
+    def _trigger(self, name: str) -> Target | None:
+        found = (target for target in self._table.targets if target.name == name and target.pull is None)
+        return next(found, None)
 
     def _rule_of(self, broker: str) -> FilterValueRule | None:
         rule = served_rules(self._store.brokers()).get(broker)

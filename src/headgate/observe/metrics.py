@@ -246,6 +246,12 @@ DEAD_LETTERS = _counters(
     "result",
     *("sent", "stored", "failed", "redriven", "discarded"),
 )
+REPLAYED = _counters(
+    "headgate_replayed_total",
+    "Events of replays by how they ended",
+    "result",
+    *("delivered", "dead_lettered", "failed", "lost"),
+)
 DEAD_LETTERS_HELD = Family(
     Gauge, "headgate_dead_letters_held", "Dead letters in the store: to be sent, or kept for a person", "state",
     ("waiting", "kept"),

@@ -22,6 +22,8 @@ from headgate.control.store import Store
 from headgate.dispatch.letters_api import LettersApi
 from headgate.dispatch.pull_api import METHODS as PULL_METHODS
 from headgate.dispatch.pull_api import PREFIX as PULL_PATH
+from headgate.dispatch.replays import FILE as REPLAYS_FILE
+from headgate.dispatch.replays_api import ReplaysApi
 from headgate.dispatch.why import Why
 from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
@@ -118,12 +120,13 @@ def other_paths(
     """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     letters = LettersApi(settings.data / "deadletters.db").routes()
+    replays = ReplaysApi(settings.data / REPLAYS_FILE, settings.log_directory, store, url_policy(settings)).routes()
     why = WhyApi(Why(settings.data, store)).routes()
     reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
     pulling = ProcessProxy(settings.dispatcher_socket)
     consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     return Starlette(
-        routes=[*health.routes(settings, checks), *letters, *why, reading, *consuming, Mount("/", api.app)],
+        routes=[*health.routes(settings, checks), *letters, *replays, *why, reading, *consuming, Mount("/", api.app)],
         exception_handlers=ERROR_HANDLERS,
     )
 

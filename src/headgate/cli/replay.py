@@ -1,0 +1,115 @@
+"""`headgate replay`: send a broker's history to one target again."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import typer
+
+from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
+from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.objects import OWN_API_VERSION
+from headgate.errors import InvalidInputError
+from headgate.limits import REPLAY_RATE_DEFAULT
+
+_HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "MATCHED", "DELIVERED", "DEAD", "FAILED"]
+_LOOK_S: Final = 0.5
+"""How often we ask how far a dry run is."""
+
+app = typer.Typer(help="Send a broker's history to one target again.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
+
+
+@app.callback(invoke_without_command=True)
+def replay(
+    context: typer.Context,
+    target: Annotated[str, typer.Option(help="Name of a trigger, or a URL.")] = "",
+    broker: Annotated[str, typer.Option(help="Whose history; a trigger's own broker by default.")] = "",
+    from_: Annotated[str, typer.Option("--from", help="earliest, a time (RFC 3339) or a position.")] = "earliest",
+    to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), a time or a position.")] = "next",
+    filter_: Annotated[str, typer.Option("--filter", help="CEL or JSON as in spec.filter, beside the trigger's.")] = "",
+    rate: Annotated[float, typer.Option(help="Events a second at most.")] = REPLAY_RATE_DEFAULT,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events, and send none.")] = False,
+    as_json: Json = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Send a broker's history to one target again, each event with the extension headgatereplay.
+
+    The server goes on when this command has ended.
+
+    Example: headgate replay --target billing --from 2026-03-04T05:06:07Z --rate 50
+    """
+    if context.invoked_subcommand is not None:
+        return
+    if not target:
+        raise InvalidInputError("--target is missing", hint="the name of a trigger, or a URL")
+    try:
+        written = json.loads(filter_) if filter_.lstrip().startswith("{") else filter_
+    except ValueError as error:
+        raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
+    kind = "url" if "://" in target else "trigger"
+    asked = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
+    made = request(server, "POST", _base(namespace), body=asked | {"dryRun": dry_run})
+    if dry_run:
+        made = _ended(server, namespace, made["id"])
+    if as_json:
+        typer.echo(json.dumps(made, indent=2))
+    elif dry_run:
+        typer.echo(f"{made['matched']} of {made['eventsTotal']} events would be sent to {target}")
+    else:
+        typer.echo(f"replay {made['id']} of {made['eventsTotal']} events has begun")
+
+
+@app.command("list")
+def list_(as_json: Json = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Show replays, the newest first."""
+    items = request(server, "GET", _base(namespace))["items"]
+    if as_json:
+        typer.echo(json.dumps(items, indent=2))
+    elif not items:
+        typer.echo("no replays found", err=True)
+    else:
+        print_table([_HEADS, *map(_row, items)])
+
+
+@app.command()
+def show(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """Print one replay as JSON."""
+    typer.echo(json.dumps(request(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
+
+
+@app.command()
+def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+    """End a replay; what has been sent stays sent."""
+    done = request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
+    typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
+
+
+def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
+    """A replay once it has ended; Ctrl-C ends it."""
+    try:
+        while (found := request(server, "GET", f"{_base(namespace)}/{id_}"))["state"] == "running":
+            typer.echo(f"looked at {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
+        raise
+    if found["state"] != "done":
+        raise InvalidInputError(f"the dry run has {found['state']}: {found['problem']}")
+    return found
+
+
+def _row(item: dict[str, Any]) -> list[str]:
+    fields = ("eventsPassed", "eventsTotal", "matched", "delivered", "deadLettered", "failed")
+    target = item["trigger"] or item["url"]
+    return [*(str(item[name]) for name in ("id", "state", "broker")), target, *(str(item[name]) for name in fields)]
+
+
+def _base(namespace: str) -> str:
+    return f"/apis/{OWN_API_VERSION}/namespaces/{quote(namespace, safe='')}/replays"

@@ -1,0 +1,121 @@
+"""Does a real server find, repeat and replay what happened before? Seek over the whole log, replays to one target."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.testing import ApiError, Server
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = pytest.mark.system
+
+SECONDS_MAX = 60.0
+EVENTS = 30
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("history")
+    with Server(folder / "data", log=folder / "server.log") as running:
+        spec = {"broker": "default", "filter": {"expression": 'ce.type == "row" && data.n % 3 == 0'}}
+        running.create("subscriptions", "default", "rows", spec)
+        running.wait_object_ready("subscriptions", "default", "rows")
+        publisher = Publisher(running)
+        for number in range(EVENTS):
+            kind = "commit" if number % 10 == 9 else "row"
+            data = {"n": number, "tso": 449_320_000_000_000 + number}
+            assert publisher.publish(f"e{number}", kind, data) == 202
+        ends = time.monotonic() + SECONDS_MAX
+        while ask(running, "GET", "subscriptions/rows/stats")["backlog"] < len(rows()):
+            assert time.monotonic() < ends
+            time.sleep(0.1)
+        yield running
+
+
+def rows(first: int = 0) -> list[str]:
+    return [f"e{n}" for n in range(first, EVENTS) if n % 3 == 0 and n % 10 != 9]
+
+
+def ask(server: Server, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+    return server.call(method, f"{server.url}/apis/headgate.dev/v1/namespaces/default/{path}", body)
+
+
+def pulled(server: Server, name: str = "rows") -> list[str]:
+    events = ask(server, "POST", f"subscriptions/{name}/pull", {"consumer": "a", "wait": 20})["events"]
+    return sorted((one["event"]["id"] for one in events), key=lambda name: int(name[1:]))  # partitions mix
+
+
+def command(server: Server, *words: str) -> str:
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("headgate")), *words, "--server", server.url],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def until(look: Callable[[], bool]) -> None:
+    ends = time.monotonic() + SECONDS_MAX
+    while not look():
+        assert time.monotonic() < ends
+        time.sleep(0.1)
+
+
+def test_a_seek_finds_events_that_the_subscription_does_not_want(server: Server) -> None:
+    seek = {"first": 'ce.type == "commit" && data.tso >= 449320000000015'}
+    found = ask(server, "POST", "subscriptions/rows/seek", seek)
+    assert (found["running"], found["epoch"]) == (False, 2)
+    assert pulled(server) == rows(19)
+    assert ask(server, "GET", "subscriptions/rows/seek") == {"running": False}
+    assert ask(server, "DELETE", "subscriptions/rows/seek") == {"cancelled": False}
+    text = command(server, "seek", "rows", "--last", 'ce.type == "row" && data.n < 10', "--after")
+    assert "epoch 3" in text
+    assert pulled(server) == rows(9)
+    with pytest.raises(ApiError) as missing:
+        ask(server, "POST", "subscriptions/rows/seek", {"first": "data.n == 1000"})
+    assert missing.value.status == 404
+    ask(server, "POST", "subscriptions/rows/seek", {"to": "earliest"})
+    assert pulled(server) == rows()
+
+
+def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Subscriber) -> None:
+    url = subscriber.url("replayed")
+    counted = json.loads(command(server, "replay", "--broker", "default", "--target", url, "--dry-run", "--json"))
+    assert (counted["state"], counted["matched"]) == ("done", EVENTS)
+    made = ask(
+        server,
+        "POST",
+        "replays",
+        {"broker": "default", "url": url, "filter": {"attributes": {"type": "commit"}}, "rate": 1000},
+    )
+    until(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
+    found = ask(server, "GET", f"replays/{made['id']}")
+    assert (found["matched"], found["delivered"], found["eventsPassed"]) == (3, 3, EVENTS)
+    assert sorted(subscriber.ids("replayed")) == ["e19", "e29", "e9"]
+    assert "done" in command(server, "replay", "list")
+    assert "had ended" in command(server, "replay", "cancel", str(made["id"]))
+    for status, body in (
+        (400, {"broker": "default"}),
+        (400, {"broker": "default", "url": url, "trigger": "t"}),
+        (422, {"broker": "default", "url": "ftp://x/"}),
+        (400, {"broker": "default", "url": url, "rate": 0}),
+        (400, {"broker": "default", "url": url, "from": "there"}),
+        (400, {"broker": "default", "url": url, "filter": "data.n =="}),
+        (404, {"broker": "none", "url": url}),
+        (404, {"trigger": "none"}),
+    ):
+        with pytest.raises(ApiError) as refused:
+            ask(server, "POST", "replays", body)
+        assert refused.value.status == status, body
