@@ -90,6 +90,12 @@ def test_an_error_has_a_caret_and_a_hint() -> None:
     assert lines[1:] == ["ce.type = 'a'", "        ^", "hint: equality is written with =="]
 
 
+def test_explain_takes_the_expression_as_it_is() -> None:
+    assert run(app, ["explain", CEL]).stdout == run(app, ["explain", "--cel", CEL]).stdout
+    twice = run(app, ["explain", CEL, "--cel", CEL])
+    assert (twice.exit_code, "given twice" in twice.stderr) == (2, True)
+
+
 def test_names_the_line_of_an_invalid_event() -> None:
     result = run(app, ["test", "--cel", "true"], input=json.dumps(EVENTS[0]) + '\n{"id": 1}\n')
     assert result.exit_code == 2

@@ -88,6 +88,9 @@ def try_filter(
 
 @app.command("explain")
 def explain_filter(
+    given: Annotated[
+        str | None, typer.Argument(metavar="EXPRESSION", help="The filter as a CEL expression, as with --cel.")
+    ] = None,
     cel: CelOption = None,
     filter_json: FilterOption = None,
     filter_value: Annotated[
@@ -96,8 +99,15 @@ def explain_filter(
     ] = FILTER_VALUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, at which cost."""
-    wanted = compiled(cel, filter_json)
+    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, at which cost.
+
+    \b
+    Example:
+      headgate filter explain 'ce.type in ["a", "b"] && data.amount > 100'
+    """  # noqa: D301 - click reads \b as "keep these lines"
+    if given is not None and cel is not None:
+        fail("the filter is given twice", "either EXPRESSION or --cel")
+    wanted = compiled(cel if given is None else given, filter_json)
     try:
         explanation = explain(wanted, filter_value=filter_value)
     except FilterError as error:

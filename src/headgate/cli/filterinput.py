@@ -46,7 +46,7 @@ def refuse(error: FilterError) -> NoReturn:
 def compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
     """The filter that the options give."""
     if (cel is None) == (filter_json is None):
-        fail("give either --cel or --filter-json", "headgate filter explain --cel 'ce.type == \"order\"'")
+        fail("give either a CEL expression or --filter-json", "headgate filter explain 'ce.type == \"order\"'")
     try:
         if cel is not None:
             return compile_filter({"cel": cel})
