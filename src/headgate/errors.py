@@ -17,7 +17,7 @@ class HeadgateError(Exception):
         hint: What the reader can do about it; empty when there is nothing to add.
     """
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"  # of the class, but a client gives an error the code that its server said
     retriable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
 

@@ -509,3 +509,34 @@ FRONT_DRAIN_S_MAX: Final = 5
 """Requests in flight may end within this on stop."""
 DRAIN_S_MAX: Final = 30.0
 """SIGTERM to exit, all parts together: Kubernetes' default grace period."""
+
+# --- client --------------------------------------------------------------------------------------
+CLIENT_MESSAGE_BYTES_MAX: Final = 32 << 20
+"""One message of a server: four times what it should ever send."""
+CLIENT_UNACKED_EVENTS_MAX: Final = 10_000
+"""Events of one producer that the server has not acknowledged; who publishes more waits."""
+CLIENT_UNACKED_BYTES_MAX: Final = 32 << 20
+"""The same in bytes, unless one event is larger."""
+CLIENT_REQUEST_EVENTS_MAX: Final = 1_000
+"""Events of one request to publish: what the server takes."""
+CLIENT_REQUEST_BYTES_MAX: Final = 1 << 20
+"""The same in bytes, unless one event is larger."""
+CLIENT_PRODUCERS_MAX: Final = 64
+"""Brokers to which one client publishes without a producer of its own, each with a stream."""
+CLIENT_WINDOW_DEFAULT: Final = 1_000
+"""Events that a reader or consumer has from the server before it has handed them out."""
+CLIENT_HELD_MAX: Final = 4_096
+"""Events with one consumer that are remembered, to recognise them after a reconnect: as many as a server hands out."""
+CLIENT_ACKS_MAX: Final = 1_000
+"""Acknowledgements of one request; more go in the next one."""
+CLIENT_CONNECT_S_MAX: Final = 10.0
+"""How long a first connection is tried: a wrong address should be told soon."""
+CLIENT_PATIENCE_S_DEFAULT: Final = 300.0
+"""How long a lost connection is tried again: longer than a restart of the server."""
+CLIENT_BACKOFF_S_MIN: Final = 0.1
+CLIENT_BACKOFF_S_MAX: Final = 5.0
+"""Longest pause before the next try: doubles with each, and a random part of it is waited."""
+CLIENT_CLOSE_S_MAX: Final = 10.0
+"""How long closing waits for acknowledgements that are on their way."""
+CLIENT_KEEPALIVE_S: Final = 20.0
+"""How often a silent connection is asked whether the server is there."""

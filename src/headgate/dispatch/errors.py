@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from headgate.errors import HeadgateError, UnavailableError
 
 
 class LinkProtocolError(HeadgateError):
     """A peer of the match link sent what docs/spec/match-link.md does not allow; its connection is closed."""
 
-    code: ClassVar[str] = "link-protocol"
+    code = "link-protocol"
 
 
 class EventGoneError(UnavailableError):
     """The log no longer holds an event that the outbox names (retention took it, or it is damaged and passed over)."""
 
-    code: ClassVar[str] = "event-gone"
-    retriable: ClassVar[bool] = False
+    code = "event-gone"
+    retriable = False

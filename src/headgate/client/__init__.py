@@ -1,0 +1,83 @@
+"""How does a program publish, read and consume? `AsyncClient` with asyncio, `Client` without; see docs/client.md.
+
+from headgate.client import Client, new_event
+
+with Client("127.0.0.1:8081") as client:
+    client.publish("orders", new_event("order.paid", "/shop", {"total": 250}))
+    with client.subscribe("big-orders") as consumer:
+        for received in consumer:
+            print(received.json())
+            consumer.ack(received)
+"""
+
+from headgate.client.aio import AsyncClient
+from headgate.client.consumer import AsyncConsumer
+from headgate.client.errors import (
+    ClosedError,
+    DisconnectedError,
+    ProducerNameTakenError,
+    RefusedError,
+    ServerError,
+)
+from headgate.client.producer import AsyncProducer
+from headgate.client.reader import AsyncReader
+from headgate.client.sync import Client, Consumer, Producer, Reader
+from headgate.client.values import (
+    Analysis,
+    Condition,
+    Filter,
+    Place,
+    Progress,
+    ReadEvent,
+    Received,
+    SeekProgress,
+    Sought,
+    Stats,
+    json_of,
+    new_event,
+)
+from headgate.errors import (
+    ConflictError,
+    HeadgateError,
+    InvalidInputError,
+    NotFoundError,
+    OverloadedError,
+    UnavailableError,
+)
+from headgate.event.model import DataKind, Event
+
+__all__ = [
+    "Analysis",
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "AsyncReader",
+    "Client",
+    "ClosedError",
+    "Condition",
+    "ConflictError",
+    "Consumer",
+    "DataKind",
+    "DisconnectedError",
+    "Event",
+    "Filter",
+    "HeadgateError",
+    "InvalidInputError",
+    "NotFoundError",
+    "OverloadedError",
+    "Place",
+    "Producer",
+    "ProducerNameTakenError",
+    "Progress",
+    "ReadEvent",
+    "Reader",
+    "Received",
+    "RefusedError",
+    "SeekProgress",
+    "ServerError",
+    "Sought",
+    "Stats",
+    "UnavailableError",
+    "json_of",
+    "new_event",
+]

@@ -1,0 +1,237 @@
+"""What can a program ask of a server, if it is written with asyncio? Everything that goes over gRPC."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import grpc
+
+from headgate.client.connection import Connection
+from headgate.client.consumer import AsyncConsumer
+from headgate.client.producer import AsyncProducer
+from headgate.client.reader import AsyncReader
+from headgate.client.values import (
+    Analysis,
+    Filter,
+    Place,
+    SeekProgress,
+    Sought,
+    Stats,
+    filter_message,
+    place_text,
+)
+from headgate.errors import InvalidInputError, OverloadedError
+from headgate.event.model import Event
+from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_PRODUCERS_MAX, CLIENT_WINDOW_DEFAULT
+from headgate.rpc import headgate_pb2 as pb
+
+_NAMESPACE: Final = "default"
+_consumers: Final = itertools.count(1)
+
+
+class AsyncClient:
+    """A server, as a program with asyncio sees it; an async context manager.
+
+    Brokers and subscriptions are named "namespace/name"; without a slash the namespace is `default`. Whatever lasts
+    (producers, readers, consumers) survives a restart of the server.
+
+    Args:
+        target: HOST:PORT of the server's gRPC.
+        credentials: For TLS; None for none.
+        patience_s: How long a connection that was there is tried again before an error is raised.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        credentials: grpc.ChannelCredentials | None = None,
+        patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
+    ) -> None:
+        self._connection = Connection(target, credentials, patience_s)
+        self._producers: dict[str, AsyncProducer] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends every stream and the connection; idempotent."""
+        for producer in self._producers.values():
+            await producer.stop()
+        self._producers.clear()
+        await self._connection.close()
+
+    async def publish(self, broker: str, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
+        """Publishes events; returns when all of them are on disk.
+
+        What is on its way when the connection breaks is sent again, so it may be stored twice: a `producer` with a name
+        is idempotent.
+
+        Args:
+            broker: To which broker.
+            events: One, or any number.
+            filter_value: What readers skip chunks by; by default the broker's own rule.
+
+        Raises:
+            RefusedError: The server will never store them.
+            HeadgateError: There is no such broker, or no server.
+        """
+        name = _full(broker)
+        producer = self._producers.get(name)
+        if producer is None or producer.error is not None:
+            if len(self._producers) >= CLIENT_PRODUCERS_MAX and producer is None:
+                await self._retire_a_producer()
+            producer = self._producers[name] = AsyncProducer(self._connection, name)
+        await producer.publish(events, filter_value=filter_value)
+
+    def producer(self, broker: str, *, name: str = "", first: int | None = None) -> AsyncProducer:
+        """A stream of events to a broker: many on their way at a time, idempotent if it has a name.
+
+        Args:
+            broker: To which broker.
+            name: Who publishes; one process at a time.
+            first: Sequence of the first event, for who numbers events himself; None: behind the newest that is stored.
+        """
+        return AsyncProducer(self._connection, _full(broker), name, first)
+
+    def read(
+        self,
+        broker: str,
+        *,
+        start: Place = "earliest",
+        first: str | None = None,
+        filter: Filter | None = None,
+        filter_values: Sequence[str] = (),
+        match_unfiltered: bool = False,
+        follow: bool = True,
+        window: int = CLIENT_WINDOW_DEFAULT,
+    ) -> AsyncReader:
+        """A reader of a broker's log.
+
+        Args:
+            broker: Of which broker.
+            start: Where to begin: `earliest`, `latest`, `next`, a time of storing, or a position.
+            first: CEL: begin at the first event from there on of which it is true.
+            filter: Only events that it accepts.
+            filter_values: Only events with one of these; chunks without them are passed over.
+            match_unfiltered: Events without a filter value, too.
+            follow: At the end, wait for more; else the iteration ends there.
+            window: Events that may be on their way.
+        """
+        return AsyncReader(
+            self._connection,
+            _full(broker),
+            start=start,
+            first=first,
+            filter_values=filter_values,
+            match_unfiltered=match_unfiltered,
+            wanted=filter,
+            follow=follow,
+            window=window,
+        )
+
+    def subscribe(
+        self, subscription: str, *, consumer: str | None = None, window: int = CLIENT_WINDOW_DEFAULT
+    ) -> AsyncConsumer:
+        """A consumer of a durable subscription.
+
+        Args:
+            subscription: Which one.
+            consumer: The consumer's name, each its own; by default of this host and process, and a number.
+            window: Events that may be on their way. Small: consumers share evenly; large: they wait less.
+        """
+        name = f"{socket.gethostname()}-{os.getpid()}-{next(_consumers)}" if consumer is None else consumer
+        return AsyncConsumer(self._connection, _full(subscription), name, window=window)
+
+    async def seek(
+        self,
+        subscription: str,
+        to: Place = "earliest",
+        *,
+        first: str | None = None,
+        last: str | None = None,
+        after: bool = False,
+        on_progress: Callable[[SeekProgress], None] | None = None,
+    ) -> Sought:
+        """Has a subscription go on elsewhere, for all its consumers. Cancelled, it moves nothing.
+
+        Args:
+            subscription: Which one.
+            to: The place; with `first` where the search begins.
+            first: CEL: at the first event from there on of which it is true.
+            last: CEL: at the last event of which it is true.
+            after: Behind that event instead of at it.
+            on_progress: Is told how far the search is; what it raises cancels the seek.
+
+        Raises:
+            ConflictError: Somebody else seeks.
+            HeadgateError: There is no such subscription or place, or the connection broke: then it may have moved.
+        """
+        sought: Sought | None = None
+        async for found in self.seeking(subscription, to, first=first, last=last, after=after):
+            if isinstance(found, Sought):
+                sought = found
+            elif on_progress is not None:
+                on_progress(found)
+        assert sought is not None
+        return sought
+
+    async def seeking(
+        self, subscription: str, to: Place, *, first: str | None, last: str | None, after: bool
+    ) -> AsyncGenerator[SeekProgress | Sought, None]:
+        """As `seek`: how far it is, again and again, then where the subscription goes on."""
+        if first is not None and last is not None:
+            raise InvalidInputError("a seek goes to the first or to the last such event, not to both")
+        request = pb.SeekRequest(subscription=_full(subscription), to=place_text(to), after=after)
+        if first is not None:
+            request.first = first
+        if last is not None:
+            request.last = last
+        stream = self._connection.seek()
+        try:
+            await stream.write(request)
+            while not (response := await stream.must_read()).done:
+                yield SeekProgress(response.events_scanned, response.events_total)
+            yield Sought(response.position, response.epoch)
+        finally:
+            stream.cancel()
+
+    async def stats(self, subscription: str) -> Stats:
+        """Where a subscription stands."""
+        request = pb.StatsRequest(subscription=_full(subscription))
+        found = await self._connection.ask("Subscriptions/Stats", request, pb.StatsResponse)
+        numbers = {field.name: getattr(found, field.name) for field in pb.StatsResponse.DESCRIPTOR.fields}
+        numbers["oldest_unacknowledged"] = found.oldest_unacknowledged or None
+        numbers["consumer"] = found.consumer or None
+        return Stats(**numbers)
+
+    async def analyze(self, subscription: str, filter: Filter) -> Analysis:
+        """How many events of a subscription's backlog a filter would accept; nothing is consumed."""
+        request = pb.AnalyzeRequest(subscription=_full(subscription), filter=filter_message(filter))
+        found = await self._connection.ask("Subscriptions/Analyze", request, pb.AnalyzeResponse)
+        return Analysis(found.events, found.accepted, found.rejected, found.errors, found.complete)
+
+    async def _retire_a_producer(self) -> None:
+        for name, producer in self._producers.items():
+            if not producer.unacknowledged:
+                del self._producers[name]
+                await producer.stop()
+                return
+        raise OverloadedError(
+            f"events are on their way to {CLIENT_PRODUCERS_MAX} brokers (CLIENT_PRODUCERS_MAX)",
+            hint="publish with producers of your own: client.producer(...)",
+        )
+
+
+def _full(name: str) -> str:
+    return name if "/" in name else f"{_NAMESPACE}/{name}"

@@ -1,0 +1,99 @@
+"""What does it mean that a call ended so? gRPC's statuses as the errors that Headgate raises everywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import grpc
+from grpc import aio
+
+from headgate.errors import (
+    ConflictError,
+    HeadgateError,
+    InvalidInputError,
+    NotFoundError,
+    OverloadedError,
+    UnavailableError,
+)
+from headgate.rpc.headgate_pb2 import Problem
+
+_CODE: Final = "headgate-error"
+_HINT: Final = "headgate-hint"
+_Status = grpc.StatusCode
+_ERRORS: Final[dict[grpc.StatusCode, type[HeadgateError]]] = {
+    _Status.INVALID_ARGUMENT: InvalidInputError,
+    _Status.NOT_FOUND: NotFoundError,
+    _Status.ABORTED: ConflictError,
+    _Status.RESOURCE_EXHAUSTED: OverloadedError,
+    _Status.UNAVAILABLE: UnavailableError,
+}
+# What the peer has not said itself: the connection broke, or the server was stopped.
+_BROKEN: Final = frozenset([_Status.UNAVAILABLE, _Status.CANCELLED, _Status.UNKNOWN])
+_LOCAL: Final = "Internal error from Core"
+"""What gRPC for Python gives for details when a write met a call that was ending; the server's errors never say so."""
+
+
+class ServerError(HeadgateError):
+    """The server says that something went wrong in it, or something that this client does not understand."""
+
+    code = "server"
+
+
+class DisconnectedError(UnavailableError):
+    """There is no server, or the connection to it broke."""
+
+    code = "disconnected"
+
+
+class RefusedError(HeadgateError):
+    """Events that the server will never store; none of their request was stored.
+
+    Attributes:
+        first: Sequence of the request's first event.
+        last: Of its last one.
+    """
+
+    code = "refused"
+
+    def __init__(self, message: str, *, hint: str = "", first: int, last: int) -> None:
+        super().__init__(message, hint=hint)
+        self.first = first
+        self.last = last
+
+
+class ProducerNameTakenError(ConflictError):
+    """Somebody else publishes under this producer's name, so the server would take our events for theirs."""
+
+    code = "producer-name-taken"
+
+
+class ClosedError(HeadgateError):
+    """It was closed by its own user."""
+
+    code = "closed"
+
+
+def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
+    """The error that ended a call to the server at `target`."""
+    status, details = error.code(), error.details() or ""
+    metadata = {name: value for name, value in error.trailing_metadata() or () if isinstance(value, str)}
+    code = metadata.get(_CODE)
+    if code is None and (status in _BROKEN or details == _LOCAL):
+        return DisconnectedError(
+            f"no connection to {target}: {details or status.name}",
+            hint="is `headgate serve` running, and is this the address that its --grpc says?",
+        )
+    if code is None and status is _Status.UNIMPLEMENTED:
+        return ServerError(f"{target} does not answer like Headgate: {details}", hint="the port is that of --grpc")
+    kind = ServerError if code is None else _ERRORS.get(status, ServerError)
+    told = kind(details or status.name, hint=metadata.get(_HINT, ""))
+    if code is not None:
+        told.code = code
+    return told
+
+
+def refusal_of(problem: Problem, first: int, last: int) -> RefusedError:
+    """Why a request's events were not stored."""
+    refused = RefusedError(problem.detail, hint=problem.hint, first=first, last=last)
+    refused.code = problem.code or refused.code
+    return refused

@@ -1,0 +1,126 @@
+"""Does a reader get each event once and in order, wherever the connection breaks, and does it know where it is?"""
+
+import asyncio
+
+import grpc
+import pytest
+
+from headgate.client import ClosedError, InvalidInputError, NotFoundError
+from tests.client.fake import BreakAt, Fake, connected
+
+
+def run(test):
+    asyncio.run(asyncio.wait_for(test, 60))
+
+
+def log(count: int) -> list[tuple[int, str]]:
+    return [(number, str(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize("every", [3, 4, 5, 7, 11, 100])
+@pytest.mark.parametrize("window", [1, 2, 7, 1000])
+def test_each_event_once_and_in_order_wherever_the_connection_breaks(every, window):
+    async def test():
+        fake = Fake(log=log(50), breaks=BreakAt(every))
+        async with connected(fake) as client:
+            reader = client.read("orders", follow=False, window=window)
+            found = [(read.offset, read.event.id) async for read in reader]
+            assert found == log(50)
+            assert reader.position == "0:50"
+            await reader.stop()
+        assert fake.breaks.broken or every == 100
+
+    run(test())
+
+
+def test_a_reader_goes_on_at_any_position_that_it_has_told():
+    async def test():
+        fake = Fake(log=log(20))
+        async with connected(fake) as client, client.read("orders", follow=False) as reader:
+            assert reader.position == "0:0"
+            for number in range(20):
+                read = await anext(reader)
+                assert read.offset == number
+                async with client.read("orders", start=reader.position, follow=False) as other:
+                    assert [one.offset async for one in other] == list(range(number + 1, 20))
+            with pytest.raises(StopAsyncIteration):
+                await anext(reader)
+        assert reader.progress.at_end is False  # the fake says so with its first response only
+
+    run(test())
+
+
+def test_the_search_for_the_first_event_is_not_repeated_after_a_reconnect():
+    async def test():
+        fake = Fake(log=log(30), breaks=BreakAt(6))
+        async with (
+            connected(fake) as client,
+            client.read("orders", start="earliest", first="5", follow=False) as reader,
+        ):
+            assert [read.offset async for read in reader] == list(range(5, 30))
+        assert fake.starts[0] == ("earliest", "5")
+        assert len(fake.starts) > 2
+        assert all(first == "" and start.startswith("0:") for start, first in fake.starts[1:])
+
+    run(test())
+
+
+def test_who_follows_waits_and_may_give_up_waiting():
+    async def test():
+        fake = Fake(log=log(3))
+        async with connected(fake) as client, client.read("orders", start="next") as reader:
+            assert await reader.next_batch(wait_s=0.05) == []
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(reader), 0.05)
+            fake.log += [(3, "3"), (4, "4")]
+            assert [read.event.id for read in await reader.next_batch()] == ["3", "4"]
+            assert reader.position == "0:5"
+        assert fake.streams == 1  # waiting in vain ends nothing
+
+    run(test())
+
+
+def test_credits_follow_what_was_handed_out():
+    async def test():
+        fake = Fake(log=log(100))
+        async with connected(fake) as client, client.read("orders", follow=False, window=10) as reader:
+            for _ in range(10):
+                await anext(reader)
+            await asyncio.sleep(0.02)
+            given = sum(fake.credits)
+            assert 10 <= given <= 20
+            assert len([read async for read in reader]) == 90
+        assert sum(fake.credits) <= 100 + 10
+
+    run(test())
+
+
+def test_what_the_server_refuses_is_raised():
+    async def test():
+        fake = Fake(status=(grpc.StatusCode.NOT_FOUND, "no such broker", (("headgate-error", "not-found"),)))
+        async with connected(fake) as client:
+            with pytest.raises(NotFoundError):
+                await client.read("orders").start()
+            with pytest.raises(NotFoundError):
+                await anext(client.read("orders"))
+            with pytest.raises(InvalidInputError):
+                client.read("orders", window=0)
+
+    run(test())
+
+
+def test_a_closed_reader_says_so():
+    async def test():
+        fake = Fake(log=log(1))
+        async with connected(fake) as client:
+            reader = client.read("orders")
+            await anext(reader)
+            waiting = asyncio.create_task(anext(reader))
+            await asyncio.sleep(0.01)
+            await reader.stop()
+            with pytest.raises((ClosedError, asyncio.CancelledError)):
+                await waiting
+            with pytest.raises(ClosedError):
+                await anext(reader)
+
+    run(test())
