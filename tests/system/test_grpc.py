@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +97,16 @@ def test_what_is_published_is_read_and_consumed_through_the_front(server: Server
         assert (stats.acknowledged, stats.backlog) == (10, 0)
 
     run(server, work)
+
+
+def test_the_example_of_the_docs_runs(server: Server) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = example.replace("127.0.0.1:8081", server.grpc)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "acknowledged" in done.stdout
+    assert re.search(r"^\d+ \d+ 1$", done.stdout, re.MULTILINE)
 
 
 def test_errors_of_other_processes_come_through_the_front_with_their_reasons(server: Server) -> None:

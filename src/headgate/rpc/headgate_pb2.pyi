@@ -123,7 +123,7 @@ class ReadResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[ReadResponse.Read, _Mapping]]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("position", "at_end", "chunks_read", "chunks_skipped", "chunks_false_positive", "events_scanned", "events_matched")
+    __slots__ = ("position", "at_end", "chunks_read", "chunks_skipped", "chunks_false_positive", "events_scanned", "events_matched", "filter_errors", "events_missed", "events_corrupt")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     AT_END_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_READ_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +131,9 @@ class Progress(_message.Message):
     CHUNKS_FALSE_POSITIVE_FIELD_NUMBER: _ClassVar[int]
     EVENTS_SCANNED_FIELD_NUMBER: _ClassVar[int]
     EVENTS_MATCHED_FIELD_NUMBER: _ClassVar[int]
+    FILTER_ERRORS_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_MISSED_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_CORRUPT_FIELD_NUMBER: _ClassVar[int]
     position: str
     at_end: bool
     chunks_read: int
@@ -138,7 +141,10 @@ class Progress(_message.Message):
     chunks_false_positive: int
     events_scanned: int
     events_matched: int
-    def __init__(self, position: _Optional[str] = ..., at_end: _Optional[bool] = ..., chunks_read: _Optional[int] = ..., chunks_skipped: _Optional[int] = ..., chunks_false_positive: _Optional[int] = ..., events_scanned: _Optional[int] = ..., events_matched: _Optional[int] = ...) -> None: ...
+    filter_errors: int
+    events_missed: int
+    events_corrupt: int
+    def __init__(self, position: _Optional[str] = ..., at_end: _Optional[bool] = ..., chunks_read: _Optional[int] = ..., chunks_skipped: _Optional[int] = ..., chunks_false_positive: _Optional[int] = ..., events_scanned: _Optional[int] = ..., events_matched: _Optional[int] = ..., filter_errors: _Optional[int] = ..., events_missed: _Optional[int] = ..., events_corrupt: _Optional[int] = ...) -> None: ...
 
 class SubscribeRequest(_message.Message):
     __slots__ = ("open", "credits", "ack", "ack_up_to", "nack", "number")

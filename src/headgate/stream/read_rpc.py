@@ -118,4 +118,7 @@ def _progress(turn: Turn, at: dict[int, int], *, at_end: bool) -> pb.Progress:
         chunks_false_positive=counters.false_positive_chunks,
         events_scanned=counters.events_scanned,
         events_matched=counters.events_matched,
+        filter_errors=counters.filter_errors,
+        events_missed=counters.events_missed,
+        events_corrupt=counters.events_corrupt,
     )

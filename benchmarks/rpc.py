@@ -19,9 +19,9 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from grpc import aio
 
 from benchmarks.ingress import DIFFERENT, PATH, bare, drive, event, requests
-from grpc import aio
 from headgate.control.logrules import DEFAULT_RULE
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
@@ -147,7 +147,7 @@ def measure(way: str, arguments: argparse.Namespace) -> str:
     """Starts a server, drives it, and checks that everything that was answered is in the log, once."""
     address = "off" if way == "http, no gRPC server" else f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
-        command = [sys.executable, "-m", "benchmarks.grpc", "--serve", address, "--directory", directory]
+        command = [sys.executable, "-m", "benchmarks.rpc", "--serve", address, "--directory", directory]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdin is not None
             assert server.stdout is not None
