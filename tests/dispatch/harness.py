@@ -135,7 +135,7 @@ class Request:
 
 
 Behaviour = Callable[[Request], Awaitable[tuple[Any, ...]]]
-"""What to answer: status, body, then headers as (name, value)."""
+"""What to answer: status, body, then headers as (name, value). ConnectionResetError: the connection is reset."""
 
 
 class Subscriber:
@@ -210,7 +210,11 @@ class _Peer(asyncio.Protocol):
         task.add_done_callback(self.tasks.discard)
 
     async def answer(self, request: Request) -> None:
-        status, body, *headers = await self.subscriber.behave(request)
+        try:
+            status, body, *headers = await self.subscriber.behave(request)
+        except ConnectionResetError:
+            self.transport.abort()
+            return
         extra = b"location: /elsewhere\r\n" if 300 <= status < 400 else b""
         extra += b"".join(b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in headers)
         self.transport.write(b"HTTP/1.1 %d X\r\n%scontent-length: %d\r\n\r\n%s" % (status, extra, len(body), body))

@@ -1,117 +1,115 @@
-"""Does an event that was answered 202 survive SIGKILL of the whole server at any instant?
+"""What do events answered 202 become when the whole server gets SIGKILL at any instant?
 
 One server, killed again and again under load at random instants (while starting, matching, delivering, changing
-generation), then started a last time: every acknowledged event must have reached every trigger whose filter is true.
+generation, handing out to consumers), then started a last time. One run, several questions; a failure names its seed.
 """
 
 from __future__ import annotations
 
-import http.client
-import itertools
 import os
 import random
-import threading
-import time
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
-from headgate.testing import Server
-from tests.system.publishing import Publisher
+from tests.system.kills import FAULTY, HEALTHY, KEYS, PULLED, Outcome, key_of, numbers, war
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.crash, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
-START_SHARE = 0.3
-"""Share of the kills that fall into the start (some 10 s, Spark's mostly); the others fall into the work after it."""
-START_S_MAX = 12.0
-WORK_S_MAX = 4.0
 DUPLICATE_SHARE_MAX = 0.05
-RATE_PER_S = 200
-CONNECTIONS = 4
-
-TRIGGERS = {
-    "by-type": ({"attributes": {"type": "crash.even"}}, lambda n: n % 2 == 0),
-    "by-data": ({"expression": 'ce.source == "/test" && data.n % 3 == 0'}, lambda n: n % 3 == 0),
-    "by-list": ({"expression": 'ce.type.startsWith("crash.") && data.tags.exists(t, t == "a")'}, lambda n: n % 5 == 0),
-    "by-range": ({"expression": 'ce.type == "crash.odd" && data.n >= 100'}, lambda n: n % 2 == 1 and n >= 100),
-}
+DUPLICATES_A_KILL_MAX = 100
+"""What a trigger had in flight (32), and what had ended since its cursor was last written, while it caught up."""
 
 
-class Load:
-    """Publishes numbered events over several connections for as long as the server answers; notes what was accepted."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._numbers = itertools.count()
-        self._stop = threading.Event()
-        self.accepted: list[int] = []
-
-    def until_killed(self, seconds: float, *, ready: bool) -> None:
-        """Publishes; kills the server after `seconds`, counted from its readiness or from now."""
-        self._stop.clear()
-        threads = [threading.Thread(target=self._publish) for _ in range(CONNECTIONS)]
-        for thread in threads:
-            thread.start()
-        if ready:
-            self._server.wait_ready()
-        time.sleep(seconds)
-        self._server.kill()
-        self._stop.set()
-        for thread in threads:
-            thread.join()
-
-    def _publish(self) -> None:
-        while not self._stop.is_set():
-            publisher = Publisher(self._server)
-            try:
-                while not self._stop.is_set():
-                    number = next(self._numbers)
-                    type_ = "crash.even" if number % 2 == 0 else "crash.odd"
-                    data = {"n": number, "tags": ["a"] if number % 5 == 0 else ["b"]}
-                    if publisher.publish(f"n{number}", type_, data) == 202:
-                        self.accepted.append(number)
-                    time.sleep(CONNECTIONS / RATE_PER_S)
-            except (OSError, http.client.HTTPException):
-                time.sleep(0.05)  # the server is down, or not up yet; what was in flight was not acknowledged
-            finally:
-                publisher.close()
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    with Subscriber() as subscriber:
+        return war(SEED, KILLS, tmp_path_factory.mktemp("war"), subscriber)
 
 
-def test_acknowledged_events_reach_every_matching_trigger(tmp_path: Path, subscriber: Subscriber) -> None:
-    rng = random.Random(SEED)
-    print(f"seed {SEED} (HEADGATE_CRASH_SEED={SEED} repeats it)")
-    server = Server(tmp_path / "data", log=tmp_path / "server.log")
-    server.start()
-    for name, (filter_, _) in TRIGGERS.items():
-        spec = {"broker": "default", "filter": filter_, "subscriber": {"uri": subscriber.url(name)}}
-        server.create("triggers", "default", name, spec)
-    for name in TRIGGERS:
-        server.wait_trigger_ready("default", name)
-    load = Load(server)
-    for kill in range(KILLS):
-        if kill:
-            server.start(wait=False)
-        if rng.random() < START_SHARE:
-            load.until_killed(rng.uniform(0.5, START_S_MAX), ready=False)
-        else:
-            load.until_killed(rng.uniform(0.0, WORK_S_MAX), ready=True)
-        print(f"kill {kill + 1}: {len(load.accepted)} accepted, {len(subscriber.deliveries)} deliveries")
-    server.start()
-    expected = {name: {f"n{n}" for n in load.accepted if wanted(n)} for name, (_, wanted) in TRIGGERS.items()}
-    deadline = time.monotonic() + 60
-    while not all(ids <= set(subscriber.ids(name)) for name, ids in expected.items()):
-        missing = {name: len(ids - set(subscriber.ids(name))) for name, ids in expected.items()}
-        assert time.monotonic() < deadline, f"lost after {KILLS} kills (seed {SEED}): {missing}"
-        time.sleep(0.2)
-    server.stop()
-    deliveries = sum(subscriber.ids(name).total() for name in TRIGGERS)
-    distinct = sum(len(subscriber.ids(name)) for name in TRIGGERS)
-    print(f"{len(load.accepted)} accepted, {distinct} delivered, {deliveries - distinct} repeated")
-    assert len(load.accepted) > 10 * KILLS, "the load must be real"
-    assert deliveries - distinct < DUPLICATE_SHARE_MAX * distinct
-    unwanted = {name: set(subscriber.ids(name)) - ids for name, ids in expected.items()}
-    for name, (_, wanted) in TRIGGERS.items():
-        assert all(wanted(int(event_id[1:])) for event_id in unwanted[name]), "only unacknowledged events may be extra"
+def test_the_load_was_real(outcome: Outcome) -> None:
+    assert len(outcome.accepted) > 10 * KILLS
+    assert all(outcome.expected(wanted) for _, wanted in HEALTHY.values())
+    for name in FAULTY:
+        assert [good for _, good in outcome.attempts[name]].count(False) >= 5, (name, SEED)
+    for consumers in outcome.consumers.values():
+        assert len(consumers.confirmed) > 2 * KILLS, SEED
+
+
+def test_every_acknowledged_publish_is_read_exactly_once_by_offset(outcome: Outcome) -> None:
+    read = Counter(number for _, _, number in outcome.log)
+    assert not set(outcome.accepted) - read.keys(), f"lost (seed {SEED})"
+    assert max(read.values()) == 1, f"stored twice (seed {SEED})"
+    for partition in {partition for partition, _, _ in outcome.log}:
+        offsets = [offset for at, offset, _ in outcome.log if at == partition]
+        assert offsets == list(range(len(offsets))), f"partition {partition} has holes (seed {SEED})"
+
+
+def test_acknowledged_events_reach_every_matching_trigger(outcome: Outcome) -> None:
+    lost = {name: outcome.expected(wanted) - numbers(outcome.delivered[name]) for name, (_, wanted) in HEALTHY.items()}
+    assert not any(lost.values()), f"lost after {KILLS} kills (seed {SEED}): {lost}"
+    deliveries = sum(ids.total() for ids in outcome.delivered.values())
+    distinct = sum(len(ids) for ids in outcome.delivered.values())
+    print(f"{len(outcome.accepted)} accepted, {distinct} delivered, {deliveries - distinct} repeated")
+    assert deliveries - distinct <= most_repeated(distinct, len(HEALTHY)), SEED
+    for name, (_, wanted) in HEALTHY.items():
+        assert all(wanted(number) for number in numbers(outcome.delivered[name])), "only what it wants may be extra"
+
+
+def test_subscribers_that_fail_hang_and_reset_lose_nothing_either(outcome: Outcome) -> None:
+    for name, (_, wanted, _) in FAULTY.items():
+        taken = Counter(number for number, good in outcome.attempts[name] if good)
+        ended = taken.keys() | outcome.buried[name].keys()
+        assert outcome.expected(wanted) <= ended, f"{name} lost events (seed {SEED})"
+        assert all(wanted(number) for number in ended)
+        repeated = taken.total() - len(taken) + outcome.buried[name].total() - len(outcome.buried[name])
+        print(f"{name}: {len(outcome.attempts[name])} attempts, {len(ended)} ended, {repeated} repeated")
+        assert repeated <= most_repeated(len(ended), 1), (name, SEED)
+    assert outcome.buried["refusing"].keys() >= outcome.expected(FAULTY["refusing"][1]), SEED
+
+
+def most_repeated(distinct: int, triggers: int) -> float:
+    return DUPLICATE_SHARE_MAX * distinct + DUPLICATES_A_KILL_MAX * KILLS * triggers
+
+
+def test_order_is_kept_where_it_is_asked_for(outcome: Outcome) -> None:
+    """Of a key no event is even tried before the one stored before it has ended, over all kills and failures."""
+    _, wanted, _ = FAULTY["ordered"]
+    rows = [(partition, number) for partition, _, number in outcome.log if wanted(number)]
+    of_key = {f"k{key}": [number for _, number in rows if key_of(number) == f"k{key}"] for key in range(KEYS)}
+    for key, stored in of_key.items():
+        assert len({partition for partition, number in rows if key_of(number) == key}) == 1
+        place = {number: index for index, number in enumerate(stored)}
+        buried = {place[number] for number in outcome.buried["ordered"] if number in place}
+        ended: set[int] = set()
+        least = 0  # everything below has ended
+        for number, good in outcome.attempts["ordered"]:
+            if number not in place:
+                continue
+            while least in ended or least in buried:
+                least += 1
+            assert place[number] <= least, f"{number} was tried before {stored[least]} had ended (seed {SEED})"
+            if good:
+                ended.add(place[number])
+
+
+def test_what_a_consumer_acknowledged_is_never_handed_out_again(outcome: Outcome) -> None:
+    for name, (_, wanted, _, _) in PULLED.items():
+        consumers = outcome.consumers[name]
+        seen = numbers({*consumers.confirmed, *consumers.doubtful})
+        assert outcome.expected(wanted) <= seen, f"{name} lost events (seed {SEED})"
+        assert all(wanted(number) for number in numbers(consumers.pulled))
+        assert consumers.again == [], f"{name}: redelivered after its acknowledgement (seed {SEED})"
+        assert max(consumers.confirmed.values()) == 1, f"{name}: acknowledged twice (seed {SEED})"
+        repeated = consumers.pulled.total() - len(consumers.pulled)
+        print(f"{name}: {len(consumers.pulled)} events pulled, {len(consumers.confirmed)} confirmed, {repeated} again")
+
+
+def test_cursors_never_move_backwards(outcome: Outcome) -> None:
+    for earlier, later in zip(outcome.cursors, outcome.cursors[1:], strict=False):
+        for name, position in earlier.items():
+            assert later[name] >= position, f"{name} (seed {SEED}): {outcome.cursors}"
+    assert len(outcome.cursors[-1]) >= 1 + len(PULLED)
