@@ -401,6 +401,8 @@ RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
 HOPS_MAX: Final = 32
 """Brokers that an event and its replies may pass one after the other; then it is a loop."""
+REPLY_RETRY_S: Final = 0.1
+"""Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
 """Storing a reply: front answers in milliseconds, or does not work now."""
 DEADLETTERS_MAX: Final = 1_000_000
@@ -456,7 +458,7 @@ ROUTING_POLL_S: Final = 0.05
 NEEDED_CHUNKS_MAX: Final = 4_096
 """Outbox chunks read to find the oldest event that is still needed: progress of every partition comes far sooner."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
-"""Attempts in flight may end within this on stop: below a third of DRAIN_S_MAX."""
+"""Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 
 # --- observe -------------------------------------------------------------------------------------
 METRICS_TRIGGERS_MAX: Final = 100

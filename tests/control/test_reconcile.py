@@ -84,6 +84,7 @@ def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> N
         "BrokerReady": "1",
         "DeadLetterSinkResolved": "1",
         "DependencyReady": "1",
+        "EventsKept": "1",
         "FilterHealthy": "1",
         "Ready": "2",
         "Subscribed": "2",
@@ -311,6 +312,23 @@ def test_filter_errors_are_a_warning_shown_every_few_seconds(admission: Admissio
     clock.now_s += 1
     assert reconciler.step() == 1
     assert "6 events" in conditions(store)["FilterHealthy"].message
+
+
+def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
+    store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
+    admission.create(Kind.TRIGGER, trigger())
+    store.set_active_generation(1)
+    reconciler.step()
+    assert conditions(store)["EventsKept"].status == "True"
+    store.report([TargetReport(1, 0, "", "", dropped=2, last_dropped="partition 0, offset 7: status 500 at attempt 4")])
+    store.report([TargetReport(1, 1, "boom", "s 1")])
+    store.report([TargetReport(1, 0, "", "", "", 1, "partition 0, offset 9: timeout at attempt 4")])
+    store.forget_trouble()
+    reconciler.step()
+    found = conditions(store)["EventsKept"]
+    assert (found.status, found.severity, found.reason) == ("False", "Warning", "EventsDropped")
+    assert found.message == "3 events were given up and dropped; last: partition 0, offset 9: timeout at attempt 4"
+    assert ready(store) == ("True", "")
 
 
 def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admission) -> None:

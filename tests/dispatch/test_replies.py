@@ -106,7 +106,34 @@ def test_a_reply_that_is_none_is_a_failed_attempt(tmp_path: Path, log: EventLog,
     assert (len(asked), stored, failed) == (3, [], 1)
 
 
-def test_nobody_at_ingress(tmp_path: Path, log: EventLog):
+def test_a_reply_waits_for_a_front_that_starts(tmp_path: Path, log: EventLog):
+    """Front and dispatcher start side by side: the subscriber is not asked twice because the other one is later."""
+
+    async def reply(_: Request) -> tuple[object, ...]:
+        return 200, b"", *CE
+
+    async def work() -> None:
+        async with Subscriber() as port:
+            pass
+        async with Subscriber(reply) as subscriber:
+            routes = Routes(target(1, subscriber.url, retry=2))
+            async with running(tmp_path, routes, ingress_url=port.url.rstrip("/")) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(subscriber.requests) == 1)
+                    await asyncio.sleep(0.3)
+                    async with Subscriber(port=port.port) as ingress:
+                        await until(lambda: work.dispatcher.unfinished == 0)
+                        assert len(ingress.requests) == 1
+                assert len(subscriber.requests) == 1
+
+    run(work())
+
+
+def test_nobody_at_ingress(tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(limits, "REPLY_STORE_SECONDS_MAX", 0.3)
+
     async def reply(_: Request) -> tuple[object, ...]:
         return 200, b"x", *CE
 

@@ -270,3 +270,25 @@ def test_a_slow_body_meets_the_timeout():
         await server.wait_closed()
 
     run(work())
+
+
+def test_events_given_up_are_reported(tmp_path: Path, log: EventLog):
+    """D19: which was the last one, and why; nothing is kept of it without a dead-letter sink."""
+
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b"no"
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber:
+            routes = Routes(target(1, subscriber.url))
+            log.append([event(n) for n in range(3)])
+            async with running(tmp_path, routes) as work, matcher(work) as peer:
+                peer.match(*[(n, 1) for n in range(3)])
+                await until(lambda: len(subscriber.requests) == 3 and work.dispatcher.unfinished == 0)
+            assert sum(report.dropped for report in routes.reports) == 3
+            (last,) = {report.last_dropped for report in routes.reports if report.dropped} & {
+                f"partition 0, offset {n}: status 400 at attempt 1" for n in range(3)
+            }
+            assert last
+
+    run(work())

@@ -321,8 +321,14 @@ def test_a_jvm_that_dies_is_shown_and_replaced(outside: Server, subscriber: Subs
 
 
 def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscriber: Subscriber) -> None:
-    """The last test of the module: it stops the server, with producers at work and a subscriber that is slow."""
+    """The last test of the module: it stops the server, with producers at work and a slow subscriber that replies."""
     subscriber.delay_s = 0.3
+    subscriber.answers["loaded"] = lambda delivery: (
+        200,
+        b"",
+        *[("ce-specversion", "1.0"), ("ce-source", "/reply"), ("ce-type", "answered"), ("ce-id", delivery.id)],
+    )
+    trigger(outside, "answered", subscriber.url("answered"), 'ce.type == "answered"')
     trigger(outside, "loaded", subscriber.url("loaded"), 'ce.type == "loaded"')
     accepted: list[str] = []
 
@@ -346,6 +352,7 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscri
         thread.join()
     subscriber.delay_s = 0.0
     outside.start()
-    eventually(lambda: set(accepted) <= set(subscriber.ids("loaded")))
-    repeated = [event_id for event_id, count in subscriber.ids("loaded").items() if count > 1]
-    assert repeated == [], "what was in flight had ended and was written down"
+    for path in ("loaded", "answered"):
+        eventually(lambda path=path: set(accepted) <= set(subscriber.ids(path)))  # type: ignore[misc]
+        repeated = [event_id for event_id, count in subscriber.ids(path).items() if count > 1]
+        assert repeated == [], f"{path}: what was in flight had ended, its reply was stored, and both were written down"

@@ -14,7 +14,8 @@ from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fac
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-              r.filter_errors, r.last_error, r.last_error_event, r.trouble"""
+              r.filter_errors, r.last_error, r.last_error_event, r.trouble, r.dropped,
+              r.last_dropped"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -101,6 +102,8 @@ def routed_rows(
             last,
             event,
             trouble,
+            dropped,
+            last_dropped,
         ) = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
@@ -119,6 +122,8 @@ def routed_rows(
             last_error=last or "",
             last_error_event=event or "",
             trouble=trouble or "",
+            dropped=dropped or 0,
+            last_dropped=last_dropped or "",
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )

@@ -88,6 +88,8 @@ class RoutedFacts:
         sink: Where its dead letters go.
         sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
         trouble: What the dispatcher finds wrong with the subscriber now, as "Reason: message"; empty for nothing.
+        dropped: Events that were given up and are kept nowhere.
+        last_dropped: Which the last of them was, and why.
     """
 
     broker: BrokerFact | None
@@ -102,6 +104,8 @@ class RoutedFacts:
     sink: Sink = Sink()
     sink_broker: BrokerFact | None = None
     trouble: str = ""
+    dropped: int = 0
+    last_dropped: str = ""
 
 
 def is_served(broker: Broker) -> bool:
@@ -250,7 +254,7 @@ def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> Trigger
         _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served),
         _subscribed(facts),
     ]
-    warnings = (_filter_healthy(facts), _subscriber_healthy(facts), *_filter_advisable(trigger))
+    warnings = (_filter_healthy(facts), _subscriber_healthy(facts), _events_kept(facts), *_filter_advisable(trigger))
     conditions = (*needed, *warnings, _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
@@ -332,6 +336,20 @@ def _filter_healthy(facts: RoutedFacts) -> Condition:
 
 def _subscriber_healthy(facts: RoutedFacts) -> Condition:
     return _untroubled("SubscriberHealthy", facts)
+
+
+def _events_kept(facts: RoutedFacts) -> Condition:
+    """D19: whoever runs the server is told that an event was given up."""
+    if not facts.dropped:
+        return Condition(type="EventsKept", status=TRUE)
+    count = f"{facts.dropped} event{'s were' if facts.dropped > 1 else ' was'}"
+    return Condition(
+        type="EventsKept",
+        status=FALSE,
+        severity="Warning",
+        reason="EventsDropped",
+        message=f"{count} given up and dropped; last: {facts.last_dropped[:ERROR_CHARS_MAX]}",
+    )
 
 
 def _backlog_kept(facts: RoutedFacts) -> Condition:

@@ -125,6 +125,8 @@ class TargetReport:
         last_error: Message of the last of them.
         last_error_event: `source` and `id` of that event, as one text.
         trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
+        dropped: Events given up and kept nowhere since the last report: an increment.
+        last_dropped: Which the last of them was, and why.
     """
 
     target: int
@@ -132,3 +134,5 @@ class TargetReport:
     last_error: str
     last_error_event: str
     trouble: str | None = None
+    dropped: int = 0
+    last_dropped: str = ""

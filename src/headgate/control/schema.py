@@ -35,7 +35,8 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE INDEX targets_routing ON targets (routing)""",
         """CREATE TABLE reports (
              target INTEGER PRIMARY KEY, filter_errors INTEGER NOT NULL, last_error TEXT NOT NULL,
-             last_error_event TEXT NOT NULL, report INTEGER NOT NULL, trouble TEXT NOT NULL DEFAULT '')""",
+             last_error_event TEXT NOT NULL, report INTEGER NOT NULL, trouble TEXT NOT NULL DEFAULT '',
+             dropped INTEGER NOT NULL DEFAULT 0, last_dropped TEXT NOT NULL DEFAULT '')""",
         """CREATE INDEX reports_report ON reports (report)""",
         # Changes kept for watchers; `labels_before` is NULL for the first version of an object.
         """CREATE TABLE history (

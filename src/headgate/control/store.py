@@ -242,13 +242,26 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, '')"
+                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble)",
-                [(r.target, r.filter_errors, r.last_error, r.last_error_event, mark, r.trouble) for r in reports],
+                " report = excluded.report, trouble = ifnull(?6, trouble), dropped = dropped + excluded.dropped,"
+                " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
+                [
+                    (
+                        r.target,
+                        r.filter_errors,
+                        r.last_error,
+                        r.last_error_event,
+                        mark,
+                        r.trouble,
+                        r.dropped,
+                        r.last_dropped,
+                    )
+                    for r in reports
+                ],
             )
 
     def forget_trouble(self) -> None:

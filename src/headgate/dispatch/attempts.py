@@ -304,6 +304,10 @@ class Attempts:
                 again.append(delivery)
             else:
                 self._tell(state, delivery, outcome)
+                if not buried:
+                    said = f"{outcome.reason or f'status {outcome.status}'} at attempt {delivery.failures}"
+                    place = f"partition {delivery.partition}, offset {delivery.offset}"
+                    self._errors.dropped(state.target.id, f"{place}: {said}")
                 self.on_end(state, delivery, "dead_lettered" if buried else "failed")
         if again:
             now_us = self._clock_us()

@@ -161,7 +161,7 @@ class Dispatcher:
         )
         try:
             async with HttpTransport() as inward:
-                replies = IngressReplies(inward, self._ingress_url)
+                replies = IngressReplies(inward, self._ingress_url, self._token)
                 if self._transport is not None:
                     await self._serve(self._transport, replies)
                 else:

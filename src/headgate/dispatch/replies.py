@@ -10,17 +10,22 @@ HOPS_MAX. A subscriber that publishes by itself is a producer: its events count 
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Final, Protocol
 
 from headgate import limits
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.retry import Answer, Outcome
+from headgate.dispatch.wire import Headers
 from headgate.event.hops import HEADER, hops_of
 from headgate.event.http import BATCH_JSON
 from headgate.event.model import Event
 from headgate.event.trace import Context
 from headgate.observe import metrics
 
+TOKEN_HEADER: Final = "headgate-token"
+"""Shows front that a request is the dispatcher's: it is answered while the server stops, too."""
 _STORED: Final = metrics.REPLIES.labels("stored")
 _REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
 
@@ -38,11 +43,13 @@ class IngressReplies:
     Args:
         transport: An HTTP client that may connect to this machine.
         url: The server's own address.
+        token: What front knows the dispatcher by.
     """
 
-    def __init__(self, transport: Transport, url: str) -> None:
+    def __init__(self, transport: Transport, url: str, token: bytes = b"") -> None:
         self._transport = transport
         self._url = url
+        self._own = (TOKEN_HEADER, token.hex())
 
     async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
         """See `Replies`.
@@ -63,10 +70,8 @@ class IngressReplies:
         if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
             metrics.REPLIES.labels("malformed").inc()
             return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
-        headers = [*answer.headers, (HEADER, str(hops)), *trace.items()]
-        outcome = await self._transport.post(
-            f"{self._url}/{broker}", headers, answer.body, limits.REPLY_STORE_SECONDS_MAX
-        )
+        headers = [*answer.headers, (HEADER, str(hops)), self._own, *trace.items()]
+        outcome = await self._post(f"{self._url}/{broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
             _STORED.inc()
             return Outcome(200)
@@ -76,3 +81,12 @@ class IngressReplies:
             return Outcome(200, "reply-malformed", said)
         metrics.REPLIES.labels("refused").inc()
         return Outcome(200, "reply-refused", said)
+
+    async def _post(self, url: str, headers: Headers, body: bytes) -> Outcome:
+        """Waits for a front that does not listen: it starts beside us, and asking the subscriber anew is dearer."""
+        ends = time.monotonic() + limits.REPLY_STORE_SECONDS_MAX
+        while True:
+            outcome = await self._transport.post(url, headers, body, limits.REPLY_STORE_SECONDS_MAX)
+            if not outcome.unsent or time.monotonic() >= ends:
+                return outcome
+            await asyncio.sleep(limits.REPLY_RETRY_S)

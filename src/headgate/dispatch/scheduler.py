@@ -304,6 +304,10 @@ class Scheduler:
         if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
             state.queue.appendleft(behind)
         _ENDED[result].inc()
+        if result == "lost":
+            self._errors.dropped(
+                state.target.id, f"partition {delivery.partition}, offset {delivery.offset}: the log no longer holds it"
+            )
         if result != "delivered":
             self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
         self._touch(state)

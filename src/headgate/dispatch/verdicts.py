@@ -45,19 +45,26 @@ class FilterErrors:
         self._counts: dict[int, int] = {}
         self._words: dict[int, tuple[str, str]] = {}
         self._troubles: dict[int, str] = {}
+        self._dropped: dict[int, tuple[int, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts or self._troubles)
+        return bool(self._counts or self._troubles or self._dropped)
 
     def trouble(self, target: int, text: str) -> None:
         """Say what is wrong with a target's subscriber now; empty for nothing."""
         self._troubles[target] = text
+
+    def dropped(self, target: int, text: str, count: int = 1) -> None:
+        """Events of a target are given up and kept nowhere; which the last one is, and why."""
+        self._dropped[target] = self._dropped.get(target, (0, ""))[0] + count, text
 
     def untold(self, reports: list[TargetReport]) -> None:
         """These reports did not arrive: what is wrong must still be said, unless there is newer word."""
         for report in reports:
             if report.trouble is not None:
                 self._troubles.setdefault(report.target, report.trouble)
+            if report.dropped:
+                self.dropped(report.target, report.last_dropped, report.dropped)
 
     def add(self, target: int) -> bool:
         """Count one error; True when the caller should `describe` it, as the first since the last report."""
@@ -71,14 +78,21 @@ class FilterErrors:
 
     def take(self) -> list[TargetReport]:
         """Everything since the last call."""
-        troubles = self._troubles
+        counts, words, troubles, dropped = self._counts, self._words, self._troubles, self._dropped
         reports = [
-            TargetReport(target, self._counts.get(target, 0), *self._words.get(target, ("", "")), troubles.get(target))
-            for target in dict.fromkeys([*self._counts, *troubles])
+            TargetReport(
+                target,
+                counts.get(target, 0),
+                *words.get(target, ("", "")),
+                troubles.get(target),
+                *dropped.get(target, (0, "")),
+            )
+            for target in dict.fromkeys([*counts, *troubles, *dropped])
         ]
         self._counts.clear()
         self._words.clear()
         self._troubles = {}
+        self._dropped = {}
         return reports
 
 

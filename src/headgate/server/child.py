@@ -65,6 +65,11 @@ def raise_file_limit(wanted: int) -> None:
         )
 
 
+def on_drain(callback: Callable[[], object]) -> None:
+    """Calls `callback` on SIGUSR1: take nothing more from outside, a stop follows."""
+    signal.signal(signal.SIGUSR1, lambda *_: callback())
+
+
 def on_stop(callback: Callable[[], object]) -> None:
     """Calls `callback` once, on SIGTERM or when the supervisor is gone (our standard input, a pipe from it, ends).
 

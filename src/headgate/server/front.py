@@ -39,6 +39,7 @@ from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, ready, retention, rpc
+from headgate.server.gate import Gate
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
@@ -51,11 +52,12 @@ _log = structlog.get_logger()
 
 def run(context: child.Context) -> None:
     """Serves until told to stop."""
-    uvloop.run(_serve(context.settings))
+    uvloop.run(_serve(context.settings, context.token))
 
 
-async def _serve(settings: Settings) -> None:
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+async def _serve(settings: Settings, token: bytes) -> None:
+    loop, drain, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    child.on_drain(lambda: loop.call_soon_threadsafe(drain.set))
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
@@ -79,7 +81,8 @@ async def _serve(settings: Settings) -> None:
         reconciling = asyncio.create_task(reconciler.run(stop))
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
-        server = child.Server(http_config(ingress, settings.host, settings.port))
+        gate = Gate(ingress, token)
+        server = child.Server(http_config(gate, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
         sampling = asyncio.create_task(
             sample(
@@ -97,9 +100,13 @@ async def _serve(settings: Settings) -> None:
             await asyncio.sleep(0.01)
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
             ready.mark(settings.run_directory, "front", ready=server.started)
-            await asyncio.wait([serving, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
+            stopped = asyncio.create_task(stop.wait())
+            ends = [serving, stopped, asyncio.create_task(drain.wait())]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            gate.close()
             ready.mark(settings.run_directory, "front", ready=False)
             api.close()
+        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await serving
         stop.set()

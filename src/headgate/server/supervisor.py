@@ -25,8 +25,9 @@ from headgate.settings import Settings
 
 _log = structlog.get_logger()
 
-DRAIN_ORDER: Final = ("front", "reader", "matcher", "dispatcher")
-"""Stop accepting first; what was matched can then still be persisted and delivered."""
+DRAIN_S: Final = {"reader": 3.0, "matcher": 8.0, "dispatcher": 12.0, "front": 7.0}
+"""The parts in the order in which they stop, with the seconds that each may take, DRAIN_S_MAX in all. Before that front
+takes nothing more from outside. It ends last: what is delivered meanwhile may be answered with events to be stored."""
 
 
 class Supervisor:
@@ -118,13 +119,16 @@ class Supervisor:
     async def _drain(self) -> bool:
         """Stops the parts one after the other; True when each ended by itself within its share of the time."""
         clean = True
-        for part in DRAIN_ORDER:
+        front = self._processes.get("front")
+        if front is not None and front.returncode is None:
+            front.send_signal(signal.SIGUSR1)
+        for part, seconds_max in DRAIN_S.items():
             process = self._processes.get(part)
             if process is None or process.returncode is not None:
                 continue
             process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), limits.DRAIN_S_MAX / len(DRAIN_ORDER))
+                await asyncio.wait_for(process.wait(), seconds_max)
             except TimeoutError:
                 _log.error("process did not stop in time, killed", part=part)
                 process.kill()
