@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
-from headgate.log.commit import Encoded, GroupCommit
+from headgate.log.commit import Encoded, GroupCommit, Line
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from tests.log.support import FaultyFiles, batch, open_writer
@@ -239,5 +239,75 @@ def test_full_disk_passes(tmp_path):
             files.heal()
             assert await commit.submit([1], 1) == 1
             await commit.close()
+
+    asyncio.run(run())
+
+
+def test_nothing_of_a_line_is_stored_behind_what_failed_others_are():
+    async def run():
+        gate = Gate()
+        gate.error = LogUnavailableError("disk full")
+        commit = make(gate)
+        line = Line()
+        failing = commit.enqueue([1], 1, line)
+        await entered(gate)
+        behind, other = commit.enqueue([2], 1, line), commit.enqueue([3], 1)
+        gate.open.set()
+        with pytest.raises(LogUnavailableError, match="disk full"):
+            await failing
+        gate.error = None  # the writer would take them again
+        with pytest.raises(LogUnavailableError, match="one before it was not stored: disk full"):
+            await behind
+        with pytest.raises(LogUnavailableError, match="one before it"):
+            await commit.enqueue([4], 1, line)
+        await asyncio.gather(other, return_exceptions=True)
+        assert await commit.enqueue([5], 1, Line()) >= 0
+        assert 2 not in [item for chunk in gate.chunks for item in chunk]
+        assert 4 not in [item for chunk in gate.chunks for item in chunk]
+        assert commit.queue_items == 0
+        await commit.close()
+
+    asyncio.run(run())
+
+
+def test_what_nobody_could_store_ends_its_line_within_one_chunk_too():
+    async def run():
+        gate = Gate()
+        commit = make(gate)
+        first = commit.enqueue([0], 1)
+        await entered(gate)
+        line = Line()
+        submits = [commit.enqueue([1], 1, line), commit.enqueue([-1], 1, line), commit.enqueue([2], 1, line)]
+        other = commit.enqueue([3], 1)
+        gate.open.set()
+        outcomes = await asyncio.gather(first, *submits, other, return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [int, int, InvalidInputError, LogUnavailableError, int]
+        assert gate.chunks == [[0], [1], [3]]
+        await commit.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", ["full", "given up"])
+def test_a_line_ends_with_what_was_never_begun(how):
+    async def run():
+        gate = Gate()
+        commit = make(gate, queue_items_max=4)
+        first = commit.enqueue([0], 1)
+        await entered(gate)
+        line = Line()
+        if how == "full":
+            refused = commit.enqueue([1] * 4, 1, line)
+            with pytest.raises(OverloadedError):
+                await refused
+        else:
+            commit.enqueue([1], 1, line).cancel()
+        behind = commit.enqueue([2], 1, line)
+        gate.open.set()
+        assert await first == 0
+        with pytest.raises(LogUnavailableError):
+            await behind
+        assert gate.chunks == [[0]]
+        await commit.close()
 
     asyncio.run(run())
