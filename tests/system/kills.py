@@ -28,9 +28,9 @@ from tests.dispatch import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-READY_SHARE = 0.25
+READY_SHARE = 0.3
 """Share of the kills that wait until every part works."""
-EARLY_SHARE = 0.15
+EARLY_SHARE = 0.1
 """Share of the kills before anything listens. The others fall into the rest of the start, which is Spark's mostly."""
 STARTING_S_MAX = 8.0
 """A start is killed within this after it listens, however slow the machine is."""
