@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Server, lines
+from headgate.errors import UnavailableError
 
 
 def tail(
@@ -41,10 +42,15 @@ def tail(
             if as_json:
                 typer.echo(line)
             found = json.loads(line)
-            if "progress" in found:
+            if "specversion" in found:  # an event, whatever its extensions are called
+                if not as_json:
+                    typer.echo(_shown(found))
+            elif "progress" in found:
                 position = found["progress"]["position"]
-            elif not as_json:
-                typer.echo(_shown(found))
+            else:
+                raise UnavailableError(
+                    found["error"]["message"], hint=f"read up to --from {position}" if position else ""
+                )
     except KeyboardInterrupt:
         pass
     if position:
