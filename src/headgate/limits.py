@@ -191,6 +191,10 @@ SUBSCRIPTION_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
+HISTORY_PULL_S: Final = 10.0
+"""How long a pull looks through a history for a first event, even if it should not wait."""
+HISTORY_LOOK_S: Final = 0.1
+"""How often a pull looks whether a filter whose history is asked for is in force."""
 SEEK_SLACK_S: Final = 60.0
 """How much earlier than an event its row in the outbox is looked for: a clock that was set back costs no event."""
 PULL_EVENTS_MAX: Final = 1_000

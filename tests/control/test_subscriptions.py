@@ -40,7 +40,9 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     of_trigger, pulled = table.targets
     assert (of_trigger.name, of_trigger.pull) == ("default/same", None)
     assert (pulled.name, pulled.subscriber_uri) == ("default/same", "")
-    assert pulled.pull == PullSpec("shared", 5.0)
+    assert pulled.pull is not None
+    assert pulled.pull == PullSpec("shared", 5.0, "", pulled.pull.filter_id)
+    assert pulled.needs == before + 1
     assert pulled.filter.cel == 'ce.type == "a"'
     admission.store.delete(ObjectKey(Kind.SUBSCRIPTION, "default", "same"))
     assert [target.id for target in admission.store.snapshot().targets] == [of_trigger.id]
@@ -54,10 +56,22 @@ def test_a_change_of_type_moves_no_generation_a_change_of_filter_does(admission:
     second = admission.store.snapshot()
     assert (second.generation, second.targets[0].id) == (first.generation, first.targets[0].id)
     assert second.version > first.version
-    assert second.targets[0].pull == PullSpec("failover")
+    before, pull = first.targets[0].pull, second.targets[0].pull
+    assert before is not None
+    assert pull == PullSpec("failover", filter_id=before.filter_id)
     admission.apply(subscription(type="failover", filter={"attributes": {"type": "a"}}))
     third = admission.store.snapshot()
     assert (third.generation, third.targets[0].id) == (first.generation + 1, first.targets[0].id)
+    assert third.targets[0].needs == third.generation
+    changed = third.targets[0].pull
+    assert changed is not None
+    assert changed.filter_id != before.filter_id
+    admission.apply(subscription(type="failover", filter={"attributes": {"type": "a"}}, filterFrom="0:5"))
+    fourth = admission.store.snapshot()
+    pull = fourth.targets[0].pull
+    assert pull is not None
+    assert (fourth.generation, pull.history) == (third.generation, "0:5")
+    assert pull.filter_id not in (before.filter_id, changed.filter_id)
 
 
 def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission) -> None:
@@ -86,7 +100,8 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
     [
         ({"broker": ""}, "spec.broker"),
         ({"type": "sometimes"}, "spec.type"),
-        ({"filterFrom": "beginning"}, "spec.filterFrom"),
+        ({"filterFrom": "yesterday"}, "spec.filterFrom"),
+        ({"filterFrom": "0:1,0:2"}, "spec.filterFrom"),
         ({"ackTimeout": "soon"}, "spec.ackTimeout"),
         ({"ackTimeout": "PT0.5S"}, "spec.ackTimeout"),
         ({"ackTimeout": "P2D"}, "spec.ackTimeout"),

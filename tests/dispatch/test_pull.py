@@ -20,6 +20,7 @@ from headgate.dispatch.backlog import Refill
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import SharedEvent
+from headgate.dispatch.histories import Histories
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.dispatch.pull import AckIdError, ConsumerBusyError
 from headgate.dispatch.pulled import (
@@ -102,6 +103,15 @@ class World:
             judge_filter=evaluate,
             errors=self.errors,
             handed=lambda: len(self.outbox.rows),
+            histories=Histories(
+                self.folder / "log",
+                self.scanner,
+                self.outbox,
+                self.errors,
+                lambda _: filter_value_rule("type"),
+                dict,
+                clock_us=lambda: self.now_us,
+            ),
             seeks=Seeks(
                 self.folder / "log",
                 self.folder / "outbox",

@@ -235,7 +235,7 @@ class SubscriptionSpec(_Struct, frozen=True):
             filters; other names are the consumer's own.
         type: `exclusive`, `failover` or `shared`.
         ack_timeout: ISO 8601; an event that is not acknowledged by then is handed out again.
-        filter_from: From where on the filter counts; only `now`.
+        filter_from: From where on the filter counts: `now`, `beginning` or a position.
     """
 
     broker: str = ""

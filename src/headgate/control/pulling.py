@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Final
+
+import msgspec
 
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
@@ -16,27 +19,41 @@ from headgate.limits import (
     ACK_TIMEOUT_S_MIN,
     CONSUMER_METADATA_MAX,
 )
+from headgate.log import positions
+from headgate.log.errors import PositionError
 
 TYPE_DEFAULT: Final = "exclusive"
+_ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
-_FROM: Final = frozenset({"now"})
+_NOW: Final = "now"
+_BEGINNING: Final = "beginning"
 
 
-def pull_spec(spec: SubscriptionSpec) -> PullSpec:
+def pull_spec(obj: Subscription) -> PullSpec:
     """The rules of a valid subscription."""
+    spec = obj.spec
+    history = "" if spec.filter_from == _NOW else spec.filter_from
+    written = msgspec.json.encode((*wanted(obj), history), order="sorted")
     return PullSpec(
         _TYPES[spec.type or TYPE_DEFAULT],
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
+        history,
+        hashlib.sha256(written).hexdigest()[:_ID_CHARS],
     )
 
 
 def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
     """What is wrong with how a subscription is to be consumed."""
-    for field, value, known in (("type", spec.type, _TYPES), ("filterFrom", spec.filter_from, _FROM)):
-        if value and value not in known:
-            supported = ", ".join(f'"{name}"' for name in sorted(known))
-            detail = f'Unsupported value: "{value}": supported values: {supported}'
-            yield Cause(f"spec.{field}", "FieldValueNotSupported", detail)
+    if spec.type and spec.type not in _TYPES:
+        supported = ", ".join(f'"{name}"' for name in sorted(_TYPES))
+        detail = f'Unsupported value: "{spec.type}": supported values: {supported}'
+        yield Cause("spec.type", "FieldValueNotSupported", detail)
+    if spec.filter_from not in ("", _NOW, _BEGINNING):
+        try:
+            positions.parse(spec.filter_from)
+        except PositionError:
+            detail = 'must be "now", "beginning" or a position such as "0:123,1:456"'
+            yield invalid("spec.filterFrom", spec.filter_from[:64], detail)
     if spec.ack_timeout:
         try:
             seconds = duration_s(spec.ack_timeout)

@@ -67,10 +67,14 @@ class PullSpec:
         type: `exclusive`: one consumer, others are refused; `failover`: one, the next takes over; `shared`: each gets
             other events.
         ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
+        history: From where on the filter counts: `beginning` or a position; empty: from when it is in force.
+        filter_id: Another one for every filter and history as they are written.
     """
 
     type: PullType = "exclusive"
     ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
+    history: str = ""
+    filter_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class Target:
         subscriber_uri: Absolute http or https URL; empty for a subscription.
         delivery: Complete rules: the trigger's, else the broker's, else defaults. Without effect for a subscription.
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
+        needs: The generation that first held its filter.
     """
 
     id: int
@@ -94,6 +99,7 @@ class Target:
     subscriber_uri: str
     delivery: DeliverySpec
     pull: PullSpec | None = None
+    needs: int = 0
 
 
 @dataclass(frozen=True, slots=True)

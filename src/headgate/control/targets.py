@@ -110,7 +110,7 @@ class _Way(msgspec.Struct, frozen=True):
 
 def _way(obj: Routed, public_url: str) -> _Way:
     if isinstance(obj, Subscription):
-        return _Way(pull=msgspec.json.encode(pull_spec(obj.spec)))
+        return _Way(pull=msgspec.json.encode(pull_spec(obj)))
     delivery = obj.spec.delivery
     return _Way(
         subscriber_uri(obj, public_url),
@@ -227,15 +227,17 @@ class SnapshotCache:
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
-            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan, pull FROM targets"
+            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan, pull, needs"
+            " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, subscriber, delivery, ordered, plan, pull in rows:
+        for key, namespace, name, broker, subscriber, delivery, ordered, plan, pull, needs in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
             pulled = _PULL.decode(pull) if pull is not None else None
-            target = Target(key, f"{namespace}/{name}", broker, self._plans.decode(plan), subscriber, rules, pulled)
+            filter_ = self._plans.decode(plan)
+            target = Target(key, f"{namespace}/{name}", broker, filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:

@@ -20,6 +20,7 @@ from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.histories import Histories
 from headgate.dispatch.pull import Acked, Held, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
@@ -59,6 +60,7 @@ class Subscriptions:
         errors: Where filter errors are counted, and what else people should know.
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
+        histories: Reads the log where a filter counts from an earlier place on.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -73,6 +75,7 @@ class Subscriptions:
         errors: FilterErrors,
         handed: Callable[[], int],
         seeks: Seeks,
+        histories: Histories,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
@@ -83,6 +86,7 @@ class Subscriptions:
         self._look = LastLook(judge_filter, errors)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
+        self._histories = histories
         self._handed = handed
         self._clock_us = clock_us
         self._states: dict[int, State] = {}
@@ -158,15 +162,19 @@ class Subscriptions:
         self._pulls += 1
         try:
             ends = time.monotonic() + wait_s
+            least = time.monotonic() + limits.HISTORY_PULL_S
             while True:
                 state = self._state(name)
                 changed = state.changed
                 now_us = self._clock_us()
                 active = state.cursor.admit(consumer, state.rules, now_us)
-                if active:
+                if active and await self._begun(state):
+                    left = state.cursor.history_left
                     found = await self._collect(state, consumer, count_max)
                     if found:
                         return Pulled(found, state.cursor.epoch)
+                    if state.cursor.history_left < left and time.monotonic() < max(ends, least):
+                        continue  # that was a turn that found nothing
                 left_s = ends - time.monotonic()
                 if left_s <= 0 or (is_gone is not None and await is_gone()):
                     return Pulled([], state.cursor.epoch, active)
@@ -174,11 +182,24 @@ class Subscriptions:
                 if due_us is not None:
                     left_s = min(left_s, max(0.01, (due_us - self._clock_us()) / _US))
                 try:
-                    await asyncio.wait_for(changed.wait(), min(left_s, limits.PULL_LOOK_S))
+                    look_s = limits.PULL_LOOK_S if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
+                    await asyncio.wait_for(changed.wait(), min(left_s, look_s))
                 except TimeoutError:
                     continue
         finally:
             self._pulls -= 1
+
+    async def _begun(self, state: State) -> bool:
+        """Whether its consumers may have events: its history has begun, if it has one."""
+        if self._histories.is_begun(state):
+            return True
+        if not await self._histories.begun(state):
+            return False
+        self._dirty.add(state.target.id)
+        if state.rules.history:
+            await self._durable(state)  # before anything is handed out: ids carry the epoch
+        state.wake()
+        return True
 
     async def _collect(self, state: State, consumer: str, count_max: int) -> list[Handed]:
         async with state.reading:
@@ -218,7 +239,16 @@ class Subscriptions:
             elif event is not None:
                 chosen.append((held, event))
                 size += event.size_bytes
-        while len(chosen) < count_max and size <= limits.PULL_BYTES_MAX and cursor.epoch == epoch:
+        if len(chosen) < count_max and size <= limits.PULL_BYTES_MAX:
+            for held, event in await self._histories.turn(state, count_max - len(chosen)):
+                chosen.append((held, event))
+                size += event.size_bytes
+        while (
+            len(chosen) < count_max
+            and size <= limits.PULL_BYTES_MAX
+            and cursor.epoch == epoch
+            and cursor.next_history() is None  # what is older comes first
+        ):
             room = min(count_max - len(chosen), limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
             upto = self._handed()
             if room <= 0 or cursor.next >= upto:
@@ -332,7 +362,7 @@ class Subscriptions:
         try:
             landing = await seeking.run(self._seeks.landing(state.target.broker, place, seeking.tell))
             self._state(name)  # it may have been deleted meanwhile
-            state.cursor.seek(landing.position, landing.floor)
+            state.cursor.seek(landing.position, landing.floor, behind=landing.behind, now_us=self._clock_us())
             state.wake()
             await self._durable(state)
             return Sought(state.cursor.epoch, landing.floor)
@@ -356,6 +386,8 @@ class Subscriptions:
         while True:
             await asyncio.sleep(limits.SUBSCRIPTION_FLUSH_S)
             try:
+                for state in list(self._states.values()):
+                    await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
                 await self.flush()
             except AckNotStoredError as error:
                 _log.error("cursors of subscriptions cannot be written, trying again", error=str(error))
@@ -369,7 +401,7 @@ class Subscriptions:
         for state in list(self._states.values()):
             async with state.reading:
                 cursor = state.cursor
-                gone = cursor.expire(limit)
+                gone = cursor.expire(limit) + cursor.expire_history(before_us)
                 while cursor.next < limit:
                     start = cursor.next
                     refill = await self._backlog.read(

@@ -30,6 +30,7 @@ from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
 from headgate.dispatch.events import LogEvents
 from headgate.dispatch.gauges import Gauges
+from headgate.dispatch.histories import Histories
 from headgate.dispatch.journal import DIRECTORY, Journal
 from headgate.dispatch.link import Link
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -224,6 +225,15 @@ class Dispatcher:
             judge_filter=self._judge_filter,
             errors=self._errors,
             handed=lambda: self._scheduler.handed,
+            histories=Histories(
+                self._data / "log",
+                self._scanner,
+                self._events,
+                self._errors,
+                self._rule_of,
+                self._in_force,
+                clock_us=self._clocks.now_us,
+            ),
             seeks=Seeks(
                 self._data / "log",
                 self._writer.directory,
@@ -376,6 +386,9 @@ class Dispatcher:
     def _trigger(self, name: str) -> Target | None:
         found = (target for target in self._table.targets if target.name == name and target.pull is None)
         return next(found, None)
+
+    def _in_force(self) -> dict[int, tuple[int, int]]:
+        return self._takeover.in_force()
 
     def _rule_of(self, broker: str) -> FilterValueRule | None:
         rule = served_rules(self._store.brokers()).get(broker)

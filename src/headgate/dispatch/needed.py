@@ -53,6 +53,9 @@ def needed(database: Path, outbox: Path) -> Needed:
     position = min([_oldest(cursors), *(saved.next for saved in pulled)])
     offsets = _offsets_from(outbox, position, cursors)
     for saved in pulled:
+        for partition, at in saved.history.items():
+            if partition in offsets and at < saved.span[partition][1]:
+                offsets[partition] = min(at, offsets[partition])
         for held in saved.held:
             # The row of what is held has been read; only its event is needed.
             if held.partition in offsets:

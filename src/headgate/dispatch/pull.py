@@ -9,6 +9,11 @@ filtered out, gone) or it is held:
 
 `next` grows; only a seek puts it back, and then the epoch is another one: acknowledgements of what was handed out
 before the seek are told to be stale. An id is `EPOCH:POSITION`, the position that of the outbox row.
+
+A filter may count from an earlier place of the log on. Then the subscription has a *history*: of each partition the
+events of a span, which end where the filter was in force. They come from the log itself, partition by partition and in
+order, before any row of the outbox; rows of events in the span do not count, so every event comes once. Their positions
+are below 0, made of partition and offset.
 """
 
 from __future__ import annotations
@@ -24,6 +29,14 @@ from headgate.errors import ConflictError, InvalidInputError
 
 _US: Final = 1_000_000
 _ID_CHARS_MAX: Final = 40
+HISTORY: Final = -(1 << 62)
+"""Positions of the events of histories are counted from here on, below those of all rows."""
+_PARTITION_BITS: Final = 48
+
+
+def history_position(partition: int, offset: int) -> int:
+    """What stands for the position of an event that has no row: in the order of partition and offset."""
+    return HISTORY + (partition << _PARTITION_BITS) + offset
 
 
 class ConsumerBusyError(ConflictError):
@@ -95,6 +108,10 @@ class Saved(msgspec.Struct):
         floor: Offsets below these, by partition, were not asked for by the last seek.
         consumer: Who has the lease.
         lease_us: Until when.
+        filter_id: Of the filter whose history has begun, or that has none.
+        span: Of the history: first offset, and offset behind the last one, by partition.
+        history: Where it goes on, by partition.
+        history_us: When it began.
     """
 
     epoch: int = 1
@@ -104,6 +121,10 @@ class Saved(msgspec.Struct):
     floor: dict[int, int] = {}
     consumer: str | None = None
     lease_us: int = 0
+    filter_id: str = ""
+    span: dict[int, tuple[int, int]] = {}
+    history: dict[int, int] = {}
+    history_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +155,9 @@ class Cursor:
         """A copy for the disk."""
         held = [Held(*msgspec.structs.astuple(one)) for one in self._held.values()]
         counters = Counters(*msgspec.structs.astuple(self.counters))
-        return msgspec.structs.replace(self._saved, held=held, counters=counters, floor=dict(self._saved.floor))
+        return msgspec.structs.replace(
+            self._saved, held=held, counters=counters, floor=dict(self._saved.floor), history=dict(self._saved.history)
+        )
 
     @property
     def counters(self) -> Counters:
@@ -167,7 +190,8 @@ class Cursor:
 
     def id_of(self, held: Held) -> str:
         """What a consumer acknowledges it by."""
-        return f"{self.epoch}:{held.position}"
+        position = f"h{held.position - HISTORY}" if held.position < 0 else str(held.position)
+        return f"{self.epoch}:{position}"
 
     # --- consumers ------------------------------------------------------------------------------------
 
@@ -216,8 +240,9 @@ class Cursor:
         return min((held.due_us for held in self._held.values()), default=None)
 
     def wants(self, partition: int, offset: int) -> bool:
-        """Whether the last seek asked for an event."""
-        return offset >= self._saved.floor.get(partition, 0)
+        """Whether the event of a row counts: the last seek asked for it, and it is not of the history."""
+        first, end = self._saved.span.get(partition, (0, 0))
+        return offset >= self._saved.floor.get(partition, 0) and not first <= offset < end
 
     def take(self, held: Held) -> None:
         """A row was read and is for consumers: due at once."""
@@ -246,7 +271,7 @@ class Cursor:
 
     def expire(self, position: int) -> int:
         """Give up what is held of rows below a position; returns how many."""
-        gone = [at for at in self._held if at < position]
+        gone = [at for at in self._held if 0 <= at < position]
         for at in gone:
             del self._held[at]
         self.counters.expired += len(gone)
@@ -304,24 +329,82 @@ class Cursor:
 
     def _place(self, id_: str) -> tuple[int, int]:
         epoch, colon, position = id_.partition(":")
+        of_history, position = position[:1] == "h", position.removeprefix("h")
         numbers = epoch.isascii() and epoch.isdecimal() and position.isascii() and position.isdecimal()
         if not colon or not numbers or len(id_) > _ID_CHARS_MAX or int(epoch) > self.epoch:
             raise AckIdError(
                 f"{id_[:_ID_CHARS_MAX]!r} is no ackId of this subscription", hint="give back what pull gave"
             )
-        return int(epoch), int(position)
+        return int(epoch), int(position) + (HISTORY if of_history else 0)
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    def seek(self, position: int, floor: dict[int, int]) -> None:
+    def seek(self, position: int, floor: dict[int, int], *, behind: bool = False, now_us: int = 0) -> None:
         """Go on at an outbox position; whatever was held is read again if it lies behind it.
 
         Args:
             position: Of the next row.
             floor: Events below these offsets, by partition, are not wanted.
+            behind: The history is over.
+            now_us: Microseconds since 1970 UTC.
         """
         self._held.clear()
         saved = self._saved
         saved.epoch += 1
         saved.next = position
         saved.floor = floor
+        saved.history_us = now_us
+        for partition, (first, end) in saved.span.items():
+            saved.history[partition] = end if behind else min(max(first, floor.get(partition, 0)), end)
+
+    # --- history --------------------------------------------------------------------------------------
+
+    @property
+    def filter_id(self) -> str:
+        """Of the filter that counts."""
+        return self._saved.filter_id
+
+    def without_history(self, filter_id: str) -> None:
+        """This filter counts from when it is in force."""
+        self._saved.filter_id = filter_id
+
+    def begin_history(self, filter_id: str, span: dict[int, tuple[int, int]], now_us: int) -> None:
+        """This filter counts from the span on: what is held of it, or was acknowledged, is judged anew."""
+        saved = self._saved
+        saved.filter_id, saved.span, saved.history_us = filter_id, span, now_us
+        saved.history = {partition: first for partition, (first, _) in span.items()}
+        saved.epoch += 1
+        for at, held in list(self._held.items()):
+            first, end = span.get(held.partition, (0, 0))
+            if at < 0 or first <= held.offset < end:
+                del self._held[at]
+
+    def next_history(self) -> tuple[int, int, int] | None:
+        """Partition, offset to go on at, and the end there; None when the history is over."""
+        saved = self._saved
+        for partition, (_, end) in sorted(saved.span.items()):
+            if saved.history[partition] < end:
+                return partition, saved.history[partition], end
+        return None
+
+    @property
+    def history_left(self) -> int:
+        """Events of the log that the history has still to look at."""
+        saved = self._saved
+        return sum(end - saved.history[partition] for partition, (_, end) in saved.span.items())
+
+    def history_to(self, partition: int, offset: int) -> None:
+        """Everything below has ended or is held."""
+        self._saved.history[partition] = offset
+
+    def expire_history(self, before_us: int) -> int:
+        """Give up a history that nobody took since a time; returns how many events that still were to be looked at."""
+        if self._saved.history_us >= before_us:
+            return 0
+        held = [at for at in self._held if at < 0]
+        for at in held:
+            del self._held[at]
+        left = self.history_left
+        self._saved.history = {partition: end for partition, (_, end) in self._saved.span.items()}
+        self.counters.expired += len(held)
+        return left + len(held)

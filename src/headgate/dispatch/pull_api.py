@@ -127,6 +127,7 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
     candidates: int
     unacknowledged: int
     oldest_unacknowledged: str | None
+    history_left: int
     epoch: int
     consumer: str | None
 
@@ -223,6 +224,7 @@ class PullApi:
                 candidates=stats.candidates,
                 unacknowledged=stats.unacknowledged,
                 oldest_unacknowledged=oldest,
+                history_left=stats.history_left,
                 epoch=stats.epoch,
                 consumer=stats.consumer,
             )

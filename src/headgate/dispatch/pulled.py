@@ -85,6 +85,7 @@ class Stats:
         oldest_us: When the oldest unacknowledged event was stored; None without one.
         epoch: See `Pulled`.
         consumer: Who has the lease, or had it last.
+        history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 
     counters: Counters
@@ -94,6 +95,7 @@ class Stats:
     oldest_us: int | None
     epoch: int
     consumer: str | None
+    history_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ class Questions:
             held = [one.stored_us for one in cursor.held()]
             oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
             counters = msgspec.structs.replace(cursor.counters)
-            return Stats(counters, count + len(held), candidates, len(held), oldest, cursor.epoch, cursor.consumer)
+            backlog, left = count + len(held), cursor.history_left
+            return Stats(counters, backlog, candidates, len(held), oldest, cursor.epoch, cursor.consumer, left)
 
     async def analyze(self, state: State, cel: str) -> Analysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""

@@ -42,10 +42,12 @@ class Landing:
     Attributes:
         position: Outbox position; rows below it are of events below `floor`.
         floor: Of the events of each partition, those below these offsets are not wanted.
+        behind: Whether it is behind everything matched so far.
     """
 
     position: int
     floor: dict[int, int]
+    behind: bool = False
 
 
 class Seeking:
@@ -120,14 +122,14 @@ class Seeks:
         _check(place)
         cel = place.first or place.last
         if place.to == LATEST and not cel:
-            return Landing(self._handed(), {})
-        floor = await asyncio.to_thread(self._start, place.to)
+            return Landing(self._handed(), {}, behind=True)
+        floor = await asyncio.to_thread(start_of, self._log, place.to)
         since_us = rfc3339.micros(place.to) or 0
         if cel:
             rule = await asyncio.to_thread(self._rule_of, broker)
             if rule is None:
                 raise BrokerGoneError(f"there is no broker {broker!r}")
-            end = await asyncio.to_thread(self._start, NEXT)
+            end = await asyncio.to_thread(start_of, self._log, NEXT)
             found = await self._finder.find(Sought(broker, rule, cel, bool(place.last)), floor, end, tell)
             if found is None:
                 raise PlaceNotFoundError("the expression is true of no event of the broker there")
@@ -138,9 +140,15 @@ class Seeks:
         position = await asyncio.to_thread(outbox_position, self._outbox, since_us - _SLACK_US) if since_us else 0
         return Landing(min(position, self._handed()), floor)
 
-    def _start(self, to: str) -> dict[int, int]:
-        numbers = [int(path.name) for path in self._log.iterdir() if path.name.isdigit()] if self._log.is_dir() else []
-        return start(self._log, sorted(numbers), to)
+
+def start_of(log: Path, to: str) -> dict[int, int]:
+    """The offset of a place in each partition there is; blocking.
+
+    Raises:
+        PositionError: It is no place.
+    """
+    numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
+    return start(log, sorted(numbers), to)
 
 
 def outbox_position(outbox: Path, time_us: int) -> int:

@@ -122,6 +122,10 @@ class Takeover:
         """W per partition: where the next run must start when no run is alive."""
         return {p: state.watermark for p, state in sorted(self._partitions.items())}
 
+    def in_force(self) -> dict[int, tuple[int, int]]:
+        """Of each partition that a run owns: W, and the generation by which events from W on are matched."""
+        return {p: (s.watermark, s.contenders[0].generation) for p, s in self._partitions.items() if s.owned}
+
     def raise_floor(self, partition: int, offset: int) -> None:
         """Events below `offset` no longer exist (retention took them): nothing below it can be matched any more."""
         state = self._partitions.setdefault(partition, _Partition(0))
