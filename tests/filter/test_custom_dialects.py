@@ -134,3 +134,48 @@ def test_another_version_of_a_package_is_another_compiler(environment: dict[str,
         for env in (environment, dict(os.environ))
     }
     assert len(versions) == 2
+
+
+CONSUMERS = """
+import json, sys
+from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
+from headgate.control.pulling import wanted, written_field
+from headgate.errors import HeadgateError
+from headgate.filter.compiler import compile_filter
+
+for line in sys.stdin:
+    name, metadata = json.loads(line)
+    spec = SubscriptionSpec(consumer_filter=name, consumer_metadata=metadata, filter={"cel": "ce.a == 'b'"})
+    subscription = Subscription(api_version="", kind="Subscription", metadata=Metadata(), spec=spec)
+    try:
+        print(json.dumps(compile_filter(*wanted(subscription)).cel))
+    except HeadgateError as error:
+        print(json.dumps([written_field(subscription, error.field), error.reason]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "expected"),
+    [
+        ("", {"team": "x"}, 'ce.a == "b"'),
+        ("tags", {"team": "x"}, 'ce.a == "b"'),
+        ("teams", {"team": "x"}, 'ce.a == "b" && ce.team == "x"'),
+        ("teams", {}, ["consumerMetadata", "'team' is a required property"]),
+        ("teams", {"team": "none"}, ["consumerMetadata", "team none consumes nothing"]),
+        ("rude", {"team": "x"}, ["consumerMetadata", "mismatched input '<EOF>'"]),
+        ("nosuch", {"team": "x"}, ["consumerFilter", "there is no consumer filter 'nosuch'"]),
+    ],
+)
+def test_a_consumer_filter_is_made_of_metadata(
+    environment: dict[str, str], name: str, metadata: dict[str, str], expected: str | list[str]
+) -> None:
+    line = json.dumps([name, metadata]) + "\n"
+    done = subprocess.run(
+        [sys.executable, "-c", CONSUMERS], input=line, env=environment, text=True, capture_output=True, check=True
+    )
+    found = json.loads(done.stdout)
+    if isinstance(expected, str):
+        assert found == expected
+    else:
+        assert found[0] == expected[0]
+        assert expected[1] in found[1]

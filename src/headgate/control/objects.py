@@ -233,6 +233,7 @@ class SubscriptionSpec(_Struct, frozen=True):
     Attributes:
         consumer_metadata: Names `anytag...` and `alltag...` ask for tags (`filter/dialects/tags.py`), beside the
             filters; other names are the consumer's own.
+        consumer_filter: What makes a filter of the metadata: `tags` (default), or one that a package brings.
         type: `exclusive`, `failover` or `shared`.
         ack_timeout: ISO 8601; an event that is not acknowledged by then is handed out again.
         filter_from: From where on the filter counts: `now`, `beginning` or a position.
@@ -242,6 +243,7 @@ class SubscriptionSpec(_Struct, frozen=True):
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
     consumer_metadata: dict[str, str] = {}
+    consumer_filter: str = ""
     type: str = ""
     ack_timeout: str = ""
     filter_from: str = ""

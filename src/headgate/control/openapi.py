@@ -258,7 +258,8 @@ def _subscription() -> JsonObject:
             "ackTimeout": _text(
                 "ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."
             ),
-            "filterFrom": _text("From where on the filter counts; only now.", enum=["now"]),
+            "consumerFilter": _text("What makes a filter of consumerMetadata: tags (default) or a package's."),
+            "filterFrom": _text("From where on the filter counts: now, beginning, or a position such as 0:123,1:456."),
         },
         ("broker",),
     )

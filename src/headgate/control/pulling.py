@@ -12,7 +12,7 @@ from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullSpec, PullType
-from headgate.filter.dialects.tags import tags_of
+from headgate.filter.consumers import consumer_filter
 from headgate.limits import (
     ACK_TIMEOUT_S_DEFAULT,
     ACK_TIMEOUT_S_MAX,
@@ -69,21 +69,30 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
 
 
 def wanted(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:
-    """What the compiler is given: the filters as written, and the tags that consumer metadata asks for beside them."""
+    """What the compiler is given: the filters as written, and what consumer metadata asks for beside them.
+
+    Raises:
+        FilterError: The consumer filter refuses the metadata.
+    """
     spec = obj.spec
-    tags = tags_of(obj.spec.consumer_metadata) if isinstance(obj, Subscription) else {}
-    if not tags:
+    asked: JsonObject | None = None
+    if isinstance(obj, Subscription):
+        asked = consumer_filter(obj.spec.consumer_filter, obj.spec.consumer_metadata)
+    if asked is None:
         return spec.filter, spec.filters
     written = spec.filters or ((spec.filter,) if spec.filter else ())
-    return None, (*written, {"tags": tags})
+    return None, (*written, asked)
 
 
 def written_field(obj: Routed, field: str) -> str:
     """The field below `spec` that the compiler's word for a place of `wanted` means."""
+    if field.startswith("consumer"):
+        return field
     filters = wanted(obj)[1]
     if filters is obj.spec.filters:
         return field
-    last = f"filters[{len(filters) - 1}].tags"
+    last = f"filters[{len(filters) - 1}]."
     if field.startswith(last):
-        return f"consumerMetadata{field[len(last) :]}"
+        rest = field[len(last) :]
+        return f"consumerMetadata{rest.removeprefix('tags').removeprefix('cel')}"
     return field if obj.spec.filters else field.replace("filters[0]", "filter", 1)

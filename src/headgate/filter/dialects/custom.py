@@ -48,13 +48,15 @@ class Installed:
         name: As the entry point names it.
         package: The distribution that brings it, with its version.
         points: The entry points of that name: more than one is a fault.
-        taken: Whether Headgate itself has a dialect of that name.
+        taken: Whether Headgate itself has one of that name.
+        kind: What people call it.
     """
 
     name: str
     package: str
     points: tuple[importlib.metadata.EntryPoint, ...]
     taken: bool
+    kind: str = "dialect"
     _busy: threading.Lock = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def load(self) -> CustomDialect:
@@ -133,22 +135,26 @@ class Installed:
         return FilterError(self._said(what), field="", hint=hint, limit="CUSTOM_DIALECT_S_MAX" if limit else "")
 
     def _said(self, what: str) -> str:
-        return f"the dialect {self.name} of {self.package} {_shortened(what)}"
+        return f"the {self.kind} {self.name} of {self.package} {_shortened(what)}"
 
 
-def installed(built_in: Collection[str]) -> Mapping[str, Installed]:
+def installed(built_in: Collection[str], group: str = GROUP, kind: str = "dialect") -> Mapping[str, Installed]:
     """The dialects that packages bring, by name; broken ones too, since they refuse with their reason.
 
     No package is imported before one of its filters is used.
 
     Args:
         built_in: Names that are taken. A package's dialect of such a name is listed by its package and never used.
+        group: Of entry points.
+        kind: What people call what they name.
     """
     points: dict[str, list[importlib.metadata.EntryPoint]] = {}
-    for point in importlib.metadata.entry_points(group=GROUP):
+    for point in importlib.metadata.entry_points(group=group):
         points.setdefault(point.name, []).append(point)
     return {
-        name: Installed(name, ", ".join(sorted({_package(point) for point in found})), tuple(found), name in built_in)
+        name: Installed(
+            name, ", ".join(sorted({_package(point) for point in found})), tuple(found), name in built_in, kind
+        )
         for name, found in sorted(points.items())
     }
 
@@ -160,7 +166,7 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 @functools.cache
 def _load(item: Installed) -> CustomDialect:
     if item.taken:
-        raise item.refusal("has the name of one of Headgate's own dialects")
+        raise item.refusal(f"has the name of one of Headgate's own {item.kind}s")
     if not _NAME.fullmatch(item.name):
         raise item.refusal("has a name that no field can have: a lower-case letter, then letters and digits")
     if len(item.points) > 1:
