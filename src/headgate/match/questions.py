@@ -40,7 +40,7 @@ ANYWHERE: Final = Place(Root.DATA, ())
 """Stands for the place of a residual in a pattern; its form is that of the real one."""
 
 Row = tuple[object, ...]
-"""row_key, row_check, target, exact, the number of each residual's place, each residual's constant if it takes one."""
+"""row_key, row_check, exact, the number of each residual's place, each residual's constant if it takes one."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
 """Numbered as in `ask/Question.java`."""
@@ -54,13 +54,13 @@ class Asked:
         state: Where the chain of the broker's keys starts, int64.
         question: JSON, as `ask/Question.java` reads it.
         columns: Columns of the log that hold what is asked.
-        rows: By pattern.
+        rows: By pattern, each row with the targets whose filters have it: equal filters are compared once.
     """
 
     state: int
     question: str
     columns: frozenset[str]
-    rows: dict[Pattern, list[Row]]
+    rows: dict[Pattern, dict[Row, list[int]]]
 
 
 def ask(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> Asked:
@@ -100,11 +100,11 @@ class _Plan:
     places: tuple[int, ...]
     constants: tuple[int, ...]
 
-    def row(self, target: int, row: PlanRow, secrets: Secrets) -> Row:
+    def row(self, row: PlanRow, secrets: Secrets) -> Row:
         digests = [digest(row.key[i], secrets) for i in self.key]
         constants = [_stored(row.constants[i]) for i in self.constants]
         key, check = row_key(self.state, digests), row_check(secrets, digests)
-        return (key, check, target, self.exact, *self.places, *constants)
+        return (key, check, self.exact, *self.places, *constants)
 
 
 class Asker:
@@ -126,6 +126,7 @@ class Asker:
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
         self._plans: dict[tuple[int, bool], tuple[Signature, _Plan]] = {}
+        self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
         self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
         self._gone = 0
 
@@ -139,17 +140,28 @@ class Asker:
         if not self._say(new):
             self._forget()
             self._say(targets, self._chosen(targets))
-        rows: dict[Pattern, list[Row]] = {}
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
-        for _, some in self._made.values():
-            for pattern, row in some:
-                rows.setdefault(pattern, []).append(row)
         columns = frozenset(chain.from_iterable(map(columns_of, self._places)))
-        asked = Asked(self._state, self._question(), columns, rows)
+        asked = Asked(self._state, self._question(), columns, self._rows())
         if self._coarse:
             self._forget()  # which keys are left depends on all filters together
         return asked
+
+    def _rows(self) -> dict[Pattern, dict[Row, list[int]]]:
+        rows: dict[Pattern, dict[Row, list[int]]] = {}
+        known: dict[int, dict[Row, list[int]]] = {}  # by the pattern's identity: to hash it costs more than all else
+        for target, (_, some) in self._made.items():
+            for pattern, row in some:
+                of_pattern = known.get(id(pattern))
+                if of_pattern is None:
+                    of_pattern = known[id(pattern)] = rows.setdefault(pattern, {})
+                sharing = of_pattern.get(row)
+                if sharing is None:
+                    of_pattern[row] = [target]
+                else:
+                    sharing.append(target)
+        return rows
 
     def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Shape, Shape] | None = None) -> bool:
         """Make the rows of these filters; False when there are more kinds of keys than there may be."""
@@ -158,7 +170,7 @@ class Asker:
             made = []
             for row in compiled.rows:
                 plan = self._plan_of(row, chosen)
-                made.append((plan.pattern, plan.row(target, row, self._secrets)))
+                made.append((plan.pattern, plan.row(row, self._secrets)))
             self._made[target] = compiled, made
             if len(self._keys) > BROKER_KEYS_MAX:
                 return False
@@ -191,8 +203,9 @@ class Asker:
             (replace(test, place=replace(ANYWHERE, form=test.place.form)), index, test.place)
             for index, test in zip(own.residual, own.shape.residual, strict=True)
         )
+        pattern = tuple(test for test, _, _ in tests)
         return _Plan(
-            pattern=tuple(test for test, _, _ in tests),
+            pattern=self._patterns.setdefault(pattern, pattern),
             key=key.key,
             state=key_state(self._state, number),
             exact=key.exact,

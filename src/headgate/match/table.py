@@ -27,8 +27,6 @@ _SETTINGS: Final = {
 }
 _NOBODY: Final = -1
 """Target and pattern of the row that keeps the table from ever being empty, which would change the plan."""
-_ROW_FIXED: Final = 4
-"""Values of a `questions.Row` before its places."""
 
 _CONSTANT_TYPES: Final = {ConstantKind.STRING: "string", ConstantKind.NUMBER: "number", ConstantKind.BOOL: "flag"}
 _ARROW: Final[dict[str, pa.DataType]] = {
@@ -120,7 +118,7 @@ class TableBuilder:
     def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
         """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
         asked = self._asked(targets)
-        rows: defaultdict[Pattern, list[list[Row]]] = defaultdict(list)
+        rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
         for one in asked.values():
             for pattern, some in one.rows.items():
                 rows[pattern].append(some)
@@ -193,7 +191,7 @@ def _compiled(pattern: Pattern) -> CompiledPattern:
     return CompiledPattern(pattern, tuple(column("place") for _ in pattern), constants)
 
 
-def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, list[list[Row]]]) -> pa.Table:
+def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> pa.Table:
     """All rows, in one chunk, rows of one key and pattern together: they are read together, and memory is slow.
 
     The rows of a pattern that is not compiled lose their residuals and become candidates.
@@ -210,30 +208,24 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, list[list
         ]
     )
     numbers = {one.pattern: number for number, one in enumerate(patterns)}
-    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, [_NOBODY], True)], ())]
+    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, True)], [[_NOBODY]], ())]
     for pattern, groups in rows.items():
-        some = _shared(chain.from_iterable(groups))
+        some, targets = list(chain(*groups)), list(chain.from_iterable(group.values() for group in groups))
         number = numbers.get(pattern)
         if number is None:
-            coarse = [(key, check, targets, False) for key, check, targets, *_ in some]
-            batches.append(_batch(schema, numbers[()], coarse, ()))
+            coarse: list[Row] = [(key, check, False) for key, check, *_ in some]
+            batches.append(_batch(schema, numbers[()], coarse, targets, ()))
         else:
             columns = (*patterns[number].places, *filter(None, patterns[number].constants))
-            batches.append(_batch(schema, number, some, columns))
+            batches.append(_batch(schema, number, some, targets, columns))
     table = pa.Table.from_batches(batches, schema)
     return table.sort_by([("row_key", "ascending"), ("pattern", "ascending")]).combine_chunks()
 
 
-def _shared(rows: Iterable[Row]) -> list[Row]:
-    """Rows that differ only in their target as one, with a list of targets: equal filters are compared once."""
-    targets: defaultdict[Row, list[object]] = defaultdict(list)
-    for key, check, target, *rest in rows:
-        targets[key, check, *rest].append(target)
-    return [(key, check, some, *rest) for (key, check, *rest), some in targets.items()]
-
-
-def _batch(schema: pa.Schema, pattern: int, rows: Sequence[Row], columns: Sequence[str]) -> pa.RecordBatch:
-    keys, checks, targets, exact, *rest = zip(*rows, strict=True)
+def _batch(
+    schema: pa.Schema, pattern: int, rows: Sequence[Row], targets: Sequence[list[int]], columns: Sequence[str]
+) -> pa.RecordBatch:
+    keys, checks, exact, *rest = zip(*rows, strict=True)
     values: dict[str, Sequence[object]] = {
         "row_key": keys,
         "row_check": checks,
