@@ -135,7 +135,7 @@ def test_readers_take_every_kind_of_filter_and_place(server: Server) -> None:
             for _ in range(5):
                 next(reader)
             assert ids(start=reader.position) == everything[5:]
-            assert len(reader.next_batch()) == 15
+            assert len(list(reader)) == 15
             assert reader.next_batch() == []
             assert (reader.progress.at_end, reader.progress.events_matched) == (True, 20)
         for wrong, message in (({"filter": "ce.type =="}, "filter.cel"), ({"start": "yesterday"}, "yesterday")):
