@@ -207,4 +207,7 @@ class AsyncReader:
             found.chunks_false_positive,
             found.events_scanned,
             found.events_matched,
+            found.filter_errors,
+            found.events_missed,
+            found.events_corrupt,
         )

@@ -89,6 +89,9 @@ class Progress:
         chunks_false_positive: Of those looked into, those that held no such filter value.
         events_scanned: Events of the chunks that were looked into.
         events_matched: Events handed out.
+        filter_errors: Events on which the filter is an error; they do not match.
+        events_missed: Removed by retention before the reader came to them.
+        events_corrupt: In damaged chunks that were passed over.
     """
 
     at_end: bool = False
@@ -97,6 +100,9 @@ class Progress:
     chunks_false_positive: int = 0
     events_scanned: int = 0
     events_matched: int = 0
+    filter_errors: int = 0
+    events_missed: int = 0
+    events_corrupt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +147,10 @@ class Stats:
         backlog: Unread or unacknowledged now.
         candidates: Of the backlog, unread and still to be decided by cel-cpp.
         unacknowledged: With consumers now.
-        oldest_unacknowledged: When the oldest of them was stored, RFC 3339; None without one.
+        oldest_unacknowledged: When the oldest event of the backlog was stored, RFC 3339; None without one.
         epoch: Counts the subscription's seeks.
         consumer: Who has it, unless it is shared.
+        history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 
     processed: int
@@ -160,6 +167,7 @@ class Stats:
     oldest_unacknowledged: str | None
     epoch: int
     consumer: str | None
+    history_left: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,7 @@ class PullRpc:
                 oldest_unacknowledged=rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else "",
                 epoch=stats.epoch,
                 consumer=stats.consumer or "",
+                history_left=stats.history_left,
             )
         )
 

@@ -240,7 +240,7 @@ class StatsRequest(_message.Message):
     def __init__(self, subscription: _Optional[str] = ...) -> None: ...
 
 class StatsResponse(_message.Message):
-    __slots__ = ("processed", "accepted", "rejected", "errors", "lost", "acknowledged", "redelivered", "expired", "backlog", "candidates", "unacknowledged", "oldest_unacknowledged", "epoch", "consumer")
+    __slots__ = ("processed", "accepted", "rejected", "errors", "lost", "acknowledged", "redelivered", "expired", "backlog", "candidates", "unacknowledged", "oldest_unacknowledged", "epoch", "consumer", "history_left")
     PROCESSED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +255,7 @@ class StatsResponse(_message.Message):
     OLDEST_UNACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_LEFT_FIELD_NUMBER: _ClassVar[int]
     processed: int
     accepted: int
     rejected: int
@@ -269,7 +270,8 @@ class StatsResponse(_message.Message):
     oldest_unacknowledged: str
     epoch: int
     consumer: str
-    def __init__(self, processed: _Optional[int] = ..., accepted: _Optional[int] = ..., rejected: _Optional[int] = ..., errors: _Optional[int] = ..., lost: _Optional[int] = ..., acknowledged: _Optional[int] = ..., redelivered: _Optional[int] = ..., expired: _Optional[int] = ..., backlog: _Optional[int] = ..., candidates: _Optional[int] = ..., unacknowledged: _Optional[int] = ..., oldest_unacknowledged: _Optional[str] = ..., epoch: _Optional[int] = ..., consumer: _Optional[str] = ...) -> None: ...
+    history_left: int
+    def __init__(self, processed: _Optional[int] = ..., accepted: _Optional[int] = ..., rejected: _Optional[int] = ..., errors: _Optional[int] = ..., lost: _Optional[int] = ..., acknowledged: _Optional[int] = ..., redelivered: _Optional[int] = ..., expired: _Optional[int] = ..., backlog: _Optional[int] = ..., candidates: _Optional[int] = ..., unacknowledged: _Optional[int] = ..., oldest_unacknowledged: _Optional[str] = ..., epoch: _Optional[int] = ..., consumer: _Optional[str] = ..., history_left: _Optional[int] = ...) -> None: ...
 
 class AnalyzeRequest(_message.Message):
     __slots__ = ("subscription", "filter")
