@@ -8,7 +8,6 @@ flushed. An error nobody expected ends the process: after a restart everything i
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -46,6 +45,7 @@ from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
 from headgate.filter.value import FilterValueRule
+from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
@@ -149,7 +149,6 @@ class Dispatcher:
             Exception: Whatever a part failed with that nobody expected.
         """
         loop = self._loop = asyncio.get_running_loop()
-        _raise_file_limit()
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
         self._cursors = CursorStore(self._data / "dispatch.db")
@@ -217,32 +216,7 @@ class Dispatcher:
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
             clocks=self._clocks,
         )
-        self._consuming = Subscriptions(
-            store=self._pulls,
-            outbox=self._writer.directory,
-            backlog=self._backlog,
-            events=self._events,
-            judge_filter=self._judge_filter,
-            errors=self._errors,
-            handed=lambda: self._scheduler.handed,
-            histories=Histories(
-                self._data / "log",
-                self._scanner,
-                self._events,
-                self._errors,
-                self._rule_of,
-                self._in_force,
-                clock_us=self._clocks.now_us,
-            ),
-            seeks=Seeks(
-                self._data / "log",
-                self._writer.directory,
-                self._scanner,
-                self._rule_of,
-                lambda: self._scheduler.handed,
-            ),
-            clock_us=self._clocks.now_us,
-        )
+        self._consuming = self._subscriptions()
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
         watermarks = await self._recover()
@@ -290,6 +264,34 @@ class Dispatcher:
             await self._close_consuming()
             journal.close()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
+
+    def _subscriptions(self) -> Subscriptions:
+        return Subscriptions(
+            store=self._pulls,
+            outbox=self._writer.directory,
+            backlog=self._backlog,
+            events=self._events,
+            judge_filter=self._judge_filter,
+            errors=self._errors,
+            handed=lambda: self._scheduler.handed,
+            histories=Histories(
+                self._data / "log",
+                self._scanner,
+                self._events,
+                self._errors,
+                self._rule_of,
+                self._in_force,
+                clock_us=self._clocks.now_us,
+            ),
+            seeks=Seeks(
+                self._data / "log",
+                self._writer.directory,
+                self._scanner,
+                self._rule_of,
+                lambda: self._scheduler.handed,
+            ),
+            clock_us=self._clocks.now_us,
+        )
 
     async def _close_consuming(self) -> None:
         try:
@@ -420,50 +422,3 @@ class Dispatcher:
         if self._failure is None:
             self._failure = error if isinstance(error, BaseException) else RuntimeError(context.get("message"))
         self._stop.set()
-
-
-class LogEnds:
-    """Where the partitions of the log begin and end.
-
-    Args:
-        directory: Directory of the partitions.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._readers: dict[int, PartitionReader] = {}
-
-    def partitions(self) -> list[int]:
-        """Numbers of the partitions there are."""
-        if not self._directory.is_dir():
-            return []
-        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
-
-    def end_offset(self, partition: int) -> int:
-        """Offset behind the last durable event."""
-        return self._reader(partition).committed_offset()
-
-    def first_offset(self, partition: int) -> int:
-        """First offset kept."""
-        return self._reader(partition).first_offset()
-
-    def close(self) -> None:
-        """Close the files."""
-        for reader in self._readers.values():
-            reader.close()
-
-    def _reader(self, partition: int) -> PartitionReader:
-        reader = self._readers.get(partition)
-        if reader is None:
-            reader = self._readers[partition] = PartitionReader.open(self._directory / str(partition), start=0)
-        return reader
-
-
-def _raise_file_limit() -> None:
-    """Sockets are files: take what the system allows without asking for more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * limits.ATTEMPTS_MAX + limits.LINK_CONNECTIONS_MAX
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import resource
 
 import uvloop
 from starlette.applications import Starlette
 
+from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
@@ -26,6 +28,7 @@ def run(context: child.Context) -> None:
 
 
 async def _dispatch(context: child.Context) -> None:
+    _raise_file_limit()
     settings = context.settings
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
@@ -66,3 +69,13 @@ async def _dispatch(context: child.Context) -> None:
         store.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
+
+
+def _raise_file_limit() -> None:
+    """Sockets are files: take what the system allows without asking for more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * limits.ATTEMPTS_MAX + limits.LINK_CONNECTIONS_MAX
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )

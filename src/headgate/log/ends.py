@@ -1,0 +1,44 @@
+"""Where do the partitions of a log begin and end now? Asked again and again, so the files stay open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headgate.log.reader import PartitionReader
+
+
+class LogEnds:
+    """Where the partitions of the log begin and end.
+
+    Args:
+        directory: Directory of the partitions.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._readers: dict[int, PartitionReader] = {}
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions there are."""
+        if not self._directory.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last durable event."""
+        return self._reader(partition).committed_offset()
+
+    def first_offset(self, partition: int) -> int:
+        """First offset kept."""
+        return self._reader(partition).first_offset()
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in self._readers.values():
+            reader.close()
+
+    def _reader(self, partition: int) -> PartitionReader:
+        reader = self._readers.get(partition)
+        if reader is None:
+            reader = self._readers[partition] = PartitionReader.open(self._directory / str(partition), start=0)
+        return reader
