@@ -229,10 +229,12 @@ class Stage:
             raise SkippedError(f"the command of --restart ended with status {done.returncode}")
 
     def numbers(self) -> dict[str, float]:
-        """Samples of the broker's metrics: name and labels to value."""
-        _, text, _ = request("GET", self.where.metrics, {}, b"")
-        samples = (line.rpartition(" ") for line in text.decode().splitlines() if line and not line.startswith("#"))
-        return {name: float(value) for name, _, value in samples}
+        """Samples of what the broker's metrics count, by name and labels; what goes up and down counts nothing."""
+        _, body, _ = request("GET", self.where.metrics, {}, b"")
+        lines = body.decode().splitlines()
+        gauges = {line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" gauge")}
+        samples = (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+        return {name: float(value) for name, _, value in samples if name.partition("{")[0] not in gauges}
 
 
 class Scene:
