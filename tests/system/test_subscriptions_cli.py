@@ -20,6 +20,8 @@ pytestmark = pytest.mark.system
 
 SECONDS_MAX = 120.0
 EVENTS = 12
+FIRST = 'ce.type == "cli-job" && data.n == 7'
+"""A seek looks through all events of the broker, and other tests have some, too."""
 HEADGATE = str(Path(sys.executable).with_name("headgate"))
 
 
@@ -77,10 +79,10 @@ def test_consume_prints_events_and_acknowledges_what_it_has_printed(jobs: Server
 
 
 def test_seek_goes_to_the_first_event_of_which_something_is_true(jobs: Server) -> None:
-    told_ = seek(jobs, "--to", "earliest", "--first", "data.n == 7")
+    told_ = seek(jobs, "--to", "earliest", "--first", FIRST)
     assert "epoch" in told_
     assert consumed(jobs) == list(range(7, EVENTS))
-    seek(jobs, "--to", "earliest", "--first", "data.n == 7", "--after")
+    seek(jobs, "--to", "earliest", "--first", FIRST, "--after")
     assert consumed(jobs) == list(range(8, EVENTS))
     seek(jobs, "--to", "latest")
     assert consumed(jobs) == []
