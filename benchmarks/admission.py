@@ -12,6 +12,7 @@ filter must then match an event. Baseline in the same run: the same with a table
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import tempfile
@@ -34,6 +35,7 @@ from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compiler import compile_cel
+from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.match.runner import SparkRunner
 from headgate.match.session import connector_jar, start_session, task_slots
@@ -73,6 +75,8 @@ def text(number: int) -> str:
 
 
 def admit(scratch: Path, count: int, threads: int) -> Result:
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS)  # as the process does that admits
     store = Store.open(scratch / f"control-{threads}.db")
     admission = Admission(store)
     compile_cel.cache_clear()
@@ -129,6 +133,8 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
             writer.append(to_batch([StoredEvent(BROKER, event)]), [event.type])
             sink.wait_for(offset)
             yield watch.result(what, len(targets))
+            if len(runs) > 1:
+                runs.pop(0).stop()  # as the matcher does with the one that was taken over: there are places for two
         for run in runs:
             run.stop()
     spark.stop()
