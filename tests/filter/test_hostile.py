@@ -1,7 +1,7 @@
 """Nothing that a client writes takes long: each hostile filter is refused, or evaluated, within 50 ms of CPU time.
 
-That is on a core that counts to a million in 25 ms. Every try counts, too, so that what is compared was done by the same
-core at the same moment: neighbours, a slower machine and a warmer one change both.
+That is on a core that counts to a million in 25 ms. Every try counts, too, so that what is compared was done by the
+same core at the same moment: neighbours, a slower machine and a warmer one change both.
 """
 
 from __future__ import annotations
