@@ -16,7 +16,6 @@ together. A cursor above the outbox's end (the outbox was removed) is worth noth
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -29,6 +28,7 @@ from typing import Final
 import structlog
 
 from headgate import limits
+from headgate.dispatch.storefile import StoreFile, read_only
 
 _log = structlog.get_logger(__name__)
 
@@ -90,7 +90,7 @@ class CursorChange:
     done: list[int]
 
 
-class CursorStore:
+class CursorStore(StoreFile):
     """The file. Blocking; one thread at a time.
 
     Args:
@@ -98,11 +98,7 @@ class CursorStore:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = NORMAL")
-        self._connection.executescript(_SCHEMA)
+        super().__init__(path, _SCHEMA, synced=False)
 
     @classmethod
     def read(cls, path: Path) -> Cursors:
@@ -111,8 +107,7 @@ class CursorStore:
         Raises:
             sqlite3.OperationalError: The file is busy, or has no tables yet.
         """
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        with contextlib.closing(connection):
+        with read_only(path) as connection:
             connection.execute("BEGIN")  # one moment for all tables
             return _load(connection)
 
@@ -122,25 +117,15 @@ class CursorStore:
 
     def flush(self, change: CursorChange) -> None:
         """Write a change, all or nothing."""
-        run, many = self._connection.execute, self._connection.executemany
-        run("BEGIN IMMEDIATE")
-        try:
-            run("REPLACE INTO position VALUES (0, ?)", (change.position,))
-            many("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
-            many("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
-            many("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
-        except BaseException:
-            run("ROLLBACK")
-            raise
-        run("COMMIT")
+        with self._transaction() as connection:
+            connection.execute("REPLACE INTO position VALUES (0, ?)", (change.position,))
+            connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
+            connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
+            connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
 
     def clear(self) -> None:
         """Forget everything."""
         self._connection.executescript("DELETE FROM position; DELETE FROM watermarks; DELETE FROM targets;")
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
 
 
 def _load(connection: sqlite3.Connection) -> Cursors:

@@ -14,7 +14,6 @@ taken: the deliveries that should be buried wait, nothing is lost.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +26,7 @@ from headgate import limits
 from headgate.control.routing import Target
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.retry import Outcome
+from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.dispatch.targets import Delivery
 from headgate.event.model import Event
 
@@ -35,7 +35,6 @@ CODE_NO_ANSWER: Final = 500
 CODE_FILTER_ERROR: Final = 422
 """Ours for an event that the filter could not judge."""
 
-_BUSY_TIMEOUT_MS: Final = 10_000
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
   id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
@@ -151,7 +150,7 @@ class Reschedule:
     problem: str
 
 
-class LetterStore:
+class LetterStore(StoreFile):
     """The file. Blocking; one thread at a time an object, any number of objects and processes.
 
     Args:
@@ -159,21 +158,7 @@ class LetterStore:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(_SCHEMA)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def data_version(self) -> int:
-        """A number that differs after every commit of another connection; a few microseconds."""
-        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        return int(version)
+        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
 
     def totals(self) -> Totals:
         """How full it is."""
@@ -188,8 +173,7 @@ class LetterStore:
             How many of the new ones are on disk now, from the first on.
         """
         run, many = self._connection.execute, self._connection.executemany
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             many("DELETE FROM letters WHERE id = ?", [(id_,) for id_ in gone])
             many(
                 "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ?",
@@ -201,10 +185,6 @@ class LetterStore:
                     break
                 run(f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})", _row(letter))
                 taken += 1
-        except BaseException:
-            run("ROLLBACK")
-            raise
-        run("COMMIT")
         return taken
 
     def resume(self, now_us: int) -> None:
@@ -250,8 +230,7 @@ class LetterStore:
             How many there were.
         """
         run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             (last_us,) = run("SELECT max(due_us) FROM letters WHERE state = 'redriving'").fetchone()
             due_us = max(now_us, (last_us or 0) + pace_us)
             count = 0
@@ -261,22 +240,13 @@ class LetterStore:
                     " WHERE id = ? AND state != 'redriving'",
                     (due_us + count * pace_us, pace_us, id_),
                 ).rowcount
-        except BaseException:
-            run("ROLLBACK")
-            raise
-        run("COMMIT")
         return count
 
     def discard(self, ids: Iterable[int]) -> int:
         """Forget letters; returns how many there were."""
         run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
-        except BaseException:
-            run("ROLLBACK")
-            raise
-        run("COMMIT")
         return count
 
     def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:

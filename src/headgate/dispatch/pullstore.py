@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final
 import msgspec
 
 from headgate.dispatch.pull import Saved
+from headgate.dispatch.storefile import StoreFile, read_only
 
 FILE: Final = "subscriptions.db"
 _SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
@@ -18,7 +18,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(Saved)
 
 
-class PullStore:
+class PullStore(StoreFile):
     """The file. Blocking; one thread at a time.
 
     Args:
@@ -26,12 +26,8 @@ class PullStore:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        # An answered ack survives a power cut: what was acknowledged is not handed out again.
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute(_SCHEMA)
+        # Synced: an answered ack survives a power cut, what was acknowledged is not handed out again.
+        super().__init__(path, _SCHEMA)
 
     @classmethod
     def read(cls, path: Path) -> dict[int, Saved]:
@@ -42,8 +38,7 @@ class PullStore:
         """
         if not path.exists():
             return {}
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        with contextlib.closing(connection):
+        with read_only(path) as connection:
             return _load(connection)
 
     def load(self) -> dict[int, Saved]:
@@ -57,20 +52,9 @@ class PullStore:
             sqlite3.OperationalError: The disk does not take it; nothing has changed.
         """
         rows = [(target, _ENCODER.encode(saved)) for target, saved in changed.items()]
-        run, many = self._connection.execute, self._connection.executemany
-        run("BEGIN IMMEDIATE")
-        try:
-            many("REPLACE INTO subscriptions VALUES (?, ?)", rows)
-            many("DELETE FROM subscriptions WHERE id = ?", [(target,) for target in gone])
-            run("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                run("ROLLBACK")
-            raise
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        with self._transaction() as connection:
+            connection.executemany("REPLACE INTO subscriptions VALUES (?, ?)", rows)
+            connection.executemany("DELETE FROM subscriptions WHERE id = ?", [(target,) for target in gone])
 
 
 def _load(connection: sqlite3.Connection) -> dict[int, Saved]:

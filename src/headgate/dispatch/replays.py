@@ -7,13 +7,13 @@ running --- reached its end --> done
 
 from __future__ import annotations
 
-import sqlite3
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
 
@@ -21,7 +21,6 @@ FILE: Final = "replays.db"
 EXTENSION: Final = "headgatereplay"
 """The extension that every replayed event carries: the id of its replay."""
 
-_BUSY_TIMEOUT_MS: Final = 10_000
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS replays (
   id INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, state TEXT NOT NULL, spec BLOB NOT NULL,
@@ -110,7 +109,7 @@ _SPEC: Final = msgspec.msgpack.Decoder(ReplaySpec)
 _PROGRESS: Final = msgspec.msgpack.Decoder(Progress)
 
 
-class ReplayStore:
+class ReplayStore(StoreFile):
     """The file. Blocking; one thread at a time an object, any number of objects and processes.
 
     Args:
@@ -118,21 +117,7 @@ class ReplayStore:
     """
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(_SCHEMA)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
-
-    def data_version(self) -> int:
-        """A number that differs after every commit of another connection; a few microseconds."""
-        (version,) = self._connection.execute("PRAGMA data_version").fetchone()
-        return int(version)
+        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
 
     def create(self, spec: ReplaySpec) -> Replay:
         """A new one; the oldest that have ended make room.
@@ -141,8 +126,7 @@ class ReplayStore:
             ReplaysOverloadError: None has.
         """
         run = self._connection.execute
-        run("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
             (count,) = run("SELECT count(*) FROM replays").fetchone()
             if count >= REPLAYS_MAX:
                 ended = run(
@@ -157,10 +141,6 @@ class ReplayStore:
                 f" RETURNING {_FIELDS}",
                 (spec.namespace, _ENCODER.encode(spec), _ENCODER.encode(Progress(spec.start))),
             ).fetchone()
-        except BaseException:
-            run("ROLLBACK")
-            raise
-        run("COMMIT")
         return _replay(row)
 
     def page(self, namespace: str) -> list[Replay]:
