@@ -1,9 +1,14 @@
-"""Does a client get over the death of its server? SIGKILL in the middle of publishing and consuming, twice."""
+"""Do clients get over the death of their server, and the server over that of its clients? SIGKILL, over and over."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import random
+import subprocess
+import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +16,7 @@ import pytest
 
 from headgate.client import AsyncClient, Client, new_event
 from headgate.testing import Server
+from tests.system import mortal
 
 pytestmark = [pytest.mark.system, pytest.mark.crash]
 
@@ -18,6 +24,11 @@ EVENTS = 20_000
 KILLS_AFTER = (4_000, 12_000)
 """The server is killed when so many events were acknowledged to the producer."""
 PATIENCE_S = 600.0
+CLIENT_KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
+SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
+LIFE_S_MAX = 3.0
+"""A client is killed within this: while Python starts, while it connects, or at work."""
+CONSUMERS = ("c0", "c1", "c2")
 
 
 @pytest.mark.timeout(1_800)  # three starts of a server
@@ -77,3 +88,66 @@ def test_each_event_is_stored_once_and_ends_once_though_the_server_is_killed(tmp
 def restart(server: Server) -> None:
     server.kill()
     server.start()
+
+
+class Mortal:
+    """A client in a process of its own, and the file in which all its lives write down what they were told."""
+
+    def __init__(self, server: Server, work: str, name: str, folder: Path) -> None:
+        self._command = [sys.executable, "-m", "tests.system.mortal", work, server.grpc, name]
+        self._file = folder / name
+        self.start()
+
+    def start(self) -> None:
+        with self._file.open("ab") as said:
+            self._process = subprocess.Popen(self._command, stdout=said)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def said(self, word: str) -> list[tuple[int, int]]:
+        """(nanoseconds, number) of each of its lines with the word."""
+        lines = [line.split() for line in self._file.read_text().splitlines()]
+        return [(int(moment), int(number)) for moment, said, number in lines if said == word]
+
+
+@pytest.mark.timeout(900)
+def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Server, tmp_path: Path) -> None:
+    print(f"seed {SEED} (HEADGATE_CRASH_SEED={SEED} repeats it)")
+    rng = random.Random(SEED)
+    server.create("brokers", "default", "mortal", {})
+    spec = {"broker": "mortal", "filter": {"expression": "true"}, "type": "shared", "ackTimeout": "PT5M"}
+    server.create("subscriptions", "default", "mortal", spec)
+    server.wait_object_ready("subscriptions", "default", "mortal", seconds=120)
+    producer = Mortal(server, "publish", "producer", tmp_path)
+    consumers = [Mortal(server, "consume", name, tmp_path) for name in CONSUMERS]
+    everything = list(range(mortal.EVENTS))
+    try:
+        for _ in range(CLIENT_KILLS):
+            time.sleep(rng.uniform(0.0, LIFE_S_MAX))
+            killed = rng.choice([producer, *consumers])
+            killed.kill()
+            killed.start()
+        with Client(server.grpc) as client:
+            ends = time.monotonic() + 300
+            while client.stats("mortal").acknowledged < mortal.EVENTS:
+                assert time.monotonic() < ends, (client.stats("mortal"), SEED)
+                time.sleep(0.2)
+            with client.read("mortal", follow=False) as reader:
+                assert sorted(int(read.event.id) for read in reader) == everything, f"stored once each (seed {SEED})"
+    finally:
+        for one in (producer, *consumers):
+            one.kill()
+    got = [line for consumer in consumers for line in consumer.said("got")]
+    acknowledged = [line for consumer in consumers for line in consumer.said("acknowledged")]
+    done_at = {number: moment for moment, number in acknowledged}
+    assert sorted({number for _, number in got}) == everything, SEED
+    assert len(done_at) == len(acknowledged), f"acknowledged twice (seed {SEED})"
+    late = [number for moment, number in got if moment > done_at.get(number, moment)]
+    assert late == [], f"handed out after its acknowledgement (seed {SEED})"
+    untold = mortal.EVENTS - len(done_at)
+    print(
+        f"{len(got)} handed out, {len(got) - mortal.EVENTS} of them again; of {untold} acknowledgements nobody was told"
+    )
+    assert len(got) > mortal.EVENTS >= len(done_at) > mortal.EVENTS / 2, SEED
