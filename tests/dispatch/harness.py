@@ -13,7 +13,8 @@ from typing import Any, cast
 import httptools
 import uvloop
 
-from headgate.control.objects import Broker, Metadata
+from headgate.control.errors import ObjectNotFoundError
+from headgate.control.objects import Broker, Metadata, Object, ObjectKey
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
@@ -88,9 +89,10 @@ class Routes:
         self.snapshots += 1
         return RoutingTable(1, self.version, frozenset({BROKER}), tuple(self.targets.values()))
 
-    def brokers(self) -> tuple[Broker, ...]:
-        namespace, _, name = BROKER.partition("/")
-        return (Broker(api_version="", kind="Broker", metadata=Metadata(namespace=namespace, name=name)),)
+    def get(self, key: ObjectKey) -> Object:
+        if f"{key.namespace}/{key.name}" != BROKER:
+            raise ObjectNotFoundError(key.kind, key.name)
+        return Broker(api_version="", kind="Broker", metadata=Metadata(namespace=key.namespace, name=key.name))
 
     def report(self, reports: list[TargetReport]) -> None:
         self.reports += reports

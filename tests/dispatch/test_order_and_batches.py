@@ -78,12 +78,16 @@ def test_of_a_key_the_next_event_goes_only_when_the_last_one_has_ended(tmp_path:
 @pytest.mark.parametrize("parallelism", [1, 3, 64])
 def test_parallelism_is_a_bound(tmp_path: Path, log: EventLog, parallelism: int):
     busy = most = 0
+    full = asyncio.Event()
 
     async def answer(_: Request) -> tuple[int, bytes]:
         nonlocal busy, most
         busy += 1
         most = max(most, busy)
-        await asyncio.sleep(0.05)
+        if busy == parallelism:
+            full.set()
+        await full.wait()
+        await asyncio.sleep(0.05)  # time for one too many
         busy -= 1
         return 202, b""
 

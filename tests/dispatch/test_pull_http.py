@@ -56,7 +56,7 @@ async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Cl
     sockets = data / "sockets"
     async with running(data, routes) as work:
         inner = Starlette(
-            routes=list(PullApi(lambda: work.dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
+            routes=list(PullApi(work.dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
         )
         proxy = ProcessProxy(sockets / "d")
         paths = [Route(f"{PREFIX}/{name}", proxy, methods=list(methods)) for name, methods in METHODS.items()]
@@ -78,7 +78,7 @@ def test_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
         async with serving(tmp_path, routes) as (dispatcher, ask):
             async with matcher(dispatcher) as peer:
                 waiting = asyncio.create_task(ask("pull", consumer="a", max=5, wait=20))
-                await until(lambda: dispatcher.dispatcher.subscriptions._pulls == 1)  # type: ignore[union-attr]
+                await until(lambda: dispatcher.dispatcher.subscriptions()._pulls == 1)
                 peer.match(*[(n, t) for n in range(20) for t in (1, 2) if t == 2 or n % 2 == 0], verdict=2)
                 first = await waiting
                 assert 1 <= len(ids(first)) <= 5

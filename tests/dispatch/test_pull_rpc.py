@@ -12,11 +12,12 @@ import grpc
 import pytest
 
 from headgate import limits
+from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.pull_rpc import PullRpc
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.events import from_message
 from tests.calls import Client, Refused, Stream, served
-from tests.dispatch.harness import EventLog, Routes, Running, event, matcher, run, running, until
+from tests.dispatch.harness import TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.dispatch.test_pull_http import subscription
 
 EVENTS = 20
@@ -27,7 +28,7 @@ Request = pb.SubscribeRequest
 async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Client]]:
     async with (
         running(data, routes) as work,
-        served(PullRpc(lambda: work.dispatcher.subscriptions).service()) as client,
+        served(PullRpc(work.dispatcher.subscriptions).service()) as client,
     ):
         yield work, client
 
@@ -294,7 +295,8 @@ def test_what_is_wrong_is_said(tmp_path: Path, method: str, messages: list[Any],
 
 def test_before_the_dispatcher_has_begun_there_is_an_answer(tmp_path: Path) -> None:
     async def work() -> None:
-        async with served(PullRpc(lambda: None).service()) as client:
+        early = Dispatcher(data=tmp_path, token=TOKEN, store=Routes())
+        async with served(PullRpc(early.subscriptions).service()) as client:
             with pytest.raises(Refused) as refused:
                 await stats(client)
             assert (refused.value.status, refused.value.code) == (grpc.StatusCode.UNAVAILABLE, "unavailable")

@@ -212,7 +212,7 @@ class Connection:
                 else aio.secure_channel(self.target, self._credentials, options=_OPTIONS)
             )
         call: aio.StreamStreamMultiCallable[Asked, Answered] = self._open.stream_stream(
-            f"/headgate.v1.{method}",
+            f"/{pb.DESCRIPTOR.package}.{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=type_.FromString,
         )

@@ -18,8 +18,7 @@ import structlog
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Backlog
-from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.events import Events, SharedEvent, load_kept
 from headgate.dispatch.histories import Histories
 from headgate.dispatch.pull import Acked, Held, Saved
 from headgate.dispatch.pulled import (
@@ -233,7 +232,7 @@ class Subscriptions:
         for held in cursor.due(self._clock_us()):
             if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
                 break
-            event = await self._load(held.partition, held.offset)
+            event = await load_kept(self._events, held.partition, held.offset)
             if event is None and cursor.is_held(held):
                 cursor.lose(held)
             elif event is not None:
@@ -261,7 +260,7 @@ class Subscriptions:
                 if not cursor.wants(row.partition, row.offset):
                     cursor.read_to(row.position + 1)
                     continue
-                event = await self._load(row.partition, row.offset)
+                event = await load_kept(self._events, row.partition, row.offset)
                 if cursor.epoch != epoch:
                     break
                 taken = self._taken(state, row, event)
@@ -288,12 +287,6 @@ class Subscriptions:
         held = Held(row.position, row.partition, row.offset, event.append_time_us)
         cursor.take(held)
         return held
-
-    async def _load(self, partition: int, offset: int) -> SharedEvent | None:
-        try:
-            return await self._events.load(partition, offset)
-        except EventGoneError:
-            return None
 
     async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> Acked:
         """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.

@@ -18,7 +18,8 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.objects import Broker
+from headgate.control.errors import ObjectNotFoundError
+from headgate.control.objects import Broker, Kind, Object, ObjectKey
 from headgate.control.reconcile import served_rules
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
@@ -69,8 +70,8 @@ class Routing(Protocol):
     def snapshot(self) -> RoutingTable:
         """Everything routed; may block."""
 
-    def brokers(self) -> tuple[Broker, ...]:
-        """Every broker; may block."""
+    def get(self, key: ObjectKey) -> Object:
+        """One object; may block. Raises ObjectNotFoundError."""
 
     def report(self, reports: list[TargetReport]) -> None:
         """Add what was seen of filters and subscribers; may block."""
@@ -138,8 +139,17 @@ class Dispatcher:
         self._errors = FilterErrors()
         self._failure: BaseException | None = None
         self._link: Link | None = None
-        self.subscriptions: Subscriptions | None = None
-        """Those that consumers come for, once everything unfinished has been read."""
+        self._attended: Subscriptions | None = None
+
+    def subscriptions(self) -> Subscriptions:
+        """Those that consumers come for.
+
+        Raises:
+            UnavailableError: Not everything unfinished has been read yet, or the end has come.
+        """
+        if self._attended is None:
+            raise UnavailableError("subscriptions are not ready yet", hint="try again in a few seconds")
+        return self._attended
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set.
@@ -243,7 +253,7 @@ class Dispatcher:
             clocks=self._clocks,
         )
         tasks.append(asyncio.create_task(replaying.run()))
-        self.subscriptions = self._consuming
+        self._attended = self._consuming
         if self._tend is not None:
             tasks.append(asyncio.create_task(self._tend(self._writer)))
         try:
@@ -254,7 +264,7 @@ class Dispatcher:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self.subscriptions = None
+            self._attended = None
             await link.close()
             await self._outbox.close()
             await self._scheduler.stop(self._drain_s)
@@ -393,7 +403,13 @@ class Dispatcher:
         return self._takeover.in_force()
 
     def _rule_of(self, broker: str) -> FilterValueRule | None:
-        rule = served_rules(self._store.brokers()).get(broker)
+        namespace, _, name = broker.partition("/")
+        try:
+            found = self._store.get(ObjectKey(Kind.BROKER, namespace, name))
+        except ObjectNotFoundError:
+            return None
+        assert isinstance(found, Broker)
+        rule = served_rules([found]).get(broker)
         return None if rule is None else rule.value
 
     # --- cursors and reports --------------------------------------------------------------------------

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.events import Events, SharedEvent, load_kept
 from headgate.dispatch.pull import Held, history_position
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.seeking import RuleOf, start_of
@@ -117,7 +116,7 @@ class Histories:
         taken: list[tuple[Held, SharedEvent]] = []
         size = 0
         for place in sifted.found:
-            event = await self._load(partition, place.offset)
+            event = await load_kept(self._events, partition, place.offset)
             if cursor.epoch != epoch:
                 return []
             cursor.counters.processed += 1
@@ -136,9 +135,3 @@ class Histories:
         cursor.counters.errors += sifted.errors
         cursor.history_to(partition, sifted.positions[partition])
         return taken
-
-    async def _load(self, partition: int, offset: int) -> SharedEvent | None:
-        try:
-            return await self._events.load(partition, offset)
-        except EventGoneError:
-            return None

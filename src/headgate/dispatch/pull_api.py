@@ -16,7 +16,7 @@ It runs in the process that owns the cursors; the front hands requests on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -29,8 +29,8 @@ from headgate.control.http import JSON, Handler, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.pull import Acked
-from headgate.dispatch.pulled import Handed, Place
-from headgate.errors import InvalidInputError, UnavailableError
+from headgate.dispatch.pulled import Handed, Place, Stats
+from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.compiler import compile_filter
@@ -131,15 +131,29 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
     epoch: int
     consumer: str | None
 
+    @classmethod
+    def of(cls, stats: Stats) -> Self:
+        """As it is told."""
+        return cls(
+            **msgspec.structs.asdict(stats.counters),
+            backlog=stats.backlog,
+            candidates=stats.candidates,
+            unacknowledged=stats.unacknowledged,
+            oldest_unacknowledged=rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else None,
+            history_left=stats.history_left,
+            epoch=stats.epoch,
+            consumer=stats.consumer,
+        )
+
 
 class PullApi:
     """The handlers.
 
     Args:
-        subscriptions: Gives them once they are there, else None.
+        subscriptions: Gives them; raises UnavailableError until they are there.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions | None]) -> None:
+    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
         self._subscriptions = subscriptions
 
     def routes(self) -> Iterator[Route]:
@@ -156,20 +170,13 @@ class PullApi:
         for name, handler in handlers.items():
             yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
 
-    @property
-    def _all(self) -> Subscriptions:
-        found = self._subscriptions()
-        if found is None:
-            raise UnavailableError("subscriptions are not ready yet", hint="try again in a few seconds")
-        return found
-
     async def _pull(self, request: Request) -> Response:
         asked = await _decoded(request, _Pull)
         if not 1 <= asked.max <= limits.PULL_EVENTS_MAX:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
         if not 0 <= asked.wait <= limits.PULL_WAIT_S_MAX:
             raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
-        pulled = await self._all.pull(
+        pulled = await self._subscriptions().pull(
             _name(request), asked.consumer, count_max=asked.max, wait_s=asked.wait, is_gone=request.is_disconnected
         )
         return json_response(PullAnswer([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
@@ -178,25 +185,25 @@ class PullApi:
         asked = await _decoded(request, _Ack)
         if bool(asked.ids) == bool(asked.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
-        return _acked(await self._all.ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
+        return _acked(await self._subscriptions().ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
 
     async def _nack(self, request: Request) -> Response:
         asked = await _decoded(request, _Nack)
         if not asked.ids:
             raise InvalidInputError("ids is missing")
         check_delay(asked.delay)
-        return _acked(await self._all.nack(_name(request), asked.ids, asked.delay))
+        return _acked(await self._subscriptions().nack(_name(request), asked.ids, asked.delay))
 
     async def _leave(self, request: Request) -> Response:
         asked = await _decoded(request, _Asked)
-        return json_response({"released": self._all.leave(_name(request), asked.consumer)})
+        return json_response({"released": self._subscriptions().leave(_name(request), asked.consumer)})
 
     async def _seek(self, request: Request) -> Response:
         name = _name(request)
         if request.method == "DELETE":
-            return json_response({"cancelled": self._all.cancel_seek(name)})
+            return json_response({"cancelled": self._subscriptions().cancel_seek(name)})
         if request.method == "GET":
-            under_way = self._all.seeking(name)
+            under_way = self._subscriptions().seeking(name)
             if under_way is None:
                 return json_response(SeekAnswer(running=False))
             place, scanned, total = under_way.place, under_way.scanned, under_way.total
@@ -205,30 +212,17 @@ class PullApi:
             )
         asked = await _decoded(request, _Seek)
         first, last = await run_in_threadpool(canonical, asked.first), await run_in_threadpool(canonical, asked.last)
-        sought = await self._all.seek(name, Place(asked.to, first, last, asked.after))
+        sought = await self._subscriptions().seek(name, Place(asked.to, first, last, asked.after))
         return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
 
     async def _analyze(self, request: Request) -> Response:
         asked = await _decoded(request, _Analyze)
         compiled = await run_in_threadpool(compile_filter, asked.filter, asked.filters)
-        found = await self._all.analyze(_name(request), compiled.cel)
+        found = await self._subscriptions().analyze(_name(request), compiled.cel)
         return json_response({name: getattr(found, name) for name in found.__slots__})
 
     async def _stats(self, request: Request) -> Response:
-        stats = await self._all.stats(_name(request))
-        oldest = rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else None
-        return json_response(
-            StatsAnswer(
-                **msgspec.structs.asdict(stats.counters),
-                backlog=stats.backlog,
-                candidates=stats.candidates,
-                unacknowledged=stats.unacknowledged,
-                oldest_unacknowledged=oldest,
-                history_left=stats.history_left,
-                epoch=stats.epoch,
-                consumer=stats.consumer,
-            )
-        )
+        return json_response(StatsAnswer.of(await self._subscriptions().stats(_name(request))))
 
 
 def check_consumer(name: str) -> None:

@@ -11,26 +11,22 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 import msgspec
 
 from headgate import limits
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.pull import Acked
-from headgate.dispatch.pull_api import canonical, check_consumer, check_delay
+from headgate.dispatch.pull_api import StatsAnswer, canonical, check_consumer, check_delay
 from headgate.dispatch.pulled import Handed, Place, Pulled, SubscriptionNotFoundError
-from headgate.errors import ConflictError, InvalidInputError, UnavailableError
-from headgate.event import rfc3339
+from headgate.errors import ConflictError, InvalidInputError
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import Call, Service, attended
-
-SERVICE: Final = "headgate.v1.Subscriptions"
+from headgate.rpc.service import SUBSCRIPTIONS, Call, Service, attended
 
 SubscribeCall = Call[pb.SubscribeRequest, pb.SubscribeResponse]
 
@@ -45,17 +41,17 @@ class PullRpc:
     """The consuming end of every subscription.
 
     Args:
-        subscriptions: Gives them once they are there, else None.
+        subscriptions: Gives them; raises UnavailableError until they are there.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions | None]) -> None:
+    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
         self._subscriptions = subscriptions
         self._consumers: dict[tuple[str, str], _Consumer] = {}
 
     def service(self) -> Service:
         """For a gRPC server."""
         return Service(
-            SERVICE,
+            SUBSCRIPTIONS,
             {
                 "Subscribe": (pb.SubscribeRequest, self.subscribe),
                 "Seek": (pb.SeekRequest, self.seek),
@@ -63,13 +59,6 @@ class PullRpc:
                 "Analyze": (pb.AnalyzeRequest, self.analyze),
             },
         )
-
-    @property
-    def _all(self) -> Subscriptions:
-        found = self._subscriptions()
-        if found is None:
-            raise UnavailableError("subscriptions are not ready yet", hint="try again in a few seconds")
-        return found
 
     async def subscribe(self, call: SubscribeCall) -> None:
         """Answers a consumer's stream."""
@@ -82,7 +71,7 @@ class PullRpc:
         while (old := self._consumers.get(key)) is not None:
             old.replaced.set()
             await old.gone.wait()
-        all_ = self._all
+        all_ = self._subscriptions()
         mine = self._consumers[key] = _Consumer(all_, name, consumer, call)
         try:
             await mine.begin()
@@ -104,7 +93,7 @@ class PullRpc:
         def tell(scanned: int, total: int) -> None:
             told.events_scanned, told.events_total = scanned, total
 
-        seeking = asyncio.create_task(self._all.seek(asked.subscription, place, tell))
+        seeking = asyncio.create_task(self._subscriptions().seek(asked.subscription, place, tell))
         try:
             while not (await asyncio.wait([seeking], timeout=limits.SEEK_TELL_S))[0]:
                 await call.write(told)
@@ -118,24 +107,14 @@ class PullRpc:
     async def stats(self, call: Call[pb.StatsRequest, pb.StatsResponse]) -> None:
         """Where a subscription stands."""
         asked = await call.read_first()
-        stats = await self._all.stats(asked.subscription)
-        await call.write(
-            pb.StatsResponse(
-                **msgspec.structs.asdict(stats.counters),
-                backlog=stats.backlog,
-                candidates=stats.candidates,
-                unacknowledged=stats.unacknowledged,
-                oldest_unacknowledged=rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else "",
-                epoch=stats.epoch,
-                consumer=stats.consumer or "",
-                history_left=stats.history_left,
-            )
-        )
+        answer = StatsAnswer.of(await self._subscriptions().stats(asked.subscription))
+        # What is None is left unset, and read as empty.
+        await call.write(pb.StatsResponse(**msgspec.structs.asdict(answer)))
 
     async def analyze(self, call: Call[pb.AnalyzeRequest, pb.AnalyzeResponse]) -> None:
         """How many events of the backlog a filter would accept."""
         asked = await call.read_first()
-        found = await self._all.analyze(asked.subscription, await asyncio.to_thread(_cel, asked.filter))
+        found = await self._subscriptions().analyze(asked.subscription, await asyncio.to_thread(_cel, asked.filter))
         await call.write(pb.AnalyzeResponse(**{name: getattr(found, name) for name in found.__slots__}))
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from headgate import limits
 from headgate.dispatch.backlog import Backlog
-from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.events import Events, load_kept
 from headgate.dispatch.pulled import Analysis, Stats
 from headgate.dispatch.pullstate import State, unread
 from headgate.dispatch.verdicts import Judge
@@ -45,7 +44,7 @@ class Questions:
                     count += 1
                     candidates += row.verdict == Verdict.CANDIDATE
                     if oldest is None and not cursor.held_count:
-                        event = await self._load(row.partition, row.offset)
+                        event = await load_kept(self._events, row.partition, row.offset)
                         oldest = event.append_time_us if event is not None else None
             held = [one.stored_us for one in cursor.held()]
             oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
@@ -67,7 +66,7 @@ class Questions:
                     break
                 places.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
         for partition, offset, undecided in places:
-            event = await self._load(partition, offset)
+            event = await load_kept(self._events, partition, offset)
             if event is None:
                 continue
             # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
@@ -76,9 +75,3 @@ class Questions:
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
         return Analysis(sum(counts.values()), accepted, rejected, errors, complete)
-
-    async def _load(self, partition: int, offset: int) -> SharedEvent | None:
-        try:
-            return await self._events.load(partition, offset)
-        except EventGoneError:
-            return None

@@ -29,11 +29,12 @@ from headgate.control.http import JSON, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey, Trigger
 from headgate.control.store import Store
 from headgate.dispatch.replays import Replay, ReplaySpec, ReplayState, ReplayStore
+from headgate.dispatch.seeking import start_of
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
-from headgate.scan.places import NEXT, start
+from headgate.scan.places import NEXT
 
 _T = TypeVar("_T")
 _BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
@@ -188,9 +189,8 @@ class ReplaysApi:
         self._objects.get(ObjectKey(Kind.BROKER, namespace, broker))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
         cel = compile_filter(written, ()).cel if asked.filter else ""
-        numbers = sorted(int(path.name) for path in self._log.iterdir() if path.name.isdigit())
-        now = start(self._log, numbers, NEXT)
-        begin, end = start(self._log, numbers, asked.from_), start(self._log, numbers, asked.to)
+        now = start_of(self._log, NEXT)
+        begin, end = start_of(self._log, asked.from_), start_of(self._log, asked.to)
         end = {partition: min(at, now[partition]) for partition, at in end.items()}
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
         return ReplaySpec(

@@ -18,6 +18,7 @@ from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.filter.value import FilterValueRule
 from headgate.limits import SEEK_SLACK_S
+from headgate.log.ends import partitions_of
 from headgate.log.reader import PartitionReader
 from headgate.scan.find import Finder, Sought, Tell, landing
 from headgate.scan.places import EARLIEST, LATEST, NEXT, start
@@ -147,8 +148,7 @@ def start_of(log: Path, to: str) -> dict[int, int]:
     Raises:
         PositionError: It is no place.
     """
-    numbers = [int(path.name) for path in log.iterdir() if path.name.isdigit()] if log.is_dir() else []
-    return start(log, sorted(numbers), to)
+    return start(log, partitions_of(log), to)
 
 
 def outbox_position(outbox: Path, time_us: int) -> int:

@@ -24,9 +24,8 @@ from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_ST
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import Call, Service, attended
+from headgate.rpc.service import PUBLISHER, Call, Service, attended
 
-SERVICE: Final = "headgate.v1.Publisher"
 _NUMBER_MAX: Final = (1 << 64) - 1
 
 PublishCall = Call[PublishRequest, PublishResponse]
@@ -62,7 +61,7 @@ class PublishRpc:
 
     def service(self) -> Service:
         """For a gRPC server."""
-        return Service(SERVICE, {"Publish": (PublishRequest, self.publish)})
+        return Service(PUBLISHER, {"Publish": (PublishRequest, self.publish)})
 
     async def publish(self, call: PublishCall) -> None:
         """Answers a stream."""

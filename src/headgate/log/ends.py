@@ -7,6 +7,13 @@ from pathlib import Path
 from headgate.log.reader import PartitionReader
 
 
+def partitions_of(directory: Path) -> list[int]:
+    """Numbers of a log's partitions; none of a log that nobody has written."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+
+
 class LogEnds:
     """Where the partitions of the log begin and end.
 
@@ -20,9 +27,7 @@ class LogEnds:
 
     def partitions(self) -> list[int]:
         """Numbers of the partitions there are."""
-        if not self._directory.is_dir():
-            return []
-        return sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        return partitions_of(self._directory)
 
     def end_offset(self, partition: int) -> int:
         """Offset behind the last durable event."""

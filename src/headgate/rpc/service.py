@@ -16,12 +16,16 @@ from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from headgate.errors import HeadgateError
+from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.errors import ProtocolError, status
 
 Asked = TypeVar("Asked", bound=Message)
 Answered = TypeVar("Answered", bound=Message)
 
 _log = structlog.get_logger(__name__)
+PUBLISHER: Final = pb.DESCRIPTOR.services_by_name["Publisher"].full_name
+READER: Final = pb.DESCRIPTOR.services_by_name["Reader"].full_name
+SUBSCRIPTIONS: Final = pb.DESCRIPTOR.services_by_name["Subscriptions"].full_name
 _INTERNAL: Final = "something went wrong here; the server's log says what"
 
 

@@ -59,10 +59,8 @@ async def _dispatch(context: child.Context) -> None:
             on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),
         )
-        app = Starlette(
-            routes=list(PullApi(lambda: dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
-        )
-        serving = rpc.serving([PullRpc(lambda: dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
+        app = Starlette(routes=list(PullApi(dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS)
+        serving = rpc.serving([PullRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
         async with local.answering(app, settings.dispatcher_socket), serving:
             await dispatcher.run(stop)
     finally:

@@ -12,20 +12,22 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.dispatch.replies import TOKEN_HEADER
-from headgate.ingress.problem import CONTENT_TYPE, Problem, encode_problem
+from headgate.errors import UnavailableError
+from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 from headgate.limits import RETRY_AFTER_UNAVAILABLE_S
+from headgate.server.health import PATHS
 
-_HEALTH: Final = frozenset({"/livez", "/readyz", "/healthz", "/metrics"})
-_STOPPING: Final = encode_problem(
-    Problem(
-        "urn:headgate:problem:stopping",
-        "Service Unavailable",
-        503,
-        "the server is stopping",
-        "stopping",
-        hint="try again in a few seconds",
-    )
-)
+
+class StoppingError(UnavailableError):
+    """The server is on its way down."""
+
+    code = "stopping"
+
+    def __init__(self) -> None:
+        super().__init__("the server is stopping", hint="try again in a few seconds")
+
+
+_STOPPING: Final = encode_problem(problem(StoppingError()))
 
 
 class Gate:
@@ -47,7 +49,7 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
-        if not self._closed or scope["type"] != "http" or scope["path"] in _HEALTH or self._is_own(scope):
+        if not self._closed or scope["type"] != "http" or scope["path"] in PATHS or self._is_own(scope):
             await self._app(scope, receive, send)
             return
         headers = [

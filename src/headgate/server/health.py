@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
@@ -13,6 +14,9 @@ from headgate.observe.exposition import page
 from headgate.server import ready
 from headgate.server.ready import State
 from headgate.settings import Settings
+
+PATHS: Final = ("/livez", "/readyz", "/healthz", "/metrics")
+"""Answered as long as this process lives."""
 
 Check = Callable[[], str]
 """Looks at something in this process; says what is wrong, or nothing."""
@@ -47,7 +51,8 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
             return PlainTextResponse("metrics are switched off: HEADGATE_METRICS=true switches them on\n", 404)
         return Response(page(settings.metrics_directory), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
-    return [Route("/livez", livez), Route("/readyz", readyz), Route("/healthz", readyz), Route("/metrics", metrics)]
+    handlers = {"/livez": livez, "/readyz": readyz, "/healthz": readyz, "/metrics": metrics}
+    return [Route(path, handlers[path]) for path in PATHS]
 
 
 def _parts(settings: Settings, checks: Mapping[str, Check]) -> dict[str, State]:

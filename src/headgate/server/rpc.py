@@ -18,7 +18,7 @@ from grpc import aio
 from headgate import limits
 from headgate.errors import UnavailableError
 from headgate.rpc.errors import ERROR, status
-from headgate.rpc.service import Service
+from headgate.rpc.service import READER, SUBSCRIPTIONS, Service
 from headgate.server.proxy import PartUnavailableError
 from headgate.settings import OFF, Settings
 
@@ -75,8 +75,8 @@ async def front(settings: Settings, publisher: Service) -> AsyncIterator[None]:
         yield
         return
     handed_on = [
-        HandedOn("headgate.v1.Reader", settings.reader_rpc),
-        HandedOn("headgate.v1.Subscriptions", settings.dispatcher_rpc),
+        HandedOn(READER, settings.reader_rpc),
+        HandedOn(SUBSCRIPTIONS, settings.dispatcher_rpc),
     ]
     try:
         async with serving([publisher, *handed_on], settings.grpc):

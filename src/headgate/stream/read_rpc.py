@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
-from typing import Final
 
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
@@ -16,12 +15,10 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import Call, Service, attended
+from headgate.rpc.service import READER, Call, Service, attended
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
-
-SERVICE: Final = "headgate.v1.Reader"
 
 ReadCall = Call[pb.ReadRequest, pb.ReadResponse]
 
@@ -38,7 +35,7 @@ class ReadRpc:
 
     def service(self) -> Service:
         """For a gRPC server."""
-        return Service(SERVICE, {"Read": (pb.ReadRequest, self.read)})
+        return Service(READER, {"Read": (pb.ReadRequest, self.read)})
 
     async def read(self, call: ReadCall) -> None:
         """Answers a stream."""

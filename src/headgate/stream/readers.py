@@ -10,6 +10,7 @@ from pathlib import Path
 from headgate.control.logrules import LogRule
 from headgate.errors import NotFoundError, OverloadedError
 from headgate.limits import READ_THREADS, READERS_MAX
+from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
@@ -66,7 +67,7 @@ class Readers:
 
     async def reading(self, wanted: ReadRequest, credits: Credits | None = None) -> AsyncGenerator[Turn, None]:
         """One reader's turns, see `follow.turns`."""
-        partitions = sorted(int(path.name) for path in self._directory.iterdir() if path.name.isdigit())
+        partitions = partitions_of(self._directory)
         self._count += 1
         try:
             async with aclosing(turns(self._directory, partitions, wanted, self._threads, credits)) as reading:
