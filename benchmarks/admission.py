@@ -2,9 +2,9 @@
 
     python -m benchmarks.admission [--admit 10000] [--among 100000] [--json]
 
-The rooms themselves in one process, without HTTP. *Admitting* is what the API does with a trigger: decode, validate,
-compile a filter that no other trigger has, store it durably; one after the other (a commit each), and from eight
-threads (which share commits). *Taking effect* is what happens then:
+The rooms themselves in one process, without HTTP. *Checking* is what the admission webhook does with a trigger: decode,
+validate, compile a filter that no other trigger has. *Admitting* is what the API does: the same, and store it durably;
+one after the other (a commit each), and from eight threads (which share commits). *Taking effect* is what happens then:
 routing snapshot, table, plan and a second query beside the running one, until that has passed the log's end; the new
 filter must then match an event. Baseline in the same run: the same with a table built from nothing.
 """
@@ -74,29 +74,38 @@ def text(number: int) -> str:
     return f'ce.type == "com.example.t{number}" && data.amount > 7 && data.region in ["eu-{number}", "us"]'
 
 
+def trigger(number: int) -> dict[str, object]:
+    return {
+        "apiVersion": "eventing.knative.dev/v1",
+        "kind": "Trigger",
+        "metadata": {"name": f"t{number}", "namespace": "default"},
+        "spec": {
+            "broker": "default",
+            "filter": {"cel": text(number)},
+            "subscriber": {"uri": "http://localhost:8099/"},
+        },
+    }
+
+
+def check(scratch: Path, count: int) -> Result:
+    store = Store.open(scratch / "control-none.db")
+    admission = Admission(store)
+    compile_cel.cache_clear()
+    watch = Watch()
+    for number in range(count):
+        admission.review(Kind.TRIGGER, trigger(number), None)
+    result = watch.result("checked by 1 thread", count)
+    store.close()
+    return result
+
+
 def admit(scratch: Path, count: int, threads: int) -> Result:
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS)  # as the process does that admits
     store = Store.open(scratch / f"control-{threads}.db")
     admission = Admission(store)
     compile_cel.cache_clear()
-
-    def one(number: int) -> None:
-        document = {
-            "apiVersion": "eventing.knative.dev/v1",
-            "kind": "Trigger",
-            "metadata": {"name": f"t{number}", "namespace": "default"},
-            "spec": {
-                "broker": "default",
-                "filter": {"cel": text(number)},
-                "subscriber": {"uri": "http://localhost:8099/"},
-            },
-        }
-        admission.create(Kind.TRIGGER, document)
-
     watch = Watch()
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(one, range(count)):
+        for _ in pool.map(lambda number: admission.create(Kind.TRIGGER, trigger(number)), range(count)):
             pass
     result = watch.result(f"admitted by {threads} thread{'s' * (threads > 1)}", count)
     table = store.snapshot()
@@ -142,6 +151,9 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
 
 def results(arguments: argparse.Namespace, scratch: Path) -> Iterator[Result]:
     if arguments.admit:
+        gc.freeze()
+        gc.set_threshold(GC_YOUNG_OBJECTS)  # as the process does that admits
+        yield check(scratch, arguments.admit)
         yield admit(scratch, arguments.admit, 1)
         yield admit(scratch, arguments.admit, 8)
     if arguments.among:

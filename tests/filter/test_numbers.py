@@ -6,7 +6,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
@@ -63,7 +63,7 @@ def test_no_event_that_the_filter_takes_is_denied(
     if program(cel).evaluate(event(text)).kind is OutcomeKind.TRUE:
         for bound in bounds(cel):
             assert bound.occurs(text) or ESCAPE in text
-            assert bool(list(bound.places(text, 0, len(text)))) == bound.occurs(text)
+            assert bound.occurs_within(text, 0, len(text)) == bound.occurs(text)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,19 @@ def test_no_event_that_the_filter_takes_is_denied(
 )
 def test_what_a_filter_asks_of_numbers(cel: str, expected: list[Bound]) -> None:
     assert list(bounds(cel)) == expected
+
+
+@given(st.from_regex(r"-?[0-9]{1,400}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,20})?", fullmatch=True))
+@example("1e999")
+@example("-1e-999")
+@example("2.4703282292062328e-324")
+@example("9007199254740993")
+def test_every_spelling_of_a_number_is_the_double_that_python_makes_of_it(text: str) -> None:
+    number = float(text)
+    data = b'{"n": %s}' % text.encode()
+    assert Bound(b"n", number, number).occurs(data)
+    assert Bound(b"n", number, number).occurs_within(data, 0, len(data))
+    assert not Bound(b"n", math.nextafter(number, math.inf), math.inf).occurs(data) or number == math.inf
 
 
 def test_bytes_of_other_members_and_kinds_are_no_number_of_it() -> None:

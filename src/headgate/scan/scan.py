@@ -244,9 +244,8 @@ class Scan:
         for clause in self._clauses:
             holding = _rows_holding(batch, clause)
             rows = [row for row in rows if row in holding]
-        for bound in self._bounds if rows else ():
-            holding = _rows_bounded(batch, bound)
-            rows = [row for row in rows if row in holding]
+        if self._bounds and rows:
+            rows = _rows_bounded(batch.column("data"), rows, self._bounds)
         if self._program is not None:
             rows = self._true(batch, rows)
         if not rows:
@@ -318,15 +317,18 @@ def _rows_holding(batch: pa.RecordBatch, clause: Clause) -> set[int]:
     return rows
 
 
-def _rows_bounded(batch: pa.RecordBatch, bound: Bound) -> set[int]:
-    """Rows whose data has a number in range, or may have it behind an escaped name."""
-    column, rows = batch.column("data"), set[int]()
-    _add_rows(rows, column, (ESCAPE,))
-    if column.null_count < len(column):
-        ends = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
-        for at in bound.places(_texts_of(column), ends[0], ends[len(column)]):
-            rows.add(bisect_right(ends, at) - 1)
-    return rows
+def _rows_bounded(column: pa.Array, rows: list[int], bounds: Sequence[Bound]) -> list[int]:
+    """Of these rows those whose data has a number in every range, or may have it behind an escaped name."""
+    if column.null_count == len(column):
+        return []
+    ends = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
+    data = _texts_of(column)
+    return [
+        row
+        for row in rows
+        if all(bound.occurs_within(data, ends[row], ends[row + 1]) for bound in bounds)
+        or data.find(ESCAPE, ends[row], ends[row + 1]) >= 0
+    ]
 
 
 def _texts_of(column: pa.Array) -> bytes:
