@@ -127,7 +127,7 @@ def group_commit(root: Path, seconds: float) -> Iterator[Row]:
 
                 async def submitter() -> None:
                     while time.perf_counter() < end:
-                        await commit.submit((0,), 500)
+                        await commit.enqueue((0,), 500)
 
                 await asyncio.gather(*(submitter() for _ in range(waiting)))
                 await commit.close()

@@ -51,19 +51,19 @@ async def entered(gate: Gate) -> None:
     await asyncio.to_thread(gate.entered.wait, 30)
 
 
-async def start(*coroutines) -> list[asyncio.Task]:
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+async def start(*work) -> list[asyncio.Future]:
+    futures = [asyncio.ensure_future(each) for each in work]
     await asyncio.sleep(0)
-    return tasks
+    return futures
 
 
 def test_what_waits_becomes_the_next_chunk():
     async def run():
         gate = Gate()
         commit = make(gate)
-        [first] = await start(commit.submit([1], 1))
+        [first] = await start(commit.enqueue([1], 1))
         await entered(gate)
-        others = await start(commit.submit([2], 1), commit.submit([3, 4], 1), commit.submit([5], 1))
+        others = await start(commit.enqueue([2], 1), commit.enqueue([3, 4], 1), commit.enqueue([5], 1))
         assert commit.queue_items == 5
         gate.open.set()
         assert await asyncio.gather(first, *others) == [0, 1, 2, 4]
@@ -78,10 +78,10 @@ def test_batches_are_bounded_and_submits_stay_whole():
     async def run():
         gate = Gate()
         commit = make(gate, batch_bytes_max=50)
-        [first] = await start(commit.submit([0], 1))
+        [first] = await start(commit.enqueue([0], 1))
         await entered(gate)
         sizes = [(4, 1), (4, 1), (4, 1), (12, 1), (1, 40), (1, 20), (1, 60)]
-        tasks = await start(*(commit.submit([n] * count, size) for n, (count, size) in enumerate(sizes, 1)))
+        tasks = await start(*(commit.enqueue([n] * count, size) for n, (count, size) in enumerate(sizes, 1)))
         gate.open.set()
         await asyncio.gather(first, *tasks)
         assert [sorted(set(chunk)) for chunk in gate.chunks] == [[0], [1, 2], [3], [4], [5], [6], [7]]
@@ -94,20 +94,20 @@ def test_full_queue_refuses_at_once_and_takes_again():
     async def run():
         gate = Gate()
         commit = make(gate, queue_items_max=5, queue_bytes_max=100)
-        tasks = await start(commit.submit([1, 2], 10), commit.submit([3], 80))
+        tasks = await start(commit.enqueue([1, 2], 10), commit.enqueue([3], 80))
         with pytest.raises(OverloadedError) as error:
-            await commit.submit([1, 2, 3], 1)
+            await commit.enqueue([1, 2, 3], 1)
         assert error.value.retriable
         with pytest.raises(OverloadedError):
-            await commit.submit([1], 11)
+            await commit.enqueue([1], 11)
         with pytest.raises(TooLargeError):
-            await commit.submit([1] * 6, 1)
+            await commit.enqueue([1] * 6, 1)
         with pytest.raises(TooLargeError):
-            await commit.submit([1], 101)
-        tasks += await start(commit.submit([4, 5], 10))
+            await commit.enqueue([1], 101)
+        tasks += await start(commit.enqueue([4, 5], 10))
         gate.open.set()
         assert await asyncio.gather(*tasks) == [0, 2, 3]
-        assert await commit.submit([6] * 5, 100) == 5
+        assert await commit.enqueue([6] * 5, 100) == 5
         await commit.close()
 
     asyncio.run(run())
@@ -119,12 +119,12 @@ def test_write_failure_reaches_everybody_and_later_submits_work():
         gate.open.set()
         gate.error = LogUnavailableError("disk full", hint="make room")
         commit = make(gate)
-        errors = await asyncio.gather(commit.submit([1], 1), commit.submit([2], 1), return_exceptions=True)
+        errors = await asyncio.gather(commit.enqueue([1], 1), commit.enqueue([2], 1), return_exceptions=True)
         assert [(type(e), e.message, e.hint) for e in errors] == [(LogUnavailableError, "disk full", "make room")] * 2
         assert errors[0] is not errors[1]
         assert commit.queue_items == 0
         gate.error = None
-        assert await commit.submit([3], 1) == 0
+        assert await commit.enqueue([3], 1) == 0
         await commit.close()
 
     asyncio.run(run())
@@ -134,9 +134,9 @@ def test_bad_item_fails_its_own_submit_only():
     async def run():
         gate = Gate()
         commit = make(gate)
-        [first] = await start(commit.submit([1], 1))
+        [first] = await start(commit.enqueue([1], 1))
         await entered(gate)
-        tasks = await start(commit.submit([2], 1), commit.submit([3, -1], 1), commit.submit([4], 1))
+        tasks = await start(commit.enqueue([2], 1), commit.enqueue([3, -1], 1), commit.enqueue([4], 1))
         gate.open.set()
         results = await asyncio.gather(first, *tasks, return_exceptions=True)
         assert [results[i] for i in (0, 1, 3)] == [0, 1, 2]
@@ -151,7 +151,7 @@ def test_bug_in_encode_reaches_the_submitter():
     async def run():
         commit = GroupCommit(Gate(), lambda items: 1 / 0, queue_items_max=9, queue_bytes_max=9, batch_items_max=9)
         with pytest.raises(ZeroDivisionError):
-            await commit.submit([1], 1)
+            await commit.enqueue([1], 1)
         assert commit.queue_items == 0
         await commit.close()
 
@@ -162,9 +162,9 @@ def test_cancelled_while_waiting_stores_nothing_cancelled_later_stores_all():
     async def run():
         gate = Gate()
         commit = make(gate)
-        [writing] = await start(commit.submit([1], 1))
+        [writing] = await start(commit.enqueue([1], 1))
         await entered(gate)
-        waiting, other = await start(commit.submit([2], 1), commit.submit([3], 1))
+        waiting, other = await start(commit.enqueue([2], 1), commit.enqueue([3], 1))
         writing.cancel()
         waiting.cancel()
         gate.open.set()
@@ -180,12 +180,12 @@ def test_close_stores_what_waits_and_refuses_the_rest():
     async def run():
         gate = Gate()
         commit = make(gate)
-        tasks = await start(commit.submit([1], 1))
+        tasks = await start(commit.enqueue([1], 1))
         await entered(gate)
-        tasks += await start(commit.submit([2], 1))
+        tasks += await start(commit.enqueue([2], 1))
         [closing] = await start(commit.close())
         with pytest.raises(LogUnavailableError):
-            await commit.submit([3], 1)
+            await commit.enqueue([3], 1)
         gate.open.set()
         await closing
         assert [task.result() for task in tasks] == [0, 1]
@@ -198,7 +198,7 @@ def test_close_stores_what_waits_and_refuses_the_rest():
 def test_empty_submit_is_a_mistake():
     async def run():
         with pytest.raises(ValueError, match="at least one"):
-            await make(Gate()).submit([], 0)
+            await make(Gate()).enqueue([], 0)
 
     asyncio.run(run())
 
@@ -213,7 +213,7 @@ def test_many_submitters_on_a_real_log(tmp_path):
             async def producer(number):
                 for i in range(50):
                     item = number * 1000 + i
-                    got[await commit.submit([item, item], 1)] = item
+                    got[await commit.enqueue([item, item], 1)] = item
 
             await asyncio.gather(*(producer(n) for n in range(20)))
             await commit.close()
@@ -232,12 +232,12 @@ def test_full_disk_passes(tmp_path):
         files = FaultyFiles()
         with open_writer(tmp_path, files=files) as writer:
             commit = make(writer)
-            assert await commit.submit([0], 1) == 0
+            assert await commit.enqueue([0], 1) == 0
             files.write_bytes_max = 100
             with pytest.raises(LogUnavailableError):
-                await commit.submit([1], 1)
+                await commit.enqueue([1], 1)
             files.heal()
-            assert await commit.submit([1], 1) == 1
+            assert await commit.enqueue([1], 1) == 1
             await commit.close()
 
     asyncio.run(run())

@@ -138,10 +138,6 @@ class GroupCommit(Generic[T]):
         """Items that wait or are being written."""
         return self._items
 
-    async def submit(self, items: T, size_bytes: int) -> int:
-        """Store items; returns when they are durable, see `enqueue`."""
-        return await self.enqueue(items, size_bytes)
-
     def enqueue(self, items: T, size_bytes: int, line: Line | None = None) -> asyncio.Future[int]:
         """Have items stored, behind all that were enqueued before. The items of one submit stay together, in order.
 
