@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
-from headgate.conformance.broker_stage import Check, Needs, RefusedError, Scene, SkippedError, Stage, ViolationError
+from headgate.conformance.broker_scene import Check, Scene
+from headgate.conformance.broker_stage import Needs, RefusedError, SkippedError, Stage, ViolationError
 from headgate.conformance.cases import Verdict
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)

@@ -5,20 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from headgate.conformance.broker_stage import (
-    MAY,
-    MUST,
-    NAMESPACE,
-    SHOULD,
-    Check,
-    Needs,
-    Object,
-    Scene,
-    ViolationError,
-    answer,
-    expect,
-    ready_of,
-)
+from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect, ready_of
+from headgate.conformance.broker_stage import NAMESPACE, Needs, Object, ViolationError, answer
 
 _CLASS: Final = "eventing.knative.dev/broker.class"
 _NOBODY: Final = {"ref": {"apiVersion": "v1", "kind": "Service", "name": "nobody-there", "namespace": NAMESPACE}}

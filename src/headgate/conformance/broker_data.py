@@ -9,19 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.conformance.broker_routing import FAST, reply_to
-from headgate.conformance.broker_stage import (
-    MAY,
-    MUST,
-    SHOULD,
-    Answered,
-    Check,
-    Delivery,
-    Needs,
-    Scene,
-    SkippedError,
-    answer,
-    expect,
-)
+from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect
+from headgate.conformance.broker_stage import Answered, Delivery, Needs, SkippedError, answer
 
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
 _STRUCTURED: Final = {"content-type": "application/cloudevents+json"}

@@ -6,20 +6,8 @@ import itertools
 import time
 from typing import Final
 
-from headgate.conformance.broker_stage import (
-    MAY,
-    MUST,
-    Answered,
-    Check,
-    Delivery,
-    Needs,
-    Respond,
-    Scene,
-    SkippedError,
-    ViolationError,
-    answer,
-    expect,
-)
+from headgate.conformance.broker_scene import MAY, MUST, Check, Scene, expect
+from headgate.conformance.broker_stage import Answered, Delivery, Needs, Respond, SkippedError, ViolationError, answer
 
 FAST: Final = {"backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
 _HUGE_BYTES: Final = 8 << 20
