@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow.compute as pc
 from headgate.control.facts import target_names
 from headgate.dispatch.journal import DIRECTORY, Entry, entries
 from headgate.dispatch.outbox import decode_chunk
+from headgate.dispatch.storefile import read_only
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.event.model import Event
 from headgate.filter.plan import Verdict
@@ -141,8 +141,5 @@ def _matches(outbox: Path, hit: Hit, names: dict[int, str], known: tuple[Entry, 
 def _names(database: Path) -> dict[int, str]:
     if not database.exists():
         return {}
-    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
-    try:
+    with read_only(database) as connection:
         return target_names(connection)
-    finally:
-        connection.close()

@@ -11,7 +11,7 @@ def partitions_of(directory: Path) -> list[int]:
     """Numbers of a log's partitions; none of a log that nobody has written."""
     if not directory.is_dir():
         return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
 
 
 class LogEnds:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.log import damage
 from headgate.log.bloom import Probe, might_contain, probe
+from headgate.log.ends import partitions_of
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
 from headgate.log.reader import Chunk
@@ -71,11 +72,10 @@ def newest_of_all(root: Path, *, before: Mapping[int, int], not_before_us: int =
         before: Per partition, as in `newest_first`; a partition that is not named is read from its end.
         not_before_us: As in `newest_first`.
     """
-    numbers = sorted(int(path.name) for path in root.iterdir() if path.name.isdecimal()) if root.is_dir() else []
 
     def chunks(number: int) -> Iterator[tuple[int, int, Chunk]]:
         for chunk in newest_first(root / str(number), before=before.get(number), not_before_us=not_before_us):
             yield -chunk.append_time_us, number, chunk
 
-    for _, number, chunk in heapq.merge(*map(chunks, numbers), key=lambda found: found[:2]):
+    for _, number, chunk in heapq.merge(*map(chunks, partitions_of(root)), key=lambda found: found[:2]):
         yield number, chunk
