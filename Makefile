@@ -29,10 +29,12 @@ test: check
 test-fast: setup
 	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
 
-# What takes an hour: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules.
+# What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
+# new examples for every property.
 nightly: setup
 	@HEADGATE_SIM_SEED=0 HEADGATE_SIM_RUNS=10000 $(BIN)/python -m pytest -s tests/simulation
-	@HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
+	@HEADGATE_EXPLORE=1 HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
+	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "not spark and not system and not crash"
 
 # docs/reference/conformance.md, from a run of the Broker contract on a real server.
 conformance: setup

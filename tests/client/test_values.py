@@ -13,10 +13,9 @@ from headgate.client.values import filter_message, place_text
 from headgate.event.errors import EventError
 from headgate.event.json_format import decode_event, encode_event
 from headgate.expr import property
-from tests.event.strategies import PATIENT, json_values
+from tests.event.strategies import json_values
 
 
-@PATIENT
 @given(json_values)
 def test_what_json_can_say_is_an_event_with_that_data(value):
     try:

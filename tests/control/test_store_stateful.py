@@ -133,5 +133,5 @@ class StoreMachine(RuleBasedStateMachine):
             assert subscribed.status != "True" or known.needs <= self.active
 
 
-StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+StoreMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=20)
 TestStore = StoreMachine.TestCase

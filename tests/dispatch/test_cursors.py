@@ -7,7 +7,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
@@ -57,7 +57,6 @@ CHANGES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(CHANGES, st.lists(st.booleans(), min_size=6, max_size=6))
 def test_flushes_that_fail_are_made_up_for(tmp_path_factory, changes: list[CursorChange], fails: list[bool]):
     """Whatever flushes fail, in the end the file says what it would say had none failed."""
@@ -93,7 +92,6 @@ class Shaky(CursorStore):
         super().flush(change)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6), max_size=8),
     data=st.data(),

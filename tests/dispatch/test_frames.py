@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.dispatch.errors import LinkProtocolError
@@ -102,7 +102,6 @@ def test_frames_that_cannot_be_are_refused(data: bytes):
         FrameParser(10).feed(data)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_parsed_or_refused(data: bytes):
     parser = FrameParser(0)
@@ -116,7 +115,6 @@ def test_any_bytes_are_parsed_or_refused(data: bytes):
 EVENTS = st.lists(st.dictionaries(st.integers(0, 3), st.lists(st.integers(1, 3), min_size=1, max_size=3)), max_size=6)
 
 
-@settings(deadline=None)
 @given(EVENTS, st.data())
 def test_cuts_do_not_matter(events: list[dict[int, list[int]]], data: st.DataObject):
     frames, expected = b"", []

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
@@ -167,7 +167,6 @@ SEGMENTS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(SEGMENTS, st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 2**62), st.integers(0, 9)), min_size=1))
 def test_what_is_written_is_read_again(segments: list[Segment], progress: dict[int, tuple[int, int]]):
     batch, filter_values = encode_chunk(segments, progress)

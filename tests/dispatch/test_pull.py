@@ -258,7 +258,7 @@ class Consumers(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-Consumers.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+Consumers.TestCase.settings = settings(max_examples=30, stateful_step_count=25)
 TestConsumers = Consumers.TestCase
 
 

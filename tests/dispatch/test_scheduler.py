@@ -211,7 +211,7 @@ async def world(seed: int, queue_max: int, crashes: int) -> None:
     await scheduler.stop(0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32), queue_max=st.sampled_from([1, 2, 5, 50, 1_000]), crashes=st.integers(0, 6))
 def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: int, crashes: int):
     with pytest.MonkeyPatch.context() as patch:

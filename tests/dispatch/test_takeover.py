@@ -279,7 +279,7 @@ class World:
             assert self.outbox[partition] == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     seed=st.integers(0, 2**32),
     partitions=st.integers(1, 3),

@@ -2,13 +2,9 @@
 
 import json
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-
-PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-"""A busy machine is no finding."""
 
 _noncharacters = [chr(plane << 16 | low) for plane in range(17) for low in (0xFFFE, 0xFFFF)]
 _noncharacters += [chr(code) for code in range(0xFDD0, 0xFDF0)]

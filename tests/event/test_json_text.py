@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from headgate.event.json_text import AmbiguousJsonError, MalformedJsonError, check_depth, parse
 from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
-from tests.event.strategies import PATIENT, json_bytes, texts
+from tests.event.strategies import json_bytes, texts
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,6 @@ objects = st.recursive(
 )
 
 
-@PATIENT
 @given(objects)
 @example('{"a":1,"a":2,"b":"\\u003a"}')
 def test_a_duplicate_is_found_exactly_when_there_is_one(text):
@@ -125,7 +124,6 @@ def test_a_duplicate_is_found_exactly_when_there_is_one(text):
         parse(text.encode())
 
 
-@PATIENT
 @given(json_bytes())
 def test_what_the_standard_library_wrote_is_read_as_it_reads_it(text):
     assert parse(text) == json.loads(text)

@@ -12,10 +12,9 @@ from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_r
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
 from headgate.event.model import DataKind, Event
 from headgate.event.usual import UsualEvents
-from tests.event.strategies import PATIENT, events, usual_events
+from tests.event.strategies import events, usual_events
 
 
-@PATIENT
 @given(events())
 def test_structured_mode_keeps_everything(event):
     body = encode_event(event)
@@ -23,7 +22,6 @@ def test_structured_mode_keeps_everything(event):
     assert decode_request([(b"content-type", STRUCTURED_JSON.encode())], body) == [event]
 
 
-@PATIENT
 @given(st.lists(events(), max_size=5))
 def test_batched_mode_keeps_everything(batch):
     body = encode_batch(batch)
@@ -31,7 +29,6 @@ def test_batched_mode_keeps_everything(batch):
     assert decode_request([(b"Content-Type", BATCH_JSON.encode())], body) == batch
 
 
-@PATIENT
 @given(st.lists(usual_events(), min_size=1, max_size=5), st.data())
 def test_a_batch_read_at_once_is_what_its_events_are_alone(batch, data):
     """Usual events, some of them then spoilt: the same events or the same refusal as one by one."""
@@ -72,7 +69,6 @@ def spoil(body: bytes, draw) -> bytes:
     return body.replace(old, new, draw(st.integers(1, 3)))
 
 
-@PATIENT
 @given(events())
 def test_another_writer_of_json_is_read_the_same(event):
     tree = json.loads(encode_event(event))
@@ -96,7 +92,6 @@ def as_in_binary_mode(event: Event) -> Event:
     )
 
 
-@PATIENT
 @given(events())
 def test_binary_mode_keeps_what_it_can_say(event):
     headers, body = encode_binary(event)
@@ -107,7 +102,6 @@ def test_binary_mode_keeps_what_it_can_say(event):
     assert decode_request(raw, body) == [as_in_binary_mode(event)]
 
 
-@PATIENT
 @given(st.lists(events(), min_size=1, max_size=5))
 def test_arrow_keeps_everything(batch):
     stored = [StoredEvent(f"ns/b{index % 2}", event) for index, event in enumerate(batch)]
@@ -128,7 +122,6 @@ CONTENT_TYPES = [STRUCTURED_JSON, BATCH_JSON, "application/json", "text/plain", 
 header_names = st.sampled_from([b"ce-id", b"ce-source", b"ce-type", b"ce-specversion", b"ce-time", b"ce-x", b"CE-Data"])
 
 
-@PATIENT
 @given(
     st.lists(st.tuples(header_names | st.binary(max_size=8), st.binary(max_size=20)), max_size=8),
     st.none() | st.sampled_from(CONTENT_TYPES).map(str.encode) | st.binary(max_size=20),
@@ -157,7 +150,6 @@ MEMBERS = ["id", "source", "type", "specversion", "time", "data", "data_base64",
 MEMBERS += ["datacontenttype", "x"]
 
 
-@PATIENT
 @given(st.dictionaries(st.sampled_from(MEMBERS), member_values), st.sampled_from(["1.0", "0.3", None]))
 def test_random_members_give_an_event_or_an_event_error(members, version):
     tree = {"id": "1", "source": "/s", "type": "t", "specversion": version} | members

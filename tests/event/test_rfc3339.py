@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.event.rfc3339 import micros
-from tests.event.strategies import PATIENT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,7 +66,6 @@ def test_not_a_timestamp(text):
     assert micros(text) is None
 
 
-@PATIENT
 @given(
     st.datetimes(timezones=st.integers(-1439, 1439).map(lambda minutes: timezone(timedelta(minutes=minutes)))),
 )

@@ -297,7 +297,7 @@ def event_of(attributes: dict[str, Value]) -> Event:
     return Event("1.0", id="1", source="/", type=str(attributes["type"]), subject=subject, extensions=extensions)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(trees, events)
 @example(parse("NOT (a = 'x' AND FALSE)"), {"type": "a"})
 @example(parse("a = 'x' OR TRUE"), {"type": "a"})

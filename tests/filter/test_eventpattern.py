@@ -332,7 +332,7 @@ def matches(rule: dict[Any, Any], fields: list[Any]) -> bool:
     return chosen(list(rule.items()), {}, [])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(pattern_objects(2), EVENTS)
 def test_arrays_and_alternatives_as_event_ruler_has_them(pattern: dict[str, Any], data: dict[str, Any]) -> None:
     written_out = rules(pattern, (), [{}])

@@ -70,7 +70,7 @@ def test_many_pairs(generate, share: float) -> None:
         assert seen[pair] > 5, pair
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.one_of(filters(), filters(hard=True)), of=events())
 def test_any_pair(text: str, of: Event) -> None:
     view = EventView(of)

@@ -60,7 +60,7 @@ def test_becomes_cel(wanted: dict[str, str], text: str) -> None:
     assert tags(wanted, "filter.tags") == text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     wanted=st.dictionaries(
         st.sampled_from(["anytag", "anytag1", "anytagx", "alltag", "alltag1", "alltag2"]),

@@ -27,7 +27,7 @@ def joined(texts: list[str], characters_max: int = UNION_CHARACTERS_MAX) -> tupl
     return found.cel, found.exact
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     texts=st.lists(st.one_of(filters(), filters(hard=True)), min_size=1, max_size=8),
     of=st.lists(events(), min_size=1, max_size=5),

@@ -108,7 +108,7 @@ def copied(whole: Path, folder: str) -> Path:
     return directory
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_no_reader_ever_hands_out_a_flipped_byte(whole: Path, data: st.DataObject) -> None:
     index, bit = data.draw(st.integers(0, size_of(whole) - 1)), data.draw(st.integers(0, 7))

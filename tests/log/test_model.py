@@ -98,4 +98,4 @@ class LogModel(RuleBasedStateMachine):
 
 
 TestLogModel = LogModel.TestCase
-TestLogModel.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestLogModel.settings = settings(max_examples=60, stateful_step_count=30)

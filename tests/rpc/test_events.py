@@ -13,7 +13,7 @@ from headgate.event.model import DataKind, Event
 from headgate.limits import EVENT_BYTES_MAX
 from headgate.rpc.cloudevents_pb2 import CloudEvent
 from headgate.rpc.events import from_message, from_messages, to_message
-from tests.event.strategies import PATIENT, events, usual_events
+from tests.event.strategies import events, usual_events
 
 Value = CloudEvent.CloudEventAttributeValue
 JSON = {"datacontenttype": Value(ce_string="application/json")}
@@ -35,7 +35,6 @@ def over_the_wire(event: Event) -> CloudEvent:
     return CloudEvent.FromString(to_message(event).SerializeToString())
 
 
-@PATIENT
 @given(st.one_of(events(), usual_events()))
 @example(Event("1.0", "1", "/s", "t", data_kind=DataKind.TEXT, data=b"without a media type"))
 @example(
@@ -48,7 +47,6 @@ def test_a_message_keeps_everything(event):
     assert from_message(over_the_wire(event)) == with_media_type(event)
 
 
-@PATIENT
 @given(st.lists(st.one_of(events(), usual_events()), max_size=5))
 def test_many_messages_are_read_as_each_alone(batch):
     assert from_messages(map(over_the_wire, batch)) == list(map(with_media_type, batch))
@@ -70,7 +68,6 @@ def test_texts_that_are_json_only_together_are_none(texts):
     assert from_messages(batch) == [from_message(each) for each in batch]
 
 
-@PATIENT
 @given(events())
 def test_the_format_says_where_data_is(event):
     written = to_message(event)
@@ -274,7 +271,6 @@ value = st.one_of(
 any_names = st.sampled_from(["id", "time", "subject", "dataschema", "schemaurl", "datacontenttype", "x", "é", "data"])
 
 
-@PATIENT
 @given(
     st.dictionaries(any_names | st.text(max_size=3), value, max_size=3),
     st.sampled_from(["1.0", "0.3", "", "x"]),

@@ -1,0 +1,15 @@
+"""Which examples do properties try? The same ones at every run, so that a change is judged by what it changed.
+
+`make nightly` tries new ones (HEADGATE_EXPLORE=1). No example has a deadline: what takes how long is for benchmarks,
+not for tests on a busy machine.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_EXPLORES = bool(os.environ.get("HEADGATE_EXPLORE"))
+settings.register_profile(
+    "headgate", deadline=None, derandomize=not _EXPLORES, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("headgate")
