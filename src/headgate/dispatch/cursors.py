@@ -125,7 +125,9 @@ class CursorStore(StoreFile):
 
     def clear(self) -> None:
         """Forget everything."""
-        self._connection.executescript("DELETE FROM position; DELETE FROM watermarks; DELETE FROM targets;")
+        with self._transaction() as connection:
+            for table in ("position", "watermarks", "targets"):
+                connection.execute(f"DELETE FROM {table}")
 
 
 def _load(connection: sqlite3.Connection) -> Cursors:
