@@ -18,7 +18,7 @@ from headgate.dispatch.batches import Batches
 from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import Events, SharedEvent, load_kept
+from headgate.dispatch.events import Events, SharedEvent, load_or_none
 from headgate.dispatch.journal import Recorder
 from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.replies import Replies
@@ -206,7 +206,7 @@ class Attempts:
         return False
 
     async def _enter_later(self, state: TargetState, delivery: Delivery) -> None:
-        event = await load_kept(self._events, delivery.partition, delivery.offset)
+        event = await load_or_none(self._events, delivery.partition, delivery.offset)
         state.resolving = False
         if event is None or state.gone:
             self.on_end(state, delivery, "gone" if event else "lost")

@@ -18,7 +18,7 @@ import structlog
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Backlog
-from headgate.dispatch.events import Events, SharedEvent, load_kept
+from headgate.dispatch.events import Events, SharedEvent, load_or_none
 from headgate.dispatch.histories import Histories
 from headgate.dispatch.pull import Acked, Held, Saved
 from headgate.dispatch.pulled import (
@@ -232,7 +232,7 @@ class Subscriptions:
         for held in cursor.due(self._clock_us()):
             if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
                 break
-            event = await load_kept(self._events, held.partition, held.offset)
+            event = await load_or_none(self._events, held.partition, held.offset)
             if event is None and cursor.is_held(held):
                 cursor.lose(held)
             elif event is not None:
@@ -260,7 +260,7 @@ class Subscriptions:
                 if not cursor.wants(row.partition, row.offset):
                     cursor.read_to(row.position + 1)
                     continue
-                event = await load_kept(self._events, row.partition, row.offset)
+                event = await load_or_none(self._events, row.partition, row.offset)
                 if cursor.epoch != epoch:
                     break
                 taken = self._taken(state, row, event)

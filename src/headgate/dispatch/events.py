@@ -85,7 +85,7 @@ class Events(Protocol):
         """Any event, perhaps from the disk. Raises EventGoneError."""
 
 
-async def load_kept(events: Events, partition: int, offset: int) -> SharedEvent | None:
+async def load_or_none(events: Events, partition: int, offset: int) -> SharedEvent | None:
     """Any event, perhaps from the disk; None when it is gone."""
     try:
         return await events.load(partition, offset)

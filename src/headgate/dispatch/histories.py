@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from headgate.dispatch.events import Events, SharedEvent, load_kept
+from headgate.dispatch.events import Events, SharedEvent, load_or_none
 from headgate.dispatch.pull import Held, history_position
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.seeking import RuleOf, start_of
@@ -116,7 +116,7 @@ class Histories:
         taken: list[tuple[Held, SharedEvent]] = []
         size = 0
         for place in sifted.found:
-            event = await load_kept(self._events, partition, place.offset)
+            event = await load_or_none(self._events, partition, place.offset)
             if cursor.epoch != epoch:
                 return []
             cursor.counters.processed += 1

@@ -9,7 +9,7 @@ import msgspec
 
 from headgate import limits
 from headgate.dispatch.backlog import Backlog
-from headgate.dispatch.events import Events, load_kept
+from headgate.dispatch.events import Events, load_or_none
 from headgate.dispatch.pulled import Analysis, Stats
 from headgate.dispatch.pullstate import State, unread
 from headgate.dispatch.verdicts import Judge
@@ -44,7 +44,7 @@ class Questions:
                     count += 1
                     candidates += row.verdict == Verdict.CANDIDATE
                     if oldest is None and not cursor.held_count:
-                        event = await load_kept(self._events, row.partition, row.offset)
+                        event = await load_or_none(self._events, row.partition, row.offset)
                         oldest = event.append_time_us if event is not None else None
             held = [one.stored_us for one in cursor.held()]
             oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
@@ -66,7 +66,7 @@ class Questions:
                     break
                 places.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
         for partition, offset, undecided in places:
-            event = await load_kept(self._events, partition, offset)
+            event = await load_or_none(self._events, partition, offset)
             if event is None:
                 continue
             # What the matcher left to cel-cpp is of the backlog only if the subscription's own filter takes it.
