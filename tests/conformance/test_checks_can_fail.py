@@ -120,7 +120,7 @@ def findings() -> Iterator[dict[str, broker.Finding]]:
             api=wrong.url,
             metrics=f"{wrong.url}/metrics",
             patience_s=1.0,
-            quiet_s=0.3,
+            quiet_s=1.5,
         )
         with Stage(where) as stage:
             yield {finding.id: finding for finding in broker.run(stage)}
