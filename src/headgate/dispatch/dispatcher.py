@@ -19,8 +19,9 @@ import structlog
 from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import ObjectNotFoundError
+from headgate.control.logrules import log_rule
 from headgate.control.objects import Broker, Kind, Object, ObjectKey
-from headgate.control.reconcile import served_rules
+from headgate.control.reconcile import is_served
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.clocks import SYSTEM, Clocks
@@ -409,8 +410,7 @@ class Dispatcher:
         except ObjectNotFoundError:
             return None
         assert isinstance(found, Broker)
-        rule = served_rules([found]).get(broker)
-        return None if rule is None else rule.value
+        return log_rule(found.spec.log).value if is_served(found) else None
 
     # --- cursors and reports --------------------------------------------------------------------------
 
