@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from headgate.conformance.broker_stage import (
     GROUP,
     NAMESPACE,
+    POLL_S,
     Answered,
     Inbox,
     Needs,
@@ -36,7 +37,6 @@ SHOULD: Final = "SHOULD"
 MAY: Final = "MAY"
 
 _KINDS: Final = {"brokers": "Broker", "triggers": "Trigger"}
-_POLL_S: Final = 0.03
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Scene:
         while not holds():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(_POLL_S)
+            time.sleep(POLL_S)
         return True
 
     def arrive(self, inbox: Inbox, *event_ids: str, what: str = "") -> None:

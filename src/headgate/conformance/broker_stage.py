@@ -27,7 +27,7 @@ Answered: TypeAlias = tuple[int, bytes, dict[str, str]]
 
 GROUP: Final = "eventing.knative.dev/v1"
 NAMESPACE: Final = "default"
-_POLL_S: Final = 0.03
+POLL_S: Final = 0.03
 _REQUEST_S: Final = 30.0
 
 
@@ -172,7 +172,7 @@ class Stage:
         self.port = int(self._server.server_address[1])
 
     def __enter__(self) -> Stage:
-        threading.Thread(target=self._server.serve_forever, args=(_POLL_S,), daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True).start()
         return self
 
     def __exit__(
