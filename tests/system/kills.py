@@ -9,6 +9,7 @@ import asyncio
 import http.client
 import itertools
 import json
+import os
 import random
 import socket
 import struct
@@ -28,6 +29,9 @@ from tests.dispatch import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
+KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
+SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
+"""What the crash tests of one run share: how often they kill, and what everything random comes from."""
 READY_SHARE = 0.3
 """Share of the kills that wait until every part works."""
 EARLY_SHARE = 0.1

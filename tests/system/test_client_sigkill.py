@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 from headgate.client import AsyncClient, Client, new_event
 from headgate.testing import Server
 from tests.system import mortal
+from tests.system.kills import KILLS, SEED
 
 pytestmark = [pytest.mark.system, pytest.mark.crash]
 
@@ -24,8 +24,6 @@ EVENTS = 20_000
 KILLS_AFTER = (4_000, 12_000)
 """The server is killed when so many events were acknowledged to the producer."""
 PATIENCE_S = 600.0
-CLIENT_KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
-SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
 LIFE_S_MAX = 3.0
 """A client is killed within this: while Python starts, while it connects, or at work."""
 CONSUMERS = ("c0", "c1", "c2")
@@ -124,7 +122,7 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     consumers = [Mortal(server, "consume", name, tmp_path) for name in CONSUMERS]
     everything = list(range(mortal.EVENTS))
     try:
-        for _ in range(CLIENT_KILLS):
+        for _ in range(KILLS):
             time.sleep(rng.uniform(0.0, LIFE_S_MAX))
             killed = rng.choice([producer, *consumers])
             killed.kill()
@@ -139,6 +137,8 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     finally:
         for one in (producer, *consumers):
             one.kill()
+    told = [number for _, number in producer.said("stored")]
+    assert told == sorted(set(told)), f"what was told to be stored was asked for again (seed {SEED})"
     got = [line for consumer in consumers for line in consumer.said("got")]
     acknowledged = [line for consumer in consumers for line in consumer.said("acknowledged")]
     done_at = {number: moment for moment, number in acknowledged}

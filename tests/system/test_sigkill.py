@@ -6,19 +6,15 @@ generation, handing out to consumers), then started a last time. One run, severa
 
 from __future__ import annotations
 
-import os
-import random
 from collections import Counter
 
 import pytest
 
-from tests.system.kills import FAULTY, HEALTHY, KEYS, PULLED, Outcome, key_of, numbers, war
+from tests.system.kills import FAULTY, HEALTHY, KEYS, KILLS, PULLED, SEED, Outcome, key_of, numbers, war
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.crash, pytest.mark.timeout(1800)]
 
-KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
-SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
 DUPLICATE_SHARE_MAX = 0.05
 DUPLICATES_A_KILL_MAX = 100
 """What a trigger had in flight (32), and what had ended since its cursor was last written, while it caught up."""
