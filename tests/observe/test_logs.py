@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -18,3 +19,21 @@ def test_every_line_is_a_fact_of_a_process() -> None:
     assert first.pop("timestamp")
     assert first == {"process": "front", "event": "one", "level": "info", "count": 1}
     assert (second["process"], second["event"], second["level"]) == ("front", "two", "warning")
+
+
+def test_a_line_is_one_write_on_an_unbuffered_stderr_too() -> None:
+    """Several processes write to one stderr: an end of line written by itself lands after another's line."""
+    program = (
+        "import structlog; from headgate.observe import logs; logs.configure('front');"
+        "log = structlog.get_logger(); log.info('one'); log.info('two')"
+    )
+    reading, writing = os.pipe2(os.O_DIRECT)  # a pipe of packets: a read gives what one write wrote
+    try:
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        subprocess.run([sys.executable, "-c", program], check=True, stderr=writing, env=environment, timeout=60)
+        writes = [os.read(reading, 4096) for _ in range(2)]
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert [msgspec.json.decode(one)["event"] for one in writes] == ["one", "two"]
+    assert all(one.endswith(b"\n") for one in writes)

@@ -35,6 +35,8 @@ def configure(process: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # One write a line: all processes share this stderr, and `print` on an unbuffered one writes the end of
+        # the line by itself (PYTHONUNBUFFERED, usual in containers), after another process' line.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
     logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")
