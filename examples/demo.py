@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,6 @@ from examples.workload import SUBSCRIPTIONS, Subscription, samples
 from headgate.testing import Server, free_port
 
 NAMESPACE, BROKER = "shop", "events"
-IDLE_S_MAX = 2.0
 SETTLE_S_MAX = 20.0
 
 
@@ -228,9 +226,7 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
         stack.push_async_callback(asyncio.to_thread, server.stop)
         await asyncio.to_thread(set_up, server, subscriber_port)
         console.print(f"{len(SUBSCRIPTIONS)} triggers are Ready; publishing {events} events at {rate_per_s:g}/s")
-        # The server closes a connection after 5 s without a request: one that is about to be closed is not used again.
-        builder = ClientBuilder().pool_idle_timeout(timedelta(seconds=IDLE_S_MAX))
-        client = await stack.enter_async_context(builder.build())
+        client = await stack.enter_async_context(ClientBuilder().build())
         helpers = [asyncio.create_task(watch_filter_errors(server, board)), asyncio.create_task(show(board, console))]
         await produce(client, f"{server.url}/{NAMESPACE}/{BROKER}", board, events, rate_per_s)
         await settle(board)

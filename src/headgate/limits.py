@@ -265,6 +265,9 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
+KEEP_ALIVE_S: Final = 120
+"""A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
+one by themselves, so that none sends into a connection that the server is closing."""
 CONNECTIONS_MAX: Final = 8_192
 """Connections of clients at the same time; one more is closed at once. Each is a file."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20

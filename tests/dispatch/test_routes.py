@@ -59,6 +59,19 @@ def test_a_name_is_sent_to_the_address_that_was_judged_with_its_host_header() ->
     run(work())
 
 
+def test_a_connection_that_a_subscriber_may_be_closing_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "_IDLE_CONNECTION_S", 0.7)
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, HttpTransport() as transport:
+            for pause_s in (0.0, 0.0, 1.5):
+                await asyncio.sleep(pause_s)
+                assert (await post(transport, f"http://127.0.0.1:{subscriber.port}/")).status == 202
+            assert subscriber.connections == 2
+
+    run(work())
+
+
 @pytest.mark.parametrize("bad", ["10.0.0.1", "169.254.169.254", "::1", "::ffff:127.0.0.2", "127.0.0.2"])
 def test_a_name_that_leads_to_a_refused_address_is_not_connected_to(bad: str) -> None:
     async def work() -> None:

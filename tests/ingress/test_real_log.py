@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.ingress.protocol import BoundedHttpProtocol
 from headgate.limits import (
     COMMIT_CHUNK_EVENTS_MAX,
     COMMIT_QUEUE_BYTES_MAX,
@@ -77,10 +77,7 @@ async def serving(directory: Path, gate=None, **limits):
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
     app = Ingress(Intake(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get), fallback)
-    config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, http=BoundedHttpProtocol, lifespan="off", ws="none", log_config=None
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:
         while not server.started:
@@ -322,6 +319,22 @@ def test_more_headers_than_anybody_sends_are_refused(tmp_path):
             return first, await exchange(port, binary(1))
 
     assert asyncio.run(scenario()) == (b"HTTP/1.1 431 Request Header Fields Too Large", [202])
+
+
+def test_a_connection_without_a_request_is_kept_and_then_closed(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "KEEP_ALIVE_S", 1)
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(binary(1))
+            await reader.readuntil(b"\r\n\r\n")
+            heard_at = time.monotonic()
+            assert await reader.read() == b""
+            writer.close()
+            return time.monotonic() - heard_at
+
+    assert 0.9 < asyncio.run(scenario()) < 4, "not the limit, but the default of 5 s"
 
 
 def test_connections_are_bounded(tmp_path, monkeypatch):

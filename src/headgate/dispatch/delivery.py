@@ -23,7 +23,9 @@ from headgate.control.egress import UrlPolicy
 from headgate.dispatch.retry import RETRY_AFTER_STATUSES, Answer, Outcome
 from headgate.dispatch.routes import Hop, Resolve, Routes
 
-_IDLE_CONNECTION_S = 60.0
+_IDLE_CONNECTION_S: Final = 4.0
+"""Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
+failed attempt, because nobody knows whether it was heard."""
 _DETAIL_CHARS_MAX = 200
 _LOCAL: Final = UrlPolicy()
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from headgate.limits import (
     CONNECTIONS_MAX,
     FRONT_DRAIN_S_MAX,
+    KEEP_ALIVE_S,
     REQUEST_HEAD_BYTES_MAX,
     REQUEST_HEAD_S_MAX,
     REQUEST_HEADERS_MAX,
@@ -136,5 +137,6 @@ def http_config(app: ASGIApp, host: str, port: int) -> Config:
         log_level="warning",
         server_header=False,
         date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=FRONT_DRAIN_S_MAX,
     )
