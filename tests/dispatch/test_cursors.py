@@ -14,7 +14,8 @@ from headgate import limits
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.targets import Lag, Places
+from headgate.dispatch.places import Accounts
+from headgate.dispatch.targets import Lag
 from headgate.log.writer import PartitionWriter
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
@@ -135,7 +136,7 @@ def test_places_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
     monkeypatch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
     monkeypatch.setattr(limits, "ATTEMPTS_SLOW_MAX", 3)
     monkeypatch.setattr(limits, "ATTEMPTS_MAX", 6)
-    places = Places()
+    places = Accounts()
     for _ in range(4):
         assert places.free(False)
         places.take(False)

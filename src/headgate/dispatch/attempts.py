@@ -1,13 +1,13 @@
-"""Who may try now? Attempts of all targets, the places they share, retries and their pauses.
+"""Who may try now, and what follows? Attempts of all targets, retries and their pauses.
 
 A target starts its queue's next delivery whenever it has fewer than its `parallelism` under way (an ordered one:
-none of the same key, see `lanes.py`) and there is a place; else it stands in line. A waiting retry holds no place.
+none of the same key, see `lanes.py`) and there is a place (see `places.py`); else it stands in line. A waiting retry
+holds no place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Final
 
@@ -21,16 +21,16 @@ from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent, load_or_none
 from headgate.dispatch.journal import Recorder
 from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
+from headgate.dispatch.places import Places
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
-from headgate.dispatch.targets import Delivery, Places, TargetState
+from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tracing import AttemptTracing, context_sent, end
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.dispatch.wire import Headers, traced
 from headgate.observe import metrics
 from headgate.observe.tracing import Span
 
-_SWEEP_S: Final = 0.25
 _TELL_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
@@ -85,35 +85,24 @@ class Attempts:
         self._clock = clocks.now
         self._clock_us = clocks.now_us
         self._loop = asyncio.get_running_loop()
-        self._places = Places()
-        self._busy: set[TargetState] = set()
-        self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
+        self.places = Places(self.pump, clocks.now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Delivery, asyncio.TimerHandle] = {}
         self._held: dict[TargetState, asyncio.TimerHandle] = {}
-        self._sweeper: asyncio.TimerHandle | None = None
         self._batches = Batches(self, events)
         self.stopping = False
         self.warm_from = 0
         """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
 
-    @property
-    def taken(self) -> dict[bool, int]:
-        """Attempts under way, by whether their targets are slow."""
-        return self._places.by_side
-
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
-        cautious = self._places.crowded and self._clock() - state.answered_at > limits.SLOW_AFTER_S
+        cautious = self.places.cautious(state)
         while state.startable and not self.stopping:
             if cautious and state.flying:
                 break
             if (state.circuit.opened or state.target.delivery.rate_per_s is not None) and self._held_back(state):
                 break
-            if not self._places.free(state.slow):
-                if not state.parked:
-                    state.parked = True
-                    self._lines[state.slow].append(state)
+            if not self.places.free(state):
                 break
             if state.target.delivery.format == "batch":
                 if not self._batches.start(state):
@@ -133,14 +122,13 @@ class Attempts:
                 try:
                     event = self._events.recent(delivery.partition, delivery.offset)
                 except EventGoneError:
-                    self.land(state, delivery)
+                    self.places.land(state, delivery)
                     self.on_end(state, delivery, "lost")
                     continue
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
             if self._passes(state, delivery, event):
                 self.spawn(self._attempt(state, delivery, event))
-        if self._sweeper is None and state.flying:
-            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
+        self.places.watch()
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run a task that `stop` waits for; what it raises is a bug and reaches the loop's exception handler."""
@@ -153,8 +141,7 @@ class Attempts:
         self.stopping = True
         for timer in [*self._timers.values(), *self._held.values()]:
             timer.cancel()
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        self.places.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=deadline_s)
         tasks = list(self._tasks)
@@ -168,18 +155,18 @@ class Attempts:
         """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
         result = self.look(state.target, delivery, event)
         if not result:
-            self.load(state, delivery, event.size_bytes)
+            self.places.load(state, delivery, event.size_bytes)
             return True
         if result == "error" and state.target.delivery.filter_errors_buried:
             self.spawn(self._bury_filter_error(state, delivery, event))
             return False
-        self.land(state, delivery)
+        self.places.land(state, delivery)
         self.on_end(state, delivery, result)
         return False
 
     async def _bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         await self.bury_filter_error(state, delivery, event)
-        self.land(state, delivery)
+        self.places.land(state, delivery)
         self.on_end(state, delivery, "dead_lettered")
         self.go_on(state)
 
@@ -219,7 +206,7 @@ class Attempts:
         try:
             event = await self._events.load(delivery.partition, delivery.offset)
         except EventGoneError:
-            self.land(state, delivery)
+            self.places.land(state, delivery)
             self.on_end(state, delivery, "lost")
             self.go_on(state)
             return
@@ -239,12 +226,12 @@ class Attempts:
             outcome = await self.replies.store(target.broker, event.event, outcome.reply, trace)
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
-            self.land(state, delivery)
+            self.places.land(state, delivery)
             self.delivered(state, delivery, event, outcome)
         else:
             # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
             buried = await self.failed(state, delivery, event, outcome)
-            self.land(state, delivery)
+            self.places.land(state, delivery)
             self.conclude(state, [delivery], outcome, buried=buried)
         self.go_on(state)
 
@@ -264,7 +251,7 @@ class Attempts:
         if delivery.failures:
             metrics.RETRIES.inc()
         slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
-        self._set_slow(state, slow and outcome.reason not in UNSENT)
+        self.places.set_slow(state, slow and outcome.reason not in UNSENT)
         if not slow:
             state.answered_at = now
         self._note(state, outcome, now)
@@ -371,44 +358,15 @@ class Attempts:
     # --- places ---------------------------------------------------------------------------------------
 
     def take(self, state: TargetState, delivery: Delivery) -> None:
-        """An attempt begins: it has a place."""
-        self._places.take(state.slow)
-        delivery.started_at = self._clock()
+        """An attempt begins: it has a place, and counts for the target's rate."""
+        self.places.take(state, delivery)
         if state.rate is not None:
             state.rate.take(delivery.started_at)
-        delivery.size_bytes = 0
-        state.flying[delivery.position] = delivery
-        self._busy.add(state)
-
-    def load(self, state: TargetState, delivery: Delivery, size_bytes: int) -> None:
-        """It carries so many bytes."""
-        delivery.size_bytes = size_bytes
-        self._places.load(state.slow, size_bytes)
-
-    def land(self, state: TargetState, delivery: Delivery) -> None:
-        """An attempt is over: its place is free."""
-        del state.flying[delivery.position]
-        if not state.flying:
-            self._busy.discard(state)
-        self._places.release(state.slow, delivery.size_bytes)
 
     def go_on(self, state: TargetState) -> None:
-        """After an attempt: who stands in line comes before the target that has just had its turn."""
-        if state.startable and not state.parked and self._lines[state.slow]:
-            state.parked = True
-            self._lines[state.slow].append(state)
-        self._serve(False)
-        self._serve(True)
-        if not state.parked:
-            self.pump(state)
+        """After an attempt: others in line first, then the target's next one."""
+        self.places.go_on(state)
         self._on_room(state)
-
-    def _serve(self, slow: bool) -> None:
-        line = self._lines[slow]
-        while line and self._places.free(slow) and not self.stopping:
-            first = line.popleft()
-            first.parked = False
-            self.pump(first)
 
     def _held_back(self, state: TargetState) -> bool:
         """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
@@ -438,24 +396,6 @@ class Attempts:
             level("subscriber in trouble" if trouble else "subscriber is well", trigger=state.target.name, why=trouble)
         state.trouble = trouble
         self._errors.trouble(state.target.id, trouble)
-
-    def _set_slow(self, state: TargetState, slow: bool) -> None:
-        if slow != state.slow:
-            state.slow = slow
-            size_bytes = sum(delivery.size_bytes for delivery in state.flying.values())
-            self._places.move(len(state.flying), size_bytes, slow)
-
-    def _sweep(self) -> None:
-        """Find targets whose attempts hang; nothing else would tell before their timeout."""
-        self._sweeper = None
-        limit = self._clock() - limits.SLOW_AFTER_S
-        for state in self._busy:
-            if not state.slow and next(iter(state.flying.values())).started_at < limit:
-                self._set_slow(state, True)
-        self._serve(False)
-        self._serve(True)
-        if self._busy and self._sweeper is None:
-            self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -75,9 +75,9 @@ class Batches:
     async def _attempt(self, state: TargetState, chosen: list[Delivery]) -> None:
         attempts, target, head = self._attempts, state.target, chosen[0]
         members = await self._members(state, chosen)
-        attempts.load(state, head, sum(event.size_bytes for _, event in members))
+        attempts.places.load(state, head, sum(event.size_bytes for _, event in members))
         if not members:
-            attempts.land(state, head)
+            attempts.places.land(state, head)
             attempts.go_on(state)
             return
         headers, body = wire.batch([event.event for _, event in members])
@@ -92,11 +92,11 @@ class Batches:
         end(span, outcome)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
-            attempts.land(state, head)
+            attempts.places.land(state, head)
             for delivery, event in members:
                 attempts.delivered(state, delivery, event, outcome)
         elif fate is Fate.FAILED and len(members) > 1 and not state.gone:
-            attempts.land(state, head)
+            attempts.places.land(state, head)
             for delivery, _ in reversed(members):
                 delivery.alone = True
                 state.queue.appendleft(delivery)
@@ -109,7 +109,7 @@ class Batches:
         others: list[Delivery] = []
         for delivery, event in members:
             (buried if await self._attempts.failed(state, delivery, event, outcome) else others).append(delivery)
-        self._attempts.land(state, head)
+        self._attempts.places.land(state, head)
         self._attempts.conclude(state, buried, outcome, buried=True)
         self._attempts.conclude(state, others, outcome, buried=False)
 

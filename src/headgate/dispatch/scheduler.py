@@ -132,7 +132,7 @@ class Scheduler:
     @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts under way, by whether their targets are slow."""
-        return self._attempts.taken
+        return self._attempts.places.taken
 
     # --- routing --------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Where does one target stand? Its queue, what is under way, what it still has to read; and the places for attempts."""
+"""Where does one target stand? Its queue, what is under way, what it still has to read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headgate import limits
 from headgate.dispatch.circuit import Circuit, Rate
 from headgate.dispatch.cursors import TargetCursor
 from headgate.dispatch.lanes import Lanes
@@ -201,63 +200,3 @@ class TargetState:
         unread = tuple((at, *tried) for at, tried in self.retries.items())
         pending = tuple(sorted(live.keys() | lag.unread))
         return TargetCursor(self.target.id, max(lag.next, lag.floor), pending, retries + unread)
-
-
-class Places:
-    """Places for attempts, so that who does not answer cannot take those of the others.
-
-    Targets that answer share ATTEMPTS_HEALTHY_MAX places. The places of a target that turns out not to answer are
-    moved to the other account: at once the healthy ones can go on, while no slow target starts another attempt above
-    ATTEMPTS_SLOW_MAX. When that account is full ("crowded"), a target that has not answered lately gets one place to
-    prove itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either. Each account
-    has half of ATTEMPT_BYTES_MAX: large events that hang must not take the memory of those that do not.
-    """
-
-    def __init__(self) -> None:
-        self._taken = {False: 0, True: 0}
-        self._max = {False: limits.ATTEMPTS_HEALTHY_MAX, True: limits.ATTEMPTS_SLOW_MAX}
-        self._bytes = {False: 0, True: 0}
-
-    @property
-    def by_side(self) -> dict[bool, int]:
-        """Attempts under way to targets that answer (False) and to those that do not (True)."""
-        return dict(self._taken)
-
-    @property
-    def taken(self) -> int:
-        """Attempts under way."""
-        return self._taken[False] + self._taken[True]
-
-    @property
-    def crowded(self) -> bool:
-        """Whether those who do not answer have all the places they may have."""
-        return self._taken[True] >= self._max[True]
-
-    def free(self, slow: bool) -> bool:
-        """Whether one more may start."""
-        taken = self._taken
-        return (
-            taken[slow] < self._max[slow]
-            and taken[False] + taken[True] < limits.ATTEMPTS_MAX
-            and self._bytes[slow] < limits.ATTEMPT_BYTES_MAX // 2
-        )
-
-    def take(self, slow: bool) -> None:
-        """One starts."""
-        self._taken[slow] += 1
-
-    def load(self, slow: bool, size_bytes: int) -> None:
-        """It carries an event of this size."""
-        self._bytes[slow] += size_bytes
-
-    def release(self, slow: bool, size_bytes: int) -> None:
-        """It ended."""
-        self._taken[slow] -= 1
-        self._bytes[slow] -= size_bytes
-
-    def move(self, count: int, size_bytes: int, to_slow: bool) -> None:
-        """A target changed sides with so many attempts under way, which carry so much."""
-        self._taken[to_slow] += count
-        self._taken[not to_slow] -= count
-        self._bytes[to_slow] += size_bytes
-        self._bytes[not to_slow] -= size_bytes
