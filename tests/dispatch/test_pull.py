@@ -15,6 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headgate import limits
 from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
 from headgate.dispatch.backlog import Refill
 from headgate.dispatch.consuming import Subscriptions
@@ -275,6 +276,16 @@ def test_competing_consumers_each_get_exactly_their_share(tmp_path: Path) -> Non
         stats = await world.subscriptions.stats(NAME)
         assert (stats.backlog, stats.unacknowledged, stats.counters.acknowledged) == (15, 15, 5)
         assert stats.oldest_us == min(offsets(a) + offsets(c)) * US
+
+    run(work())
+
+
+def test_a_pull_has_bounded_bytes_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(10)
+        monkeypatch.setattr(limits, "PULL_BYTES_MAX", 3 * world.outbox.kept(0, 0).size_bytes)
+        assert [offsets(await world.pull()) for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
     run(work())
 

@@ -18,9 +18,10 @@ import structlog
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.dispatch.backlog import Backlog
-from headgate.dispatch.events import Events, SharedEvent, load_or_none
+from headgate.dispatch.choosing import Choosing
+from headgate.dispatch.events import Events
 from headgate.dispatch.histories import Histories
-from headgate.dispatch.pull import Acked, Held, Saved
+from headgate.dispatch.pull import Acked, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
     Analysis,
@@ -37,9 +38,8 @@ from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
 from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
-from headgate.dispatch.targets import Delivery, Lag
+from headgate.dispatch.targets import Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
-from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import PartitionReader
 from headgate.scan.find import Tell
 
@@ -80,9 +80,8 @@ class Subscriptions:
         self._store = store
         self._outbox = outbox
         self._backlog = backlog
-        self._events = events
         self._errors = errors
-        self._look = LastLook(judge_filter, errors)
+        self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
         self._histories = histories
@@ -202,17 +201,9 @@ class Subscriptions:
 
     async def _collect(self, state: State, consumer: str, count_max: int) -> list[Handed]:
         async with state.reading:
-            cursor = state.cursor
-            chosen: list[tuple[Held, SharedEvent]] = []
-            try:
-                await self._choose(state, count_max, chosen)
-            except CorruptChunkError:
-                if not chosen:
-                    raise
-                # What comes before it is handed out; the next pull says so.
-            # What was acknowledged or sought away meanwhile is nobody's any more; from here on nothing is waited for.
-            now_us = self._clock_us()
-            chosen = [(held, event) for held, event in chosen if cursor.is_held(held)]
+            chosen = await self._choosing.choose(state, count_max)
+            # From here on nothing is waited for: what was chosen is still held.
+            cursor, now_us = state.cursor, self._clock_us()
             for held, _ in chosen:
                 cursor.hand(held, consumer, now_us, state.rules)
             self._dirty.add(state.target.id)
@@ -220,73 +211,6 @@ class Subscriptions:
                 Handed(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
                 for held, event in chosen
             ]
-
-    async def _choose(self, state: State, count_max: int, chosen: list[tuple[Held, SharedEvent]]) -> None:
-        """Adds what may be handed out now: what is due again, then what has not been read.
-
-        Raises:
-            CorruptChunkError: The next one is damaged.
-        """
-        cursor, epoch = state.cursor, state.cursor.epoch
-        size = 0
-        for held in cursor.due(self._clock_us()):
-            if len(chosen) >= count_max or size > limits.PULL_BYTES_MAX:
-                break
-            event = await load_or_none(self._events, held.partition, held.offset)
-            if event is None and cursor.is_held(held):
-                cursor.lose(held)
-            elif event is not None:
-                chosen.append((held, event))
-                size += event.size_bytes
-        if len(chosen) < count_max and size <= limits.PULL_BYTES_MAX:
-            for held, event in await self._histories.turn(state, count_max - len(chosen)):
-                chosen.append((held, event))
-                size += event.size_bytes
-        while (
-            len(chosen) < count_max
-            and size <= limits.PULL_BYTES_MAX
-            and cursor.epoch == epoch
-            and cursor.next_history() is None  # what is older comes first
-        ):
-            room = min(count_max - len(chosen), limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
-            upto = self._handed()
-            if room <= 0 or cursor.next >= upto:
-                break
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
-            for row in refill.deliveries:
-                if cursor.epoch != epoch:
-                    break
-                if not cursor.wants(row.partition, row.offset):
-                    cursor.read_to(row.position + 1)
-                    continue
-                event = await load_or_none(self._events, row.partition, row.offset)
-                if cursor.epoch != epoch:
-                    break
-                taken = self._taken(state, row, event)
-                if taken is not None and event is not None:
-                    chosen.append((taken, event))
-                    size += event.size_bytes
-            else:
-                if cursor.epoch == epoch:
-                    cursor.read_to(refill.reached)
-
-    def _taken(self, state: State, row: Delivery, event: SharedEvent | None) -> Held | None:
-        """A row was read: held when it is for consumers, else it has ended."""
-        cursor = state.cursor
-        cursor.read_to(row.position + 1)
-        cursor.counters.processed += 1
-        if event is None:
-            cursor.counters.lost += 1
-            return None
-        result = self._look(state.target, row, event)
-        if result:
-            cursor.counters.errors += result == "error"
-            cursor.counters.rejected += result != "error"
-            return None
-        held = Held(row.position, row.partition, row.offset, event.append_time_us)
-        cursor.take(held)
-        return held
 
     async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> Acked:
         """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.
