@@ -206,7 +206,7 @@ def test_changes_of_routing_are_seen_without_a_row(tmp_path: Path, log: EventLog
                     await until(lambda: old.ids == ["e0"])
                     routes.put(target(1, new.url))
                     await until(lambda: routes.snapshots == 2)
-                    await until(lambda: work.dispatcher._table.version == routes.version)
+                    await until(lambda: work.dispatcher._find(1).subscriber_uri == new.url)
                     peer.match((1, 1))
                     await until(lambda: new.ids == ["e1"])
             assert old.ids == ["e0"]

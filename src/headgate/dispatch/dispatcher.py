@@ -12,16 +12,12 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.logrules import log_rule
-from headgate.control.objects import Broker, Kind, Object, ObjectKey
-from headgate.control.reconcile import is_served
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.dispatch.backlog import OutboxBacklog
 from headgate.dispatch.clocks import SYSTEM, Clocks
@@ -40,13 +36,13 @@ from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.replaying import Replaying
 from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replies import IngressReplies, Replies
+from headgate.dispatch.routed import Routed, Routing
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.takeover import Accepted, Takeover
 from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
-from headgate.filter.value import FilterValueRule
 from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
@@ -60,25 +56,6 @@ OUTBOX_PARTITION: Final = "0"
 _LOCAL: Final = UrlPolicy()
 
 _log = structlog.get_logger(__name__)
-
-
-class Routing(Protocol):
-    """What the dispatcher needs of `control.store.Store`."""
-
-    def data_version(self) -> int:
-        """Differs after every commit of another process; cheap."""
-
-    def snapshot(self) -> RoutingTable:
-        """Everything routed; may block."""
-
-    def get(self, key: ObjectKey) -> Object:
-        """One object; may block. Raises ObjectNotFoundError."""
-
-    def report(self, reports: list[TargetReport]) -> None:
-        """Add what was seen of filters and subscribers; may block."""
-
-    def forget_trouble(self) -> None:
-        """What an earlier dispatcher reported of subscribers no longer counts; may block."""
 
 
 class Dispatcher:
@@ -137,6 +114,7 @@ class Dispatcher:
         self._on_look = on_look
         self._drain_s = drain_s
         self._tend = tend
+        self._routed = Routed(store, self._update)
         self._errors = FilterErrors()
         self._failure: BaseException | None = None
         self._link: Link | None = None
@@ -219,7 +197,7 @@ class Dispatcher:
             bury=letters.bury,
             judge_filter=self._judge_filter,
             errors=self._errors,
-            refresh=self._refresh,
+            refresh=self._routed.look_now,
             on_change=lambda: self._flusher.wake(),
             on_room=self._relieve,
             on_pulled=lambda target: self._consuming.wake(target),
@@ -238,7 +216,7 @@ class Dispatcher:
         link = self._link = Link(self._token, self._takeover, self, self._resume)
         gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
         tasks = [
-            asyncio.create_task(self._poll()),
+            asyncio.create_task(self._look()),
             asyncio.create_task(gauges.run()),
             asyncio.create_task(self._consuming.tend()),
         ]
@@ -249,8 +227,8 @@ class Dispatcher:
             transport=transport,
             replies=replies,
             bury=letters.bury,
-            trigger=self._trigger,
-            rule_of=self._rule_of,
+            trigger=self._routed.trigger,
+            rule_of=self._routed.rule_of,
             clocks=self._clocks,
         )
         tasks.append(asyncio.create_task(replaying.run()))
@@ -290,15 +268,15 @@ class Dispatcher:
                 self._scanner,
                 self._events,
                 self._errors,
-                self._rule_of,
-                self._in_force,
+                self._routed.rule_of,
+                lambda: self._takeover.in_force(),
                 clock_us=self._clocks.now_us,
             ),
             seeks=Seeks(
                 self._data / "log",
                 self._writer.directory,
                 self._scanner,
-                self._rule_of,
+                self._routed.rule_of,
                 lambda: self._scheduler.handed,
             ),
             clock_us=self._clocks.now_us,
@@ -319,11 +297,8 @@ class Dispatcher:
             _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
             self._cursors.clear()
             cursors = Cursors()
-        self._version = self._store.data_version()
-        self._table = await asyncio.to_thread(self._store.snapshot)
         await asyncio.to_thread(self._store.forget_trouble)
-        self._scheduler.update(self._table)
-        self._consuming.update(self._table)
+        await self._routed.look()
         self._scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
         rows = 0
@@ -373,44 +348,15 @@ class Dispatcher:
 
     # --- routing --------------------------------------------------------------------------------------
 
-    async def _poll(self) -> None:
+    async def _look(self) -> None:
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
-            version = self._store.data_version()
-            if version != self._version:
-                self._version = version
-                self._apply(await asyncio.to_thread(self._store.snapshot))
+            await self._routed.look()
 
-    def _refresh(self) -> None:
-        """A row names a target that we do not know: the store may be newer than our table."""
-        version = self._store.data_version()
-        if version != self._version:
-            self._version = version
-            self._apply(self._store.snapshot())
-
-    def _apply(self, table: RoutingTable) -> None:
-        # Two snapshots may be under way: the older one must not win.
-        if table.version > self._table.version:
-            self._table = table
-            self._scheduler.update(table)
-            self._consuming.update(table)
-
-    def _trigger(self, name: str) -> Target | None:
-        found = (target for target in self._table.targets if target.name == name and target.pull is None)
-        return next(found, None)
-
-    def _in_force(self) -> dict[int, tuple[int, int]]:
-        return self._takeover.in_force()
-
-    def _rule_of(self, broker: str) -> FilterValueRule | None:
-        namespace, _, name = broker.partition("/")
-        try:
-            found = self._store.get(ObjectKey(Kind.BROKER, namespace, name))
-        except ObjectNotFoundError:
-            return None
-        assert isinstance(found, Broker)
-        return log_rule(found.spec.log).value if is_served(found) else None
+    def _update(self, table: RoutingTable) -> None:
+        self._scheduler.update(table)
+        self._consuming.update(table)
 
     # --- cursors and reports --------------------------------------------------------------------------
 
