@@ -16,14 +16,8 @@ from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.plan import Verdict
 from headgate.filter.rows import row_verdicts
-from tests.filter.strategies import (
-    events,
-    filters,
-    random_event,
-    random_filter,
-    random_hard_filter,
-    random_shaped_filter,
-)
+from tests.filter.hostile_events import events, random_event
+from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter
 
 ALLOWED = {
     (OutcomeKind.TRUE, Verdict.MATCH),

@@ -13,7 +13,8 @@ from headgate.filter.cel import OutcomeKind, compile_expression
 from headgate.filter.evaluate import EventView, program
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.log.bloom import build, might_contain, probe
-from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter, random_hard_filter
 
 VALUES = ["ce.type", "ce.tenant", "data.s", 'ce["type"] + "/" + ce.tenant', "ce.subject"]
 TIMES = ["2020-01-01T00:00:00Z", "2020-02-29T18:29:59.123456Z", "2026-11-21T10:00:00Z", "1970-01-01T00:00:00Z"]

@@ -12,7 +12,8 @@ from headgate.filter.compiler import compile_cel
 from headgate.filter.decode import decode
 from headgate.filter.unparse import unparse
 from headgate.filter.view import EventView
-from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter, random_hard_filter
 
 
 def tree(text: str):

@@ -13,7 +13,8 @@ from headgate.filter.cel import OutcomeKind, compile_expression
 from headgate.filter.evaluate import EventView, program
 from headgate.filter.trace import Trace, trace
 from headgate.limits import TRACE_PARTS_MAX
-from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter, random_hard_filter
 
 DATA = {
     "amount": "x",

@@ -13,7 +13,8 @@ from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.union import union
 from headgate.limits import UNION_CHARACTERS_MAX, UNION_FILTERS_MAX
-from tests.filter.strategies import events, filters, random_event, random_filter, random_hard_filter
+from tests.filter.hostile_events import events, random_event
+from tests.filter.strategies import filters, random_filter, random_hard_filter
 
 SIZES = [UNION_CHARACTERS_MAX, 300, 120, 60, 25, 4]
 

@@ -12,7 +12,8 @@ from headgate.event.arrow import StoredEvent
 from headgate.filter.compiler import compile_cel
 from headgate.filter.plan import Verdict
 from headgate.match.dataframe import build_table, match_events
-from tests.filter.strategies import random_event, random_hard_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_hard_filter
 from tests.match.events import append, writing
 from tests.match.fakes import FakeDispatcher, running
 from tests.match.frames import BROKER, frame_of, verdicts

@@ -21,7 +21,8 @@ from headgate.match.dataframe import build_table
 from headgate.match.keys import Secrets
 from headgate.match.questions import ask
 from headgate.match.shapes import readable_part
-from tests.filter.strategies import random_event, random_filter, random_hard_filter, random_shaped_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts
 
 pytestmark = pytest.mark.spark

@@ -13,7 +13,8 @@ from headgate.match import questions
 from headgate.match.keys import Secrets
 from headgate.match.questions import Asker, ask
 from headgate.match.table import TableBuilder, build_table
-from tests.filter.strategies import random_event, random_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter
 from tests.match.frames import BROKER, frame_of, verdicts
 
 SECRETS = Secrets(5, 7)

@@ -19,7 +19,8 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.format import Codec
 from headgate.log.writer import PartitionWriter
 from headgate.scan.scan import Query, Scan
-from tests.filter.strategies import random_event, random_filter, random_hard_filter
+from tests.filter.hostile_events import random_event
+from tests.filter.strategies import random_filter, random_hard_filter
 
 RULES = ["type", "tenant", "source", "data.s", 'ce.type + "/" + ce.tenant', "dataschema"]
 VALUES = ["a", "order.created", "/a", "gold", "abc", "a/gold", "nosuch", "mine"]
