@@ -191,8 +191,10 @@ SUBSCRIPTION_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
-HISTORY_PULL_S: Final = 10.0
-"""How long a pull looks through a history for a first event, even if it should not wait."""
+PULL_SEARCH_S: Final = 10.0
+"""How long a pull goes on for a first event while it meets only unwanted ones, even if it should not wait."""
+PULL_REJECTED_MAX: Final = 256
+"""Events that one turn of a pull finds unwanted, 0.2 s of cel-cpp's time: then whoever else reads the subscription."""
 HISTORY_LOOK_S: Final = 0.1
 """How often a pull looks whether a filter whose history is asked for is in force."""
 SEEK_SLACK_S: Final = 60.0

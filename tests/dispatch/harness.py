@@ -25,6 +25,8 @@ from headgate.log.writer import PartitionWriter
 
 TOKEN = bytes(range(32))
 BROKER = "default/default"
+EPOCH = (1 << 20) + 1
+"""The first one of the subscription whose target has the number 1."""
 SECONDS_MAX = 30.0
 
 

@@ -42,7 +42,7 @@ from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.filter.value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan.turns import Located, LogScanner, Scanner, Sifted, Wish
-from tests.dispatch.harness import BROKER, EventLog, event, spec
+from tests.dispatch.harness import BROKER, EPOCH, EventLog, event, spec
 
 NAME = "default/s"
 TIMEOUT_S = 30.0
@@ -160,7 +160,8 @@ class Consumers(RuleBasedStateMachine):
         self.world = World(Path(self.folder.name), type_)
         self.added: set[int] = set()
         self.acked: set[int] = set()
-        self.out: dict[str, tuple[int, int]] = {}  # id -> offset, when it is due again
+        self.out: dict[str, tuple[int, int]] = {}  # id -> offset, when it is due again; in the order of handing out
+        self.with_: dict[str, str] = {}  # id -> who has it
         self.reached = 0
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -190,20 +191,24 @@ class Consumers(RuleBasedStateMachine):
         for one in pulled.events:
             if one.id in self.out and not moved:
                 assert self.out[one.id][1] <= self.world.now_us, "handed out while another consumer had it"
+            self.out.pop(one.id, None)
             self.out[one.id] = one.offset, due_us
+            self.with_[one.id] = consumer
 
     @precondition(lambda self: self.out)
     @rule(data=st.data(), up_to=st.booleans())
     def ack(self, data: st.DataObject, up_to: bool) -> None:
         chosen = data.draw(st.lists(st.sampled_from(sorted(self.out)), min_size=1, unique=True))
         if up_to:
-            last = chosen[0]
+            ids, last = list(self.out), chosen[0]
+            held = self.held()
             done = self.do(self.world.subscriptions.ack(NAME, "a", up_to=last))
-            if not done.stale:
-                held = {h.position for h in self.world.subscriptions._states[1].cursor.held() if h.deliveries}
-                below = {offset for offset, _ in self.out.values() if offset <= self.out[last][0]}
-                assert not held & below
-                self.acked |= below - held
+            ended = held - self.held()
+            before = [one for one in ids[: ids.index(last) + 1] if self.with_[one] == "a"]
+            assert ended <= {self.out[one][0] for one in before}, "nobody else's, and none handed out later"
+            assert done.acknowledged == len(ended)
+            assert bool(done.stale) == (self.out[last][0] not in ended)
+            self.acked |= ended
         else:
             done = self.do(self.world.subscriptions.ack(NAME, "a", ids=tuple(chosen)))
             assert done.acknowledged == len(chosen) - len(done.stale)
@@ -216,6 +221,10 @@ class Consumers(RuleBasedStateMachine):
         done = self.do(self.world.subscriptions.nack(NAME, (one,), delay_s))
         if done.acknowledged:
             self.out[one] = self.out[one][0], self.world.now_us + int(delay_s * US)
+            self.with_[one] = ""
+
+    def held(self) -> set[int]:
+        return {held.position for held in self.world.subscriptions._states[1].cursor.held()}
 
     @rule(seconds=st.sampled_from([1, 4, 31]))
     def wait(self, seconds: int) -> None:
@@ -360,7 +369,7 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
             with pytest.raises(ConsumerBusyError):
                 await world.pull("b")
         else:
-            assert await world.pull("b") == Pulled([], 1, active=False)
+            assert await world.pull("b") == Pulled([], EPOCH, active=False)
         if leaves:
             assert world.subscriptions.leave(NAME, "a") == 2
         else:
@@ -459,7 +468,7 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
         seeking = seek()
         for _ in range(8):
             slow.turns.release()
-        assert await seeking == Sought(2, {0: 7})
+        assert await seeking == Sought(EPOCH + 1, {0: 7})
         assert offsets(await world.pull()) == [7, 8, 9]
 
     run(work())
@@ -505,7 +514,7 @@ def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: 
     run(work())
 
 
-@pytest.mark.parametrize("id_", ["", "1", "x:1", "1:x", "2:0", "1:-1", "1:1:1", "9" * 60 + ":1"])
+@pytest.mark.parametrize("id_", ["", "1", "x:1", "1:x", f"{EPOCH + 1}:0", "1:-1", "1:1:1", "9" * 60 + ":1"])
 def test_an_id_that_pull_cannot_have_given_is_refused(tmp_path: Path, id_: str) -> None:
     async def work() -> None:
         world = World(tmp_path)

@@ -16,7 +16,7 @@ import pytest
 
 from headgate.filter.plan import Verdict
 from headgate.log import damage
-from tests.dispatch.harness import EventLog, Routes, Running, event, matcher, run, until
+from tests.dispatch.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, until
 from tests.dispatch.test_pull_http import Client, ids, serving, subscription
 
 BATCH = 5
@@ -152,7 +152,7 @@ def test_of_concurrent_seeks_one_wins_and_the_others_are_told(tmp_path: Path) ->
         events = 300
         async with consuming(tmp_path, events) as (_, ask):
             refused = 0
-            epoch = 1
+            epoch = EPOCH
             while not refused:  # they overlap unless the machine runs one after the other to its end
                 answers = await asyncio.gather(
                     *[ask("seek", to="earliest", first=f"data.n == {events - 1 - n}") for n in range(8)]

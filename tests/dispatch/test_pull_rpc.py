@@ -17,7 +17,7 @@ from headgate.dispatch.pull_rpc import PullRpc
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.events import from_message
 from tests.calls import Client, Refused, Stream, served
-from tests.dispatch.harness import TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
+from tests.dispatch.harness import EPOCH, TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.dispatch.test_pull_http import subscription
 
 EVENTS = 20
@@ -43,7 +43,7 @@ async def matched(data: Path, *types: str) -> AsyncIterator[tuple[Running, Clien
         async with matcher(work) as peer:
             peer.match(*[(n, t) for n in range(EVENTS) for t in range(1, len(types) + 1)])
             peer.passed(EVENTS)
-            await until(lambda: work.dispatcher._passed.get(0) == EVENTS)
+            await until(lambda: work.dispatcher._scheduler.handed >= EVENTS * len(types))
         yield work, client
     log.close()
 
@@ -95,7 +95,7 @@ def test_credits_in_events_out_and_acknowledgements_are_on_disk_when_they_are_se
     async def work() -> None:
         async with matched(tmp_path, "shared") as (_, client):
             stream, first = await opened(client)
-            assert (first.active, first.epoch, first.settled) == (True, 1, 0)
+            assert (first.active, first.epoch, first.settled) == (True, EPOCH, 0)
             await stream.write(Request(credits=3))
             found = await received(stream, 3)
             await stream.write(Request(credits=4))
@@ -194,9 +194,9 @@ def test_a_seek_is_told_with_its_epoch_and_streams_go_on_there(tmp_path: Path) -
             before = await received(stream, 4)
             request = pb.SeekRequest(subscription="default/s1", to="0:7")
             *_, done = await ask(client, "Seek", request, pb.SeekResponse)
-            assert (done.done, done.epoch, done.position) == (True, 2, "0:7")
+            assert (done.done, done.epoch, done.position) == (True, EPOCH + 1, "0:7")
             response = await stream.read()
-            assert (response.epoch, len(response.events)) == (2, 0), "told without credits"
+            assert (response.epoch, len(response.events)) == (EPOCH + 1, 0), "told without credits"
             await stream.write(Request(ack=[before[0].ack_id], number=1))
             assert await settled(stream, 1) == (0, [before[0].ack_id])
             await stream.write(Request(credits=2))
@@ -217,7 +217,7 @@ def test_stats_and_analyze(tmp_path: Path) -> None:
     async def work() -> None:
         async with matched(tmp_path, "shared") as (_, client):
             now = await stats(client)
-            assert (now.backlog, now.unacknowledged, now.epoch, now.consumer) == (EVENTS, 0, 1, "")
+            assert (now.backlog, now.unacknowledged, now.epoch, now.consumer) == (EVENTS, 0, EPOCH, "")
             assert now.oldest_unacknowledged.endswith("Z")
             for asked, accepted in (
                 (pb.Filter(cel="data.n < 5"), 5),

@@ -74,14 +74,15 @@ def until(look: Callable[[], bool]) -> None:
 
 
 def test_a_seek_finds_events_that_the_subscription_does_not_want(server: Server) -> None:
+    epoch = ask(server, "GET", "subscriptions/rows/stats")["epoch"]
     seek = {"first": 'ce.type == "commit" && data.tso >= 449320000000015'}
     found = ask(server, "POST", "subscriptions/rows/seek", seek)
-    assert (found["running"], found["epoch"]) == (False, 2)
+    assert (found["running"], found["epoch"]) == (False, epoch + 1)
     assert pulled(server) == rows(19)
     assert ask(server, "GET", "subscriptions/rows/seek") == {"running": False}
     assert ask(server, "DELETE", "subscriptions/rows/seek") == {"cancelled": False}
     text = command(server, "seek", "rows", "--last", 'ce.type == "row" && data.n < 10', "--after")
-    assert "epoch 3" in text
+    assert f"epoch {epoch + 2}" in text
     assert pulled(server) == rows(9)
     with pytest.raises(ApiError) as missing:
         ask(server, "POST", "subscriptions/rows/seek", {"first": "data.n == 1000"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,17 +19,18 @@ from headgate.log.errors import CorruptChunkError
 
 @dataclass(slots=True)
 class _Choice:
-    """What one pull has so far. A seek meanwhile (another epoch) ends it."""
+    """What one turn has so far."""
 
     count_max: int
-    epoch: int
     events: list[tuple[Held, SharedEvent]] = field(default_factory=list)
     size_bytes: int = 0
+    rejected: int = 0
 
     @property
     def room(self) -> int:
         """How many more it may have."""
-        return self.count_max - len(self.events) if self.size_bytes <= limits.PULL_BYTES_MAX else 0
+        full = self.size_bytes > limits.PULL_BYTES_MAX or self.rejected >= limits.PULL_REJECTED_MAX
+        return 0 if full else self.count_max - len(self.events)
 
     def add(self, held: Held, event: SharedEvent) -> None:
         self.events.append((held, event))
@@ -36,7 +38,7 @@ class _Choice:
 
 
 class Choosing:
-    """Chooses for all subscriptions; one pull of a subscription at a time.
+    """Chooses for all subscriptions, in turns; `state.reading` is taken, so nobody seeks meanwhile.
 
     Args:
         backlog: Reads the outbox.
@@ -66,11 +68,13 @@ class Choosing:
     async def choose(self, state: State, count_max: int) -> list[tuple[Held, SharedEvent]]:
         """Events to hand out, all of them held; PULL_BYTES_MAX bounds them as well.
 
+        A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then.
+
         Raises:
             CorruptChunkError: The first one is damaged. What comes before a damaged one is handed out; the next pull
                 says so.
         """
-        choice = _Choice(count_max, state.cursor.epoch)
+        choice = _Choice(count_max)
         try:
             await self._due(state, choice)
             if choice.room > 0:
@@ -80,7 +84,7 @@ class Choosing:
         except CorruptChunkError:
             if not choice.events:
                 raise
-        # What was acknowledged or sought away meanwhile is nobody's any more.
+        # What was acknowledged meanwhile is nobody's any more.
         return [(held, event) for held, event in choice.events if state.cursor.is_held(held)]
 
     async def _due(self, state: State, choice: _Choice) -> None:
@@ -98,26 +102,26 @@ class Choosing:
     async def _unread(self, state: State, choice: _Choice) -> None:
         """Rows of the outbox from the cursor on; what is left of history comes before them."""
         cursor = state.cursor
-        while cursor.epoch == choice.epoch and cursor.next_history() is None:
+        while cursor.next_history() is None:
             room = min(choice.room, limits.SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
             start, upto = cursor.next, self._handed()
             if room <= 0 or start >= upto:
                 return
             refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
             for row in refill.deliveries:
-                if cursor.epoch != choice.epoch or choice.room <= 0:
+                if choice.room <= 0:
                     return
                 if not cursor.wants(row.partition, row.offset):
                     cursor.read_to(row.position + 1)
                     continue
                 event = await load_or_none(self._events, row.partition, row.offset)
-                if cursor.epoch != choice.epoch:
-                    return
                 held = self._taken(state, row, event)
                 if held is not None and event is not None:
                     choice.add(held, event)
-            if cursor.epoch == choice.epoch:
-                cursor.read_to(refill.reached)
+                else:
+                    choice.rejected += 1
+                    await asyncio.sleep(0)  # it was evaluated: others have their turn
+            cursor.read_to(refill.reached)
 
     def _taken(self, state: State, row: Delivery, event: SharedEvent | None) -> Held | None:
         """A row was read: held when it is for consumers, else it has ended."""

@@ -7,6 +7,7 @@ them. An acknowledgement is answered when it is on disk; those that come togethe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -40,10 +41,12 @@ from headgate.dispatch.questions import Questions
 from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
 from headgate.dispatch.targets import Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
+from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
 from headgate.scan.find import Tell
 
 _US: Final = 1_000_000
+_EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: nobody seeks so often
 _log = structlog.get_logger(__name__)
 
 
@@ -113,7 +116,9 @@ class Subscriptions:
             saved = self._saved.pop(id_, None)
             if saved is None or saved.next > self._outbox_end():
                 # At the start an unknown one may have rows already: a target's first row is never before its making.
-                saved = Saved(next=self._handed() if self._started else 0)
+                # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
+                epoch = saved.epoch if saved is not None else id_ << _EPOCH_BITS
+                saved = Saved(epoch=epoch + 1, next=self._handed() if self._started else 0)
             self._states[id_] = State(target, saved)
             self._dirty.add(id_)
         self._by_name = {state.target.name: state for state in self._states.values()}
@@ -160,42 +165,44 @@ class Subscriptions:
         self._pulls += 1
         try:
             ends = time.monotonic() + wait_s
-            least = time.monotonic() + limits.HISTORY_PULL_S
+            search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
             while True:
                 state = self._state(name)
-                changed = state.changed
-                now_us = self._clock_us()
-                active = state.cursor.admit(consumer, state.rules, now_us)
+                changed, stood = state.changed, state.cursor.stands
+                active = state.cursor.admit(consumer, state.rules, self._clock_us())
+                found: list[Handed] = []
                 if active and await self._begun(state):
-                    left = state.cursor.history_left
                     found = await self._collect(state, consumer, count_max)
-                    if found:
-                        return Pulled(found, state.cursor.epoch)
-                    if state.cursor.history_left < left and time.monotonic() < max(ends, least):
-                        continue  # that was a turn that found nothing
-                left_s = ends - time.monotonic()
-                if left_s <= 0 or (is_gone is not None and await is_gone()):
+                moved = state.cursor.stands != stood  # there is more to look through
+                if found or time.monotonic() >= (search_ends if moved else ends):
+                    return Pulled(found, state.cursor.epoch, active)
+                if is_gone is not None and await is_gone():
                     return Pulled([], state.cursor.epoch, active)
-                due_us = state.cursor.next_due_us()
-                if due_us is not None:
-                    left_s = min(left_s, max(0.01, (due_us - self._clock_us()) / _US))
-                try:
-                    look_s = limits.PULL_LOOK_S if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
-                    await asyncio.wait_for(changed.wait(), min(left_s, look_s))
-                except TimeoutError:
-                    continue
+                if not moved:
+                    await self._wait(state, changed, ends - time.monotonic(), active=active)
         finally:
             self._pulls -= 1
+
+    async def _wait(self, state: State, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
+        """Until there may be something for a consumer, or it is time to show that it is still there."""
+        look_s = limits.PULL_LOOK_S if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
+        wait_s = min(at_most_s, look_s, state.rules.ack_timeout_s / 3)  # its lease lasts for an ack timeout
+        due_us = state.cursor.next_due_us() if active else None
+        if due_us is not None:
+            wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), wait_s)
 
     async def _begun(self, state: State) -> bool:
         """Whether its consumers may have events: its history has begun, if it has one."""
         if self._histories.is_begun(state):
             return True
-        if not await self._histories.begun(state):
-            return False
-        self._dirty.add(state.target.id)
-        if state.rules.history:
-            await self._durable(state)  # before anything is handed out: ids carry the epoch
+        async with state.reading:
+            if not await self._histories.begun(state):
+                return False
+            self._dirty.add(state.target.id)
+            if state.rules.history:
+                await self._durable(state)  # before anything is handed out: ids carry the epoch
         state.wake()
         return True
 
@@ -220,7 +227,7 @@ class Subscriptions:
             AckNotStoredError: The disk does not take it.
         """
         state = self._state(name)
-        done = state.cursor.ack_up_to(up_to) if up_to else state.cursor.ack(ids)
+        done = state.cursor.ack_up_to(up_to, consumer) if up_to else state.cursor.ack(ids)
         if state.cursor.consumer == consumer and state.rules.type != "shared":
             state.cursor.admit(consumer, state.rules, self._clock_us())
         state.wake()  # there may be room again
@@ -278,10 +285,11 @@ class Subscriptions:
         state.seeking = seeking = Seeking(place, tell)
         try:
             landing = await seeking.run(self._seeks.landing(state.target.broker, place, seeking.tell))
-            self._state(name)  # it may have been deleted meanwhile
-            state.cursor.seek(landing.position, landing.floor, behind=landing.behind, now_us=self._clock_us())
+            async with state.reading:
+                self._state(name)  # it may have been deleted meanwhile
+                state.cursor.seek(landing.position, landing.floor, behind=landing.behind, now_us=self._clock_us())
+                await self._durable(state)  # before anything is handed out: ids carry the epoch
             state.wake()
-            await self._durable(state)
             return Sought(state.cursor.epoch, landing.floor)
         finally:
             state.seeking = None
@@ -306,38 +314,41 @@ class Subscriptions:
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
                 await self.flush()
-            except AckNotStoredError as error:
-                _log.error("cursors of subscriptions cannot be written, trying again", error=str(error))
-            if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
-                swept = time.monotonic()
-                await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
+                if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
+                    swept = time.monotonic()
+                    await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
+            except HeadgateError as error:  # a full disk, a damaged chunk: what a pull meets, it says as well
+                _log.error("subscriptions cannot be looked after, trying again", error=str(error))
 
     async def sweep(self, before_us: int) -> None:
         """Give up events whose matches are older than a time, microseconds since 1970 UTC."""
         limit = min(self._handed(), await asyncio.to_thread(outbox_position, self._outbox, before_us))
         for state in list(self._states.values()):
             async with state.reading:
-                cursor = state.cursor
-                gone = cursor.expire(limit) + cursor.expire_history(before_us)
-                while cursor.next < limit:
-                    start = cursor.next
-                    refill = await self._backlog.read(
-                        state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS
-                    )
-                    gone += len(refill.deliveries)
-                    cursor.counters.expired += len(refill.deliveries)
-                    cursor.read_to(refill.reached)
-                # A cursor that nobody moves must not keep what is not its own.
-                start, upto = cursor.next, self._handed()
-                refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-                cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
-                if cursor.next > start:
-                    self._dirty.add(state.target.id)
+                gone = await self._expire(state, limit, before_us)
             if gone:
                 self._dirty.add(state.target.id)
                 days = limits.SUBSCRIPTION_BACKLOG_S_MAX / 86_400
-                text = f"BacklogExpired: nobody took {cursor.counters.expired} events within {days:.0f} days"
+                text = f"BacklogExpired: nobody took {state.cursor.counters.expired} events within {days:.0f} days"
                 self._errors.trouble(state.target.id, text)
+
+    async def _expire(self, state: State, limit: int, before_us: int) -> int:
+        """Give up one subscription's events; returns how many. `state.reading` is taken."""
+        cursor = state.cursor
+        gone = cursor.expire(limit) + cursor.expire_history(before_us)
+        while cursor.next < limit:
+            start = cursor.next
+            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
+            gone += len(refill.deliveries)
+            cursor.counters.expired += len(refill.deliveries)
+            cursor.read_to(refill.reached)
+        # A cursor that nobody moves must not keep what is not its own.
+        start, upto = cursor.next, self._handed()
+        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
+        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
+        if cursor.next > start:
+            self._dirty.add(state.target.id)
+        return gone
 
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.

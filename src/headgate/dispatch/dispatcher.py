@@ -215,11 +215,7 @@ class Dispatcher:
         self._passed = dict(watermarks)
         link = self._link = Link(self._token, self._takeover, self, self._resume)
         gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
-        tasks = [
-            asyncio.create_task(self._look()),
-            asyncio.create_task(gauges.run()),
-            asyncio.create_task(self._consuming.tend()),
-        ]
+        tasks = [self._part(self._look()), self._part(gauges.run()), self._part(self._consuming.tend())]
         replaying = Replaying(
             self._data / REPLAYS_FILE,
             scanner=self._scanner,
@@ -231,10 +227,10 @@ class Dispatcher:
             rule_of=self._routed.rule_of,
             clocks=self._clocks,
         )
-        tasks.append(asyncio.create_task(replaying.run()))
+        tasks.append(self._part(replaying.run()))
         self._attended = self._consuming
         if self._tend is not None:
-            tasks.append(asyncio.create_task(self._tend(self._writer)))
+            tasks.append(self._part(self._tend(self._writer)))
         try:
             await link.start(self._data / "run")
             self._on_ready()
@@ -352,7 +348,10 @@ class Dispatcher:
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
-            await self._routed.look()
+            try:
+                await self._routed.look()
+            except UnavailableError as error:
+                _log.warning("routing cannot be read, trying again", error=str(error))
 
     def _update(self, table: RoutingTable) -> None:
         self._scheduler.update(table)
@@ -377,6 +376,16 @@ class Dispatcher:
         except UnavailableError as error:  # numbers for people: worth a line, not a restart
             _log.warning("filter errors were not reported", error=str(error), targets=len(reports))
             self._loop.call_soon_threadsafe(self._errors.untold, reports)
+
+    def _part(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that lasts as long as the dispatcher: an error that ends it ends the process."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._part_ended)
+        return task
+
+    def _part_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_failure(self._loop, {"message": "a part has ended", "exception": error})
 
     def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate import limits
-from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events
 from headgate.dispatch.scheduler import Scheduler
+from headgate.errors import HeadgateError
 from headgate.filter.evaluate import program
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
@@ -74,7 +74,7 @@ class Gauges:
         for name, delivery in oldest:
             try:
                 event = await self._events.load(delivery.partition, delivery.offset)
-            except EventGoneError:
+            except HeadgateError:  # gone, or damaged: whoever delivers it says so
                 continue
             ages[name] = (self._clock_us() - event.append_time_us) / 1e6
         metrics.TRIGGER_OLDEST.replace(ages)

@@ -68,33 +68,30 @@ class Histories:
         return state.cursor.filter_id == state.rules.filter_id
 
     async def begun(self, state: State) -> bool:
-        """The same, after an attempt to begin it."""
+        """The same, after an attempt to begin it; `state.reading` is taken."""
         if self.is_begun(state):
             return True
-        async with state.reading:
-            target, rules = state.target, state.rules
-            if self.is_begun(state):
-                return True
-            if not rules.history:
-                state.cursor.without_history(rules.filter_id)
-                return True
-            to = EARLIEST if rules.history == _BEGINNING else rules.history
-            try:
-                starts = await asyncio.to_thread(start_of, self._log, to)
-            except PositionError as error:
-                self._errors.trouble(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
-                state.cursor.without_history(rules.filter_id)
-                return True
-            ends: dict[int, int] = {}
-            for partition, (matched, generation) in self._in_force().items():
-                if generation >= target.needs:
-                    ends[partition] = matched
-            if starts.keys() - ends.keys() or state.target is not target:
-                return False
-            span = {partition: (min(at, ends[partition]), ends[partition]) for partition, at in starts.items()}
-            state.cursor.begin_history(rules.filter_id, span, self._clock_us())
-            _log.info("a history begins", subscription=target.name, events=state.cursor.history_left)
+        target, rules = state.target, state.rules
+        if not rules.history:
+            state.cursor.without_history(rules.filter_id)
             return True
+        to = EARLIEST if rules.history == _BEGINNING else rules.history
+        try:
+            starts = await asyncio.to_thread(start_of, self._log, to)
+        except PositionError as error:
+            self._errors.trouble(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
+            state.cursor.without_history(rules.filter_id)
+            return True
+        ends: dict[int, int] = {}
+        for partition, (matched, generation) in self._in_force().items():
+            if generation >= target.needs:
+                ends[partition] = matched
+        if starts.keys() - ends.keys() or state.target is not target:
+            return False
+        span = {partition: (min(at, ends[partition]), ends[partition]) for partition, at in starts.items()}
+        state.cursor.begin_history(rules.filter_id, span, self._clock_us())
+        _log.info("a history begins", subscription=target.name, events=state.cursor.history_left)
+        return True
 
     async def turn(self, state: State, count_max: int) -> list[tuple[Held, SharedEvent]]:
         """The history's next events, held; `state.reading` is taken. Empty after a turn that found none.
@@ -102,7 +99,7 @@ class Histories:
         Raises:
             HeadgateError: The log cannot be read.
         """
-        cursor, epoch = state.cursor, state.cursor.epoch
+        cursor = state.cursor
         room = min(count_max, SUBSCRIPTION_UNACKED_MAX - cursor.held_count)
         where = cursor.next_history()
         if where is None or room <= 0:
@@ -117,8 +114,6 @@ class Histories:
         size = 0
         for place in sifted.found:
             event = await load_or_none(self._events, partition, place.offset)
-            if cursor.epoch != epoch:
-                return []
             cursor.counters.processed += 1
             cursor.history_to(partition, place.offset + 1)
             if event is None:
@@ -130,8 +125,6 @@ class Histories:
             size += event.size_bytes
             if size > PULL_BYTES_MAX:
                 return taken
-        if cursor.epoch != epoch:
-            return []
         cursor.counters.errors += sifted.errors
         cursor.history_to(partition, sifted.positions[partition])
         return taken

@@ -38,8 +38,10 @@ class Lanes:
         return None
 
     def drain(self) -> list[Delivery]:
-        """Everything that waits, taken out."""
+        """Everything that waits, taken out; the lanes stay with those that have them."""
         waiting = [delivery for lane in self._busy.values() for delivery in lane]
         for lane in self._busy.values():
             lane.clear()
+        for delivery in waiting:
+            delivery.key = None
         return waiting

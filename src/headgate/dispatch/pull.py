@@ -61,7 +61,8 @@ class Held(msgspec.Struct, array_like=True, gc=False):
         stored_us: When the event was stored, microseconds since 1970 UTC.
         deliveries: How often it was handed out.
         due_us: When it may be handed out (again).
-        consumer: Who has it.
+        consumer: Who has it; empty when nobody does.
+        turn: The number of its last handing out.
     """
 
     position: int
@@ -71,6 +72,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     deliveries: int = 0
     due_us: int = 0
     consumer: str = ""
+    turn: int = 0
 
 
 class Counters(msgspec.Struct, gc=False):
@@ -150,6 +152,7 @@ class Cursor:
     def __init__(self, saved: Saved) -> None:
         self._saved = saved
         self._held = {held.position: held for held in saved.held}
+        self._turn = max((held.turn for held in saved.held), default=0)
 
     def saved(self) -> Saved:
         """A copy for the disk."""
@@ -173,6 +176,11 @@ class Cursor:
     def next(self) -> int:
         """See `Saved`."""
         return self._saved.next
+
+    @property
+    def stands(self) -> tuple[int, int, int]:
+        """Differs when the cursor has moved: epoch, next row, what is left of the history."""
+        return self.epoch, self.next, self.history_left
 
     @property
     def held_count(self) -> int:
@@ -262,6 +270,8 @@ class Cursor:
         self.counters.redelivered += held.deliveries > 0
         held.deliveries += 1
         held.consumer = consumer
+        self._turn += 1
+        held.turn = self._turn
         held.due_us = now_us + int(rules.ack_timeout_s * _US)
 
     def lose(self, held: Held) -> None:
@@ -296,20 +306,23 @@ class Cursor:
         self.counters.acknowledged += count
         return Acked(count, tuple(stale))
 
-    def ack_up_to(self, id_: str) -> Acked:
-        """This event and all before it have been dealt with.
+    def ack_up_to(self, id_: str, consumer: str) -> Acked:
+        """This event and all that this consumer was handed before it, and still has, have been dealt with.
+
+        Stale when the consumer does not have it any more: nobody knows then what came before it.
 
         Raises:
             AckIdError: No id of this subscription.
         """
-        epoch, last = self._place(id_)
-        if epoch != self.epoch:
+        epoch, position = self._place(id_)
+        last = self._held.get(position) if epoch == self.epoch else None
+        if last is None or last.consumer != consumer:
             return Acked(0, (id_,))
-        done = [at for at, held in self._held.items() if at <= last and held.deliveries]
+        done = [at for at, held in self._held.items() if held.consumer == consumer and held.turn <= last.turn]
         for at in done:
             del self._held[at]
         self.counters.acknowledged += len(done)
-        return Acked(len(done), () if done else (id_,))
+        return Acked(len(done))
 
     def nack(self, ids: Iterable[str], due_us: int) -> Acked:
         """These events are to be handed out again at a time; `acknowledged` says how many.
@@ -324,7 +337,7 @@ class Cursor:
             if held is None:
                 stale.append(id_)
             else:
-                held.due_us = due_us
+                held.due_us, held.consumer = due_us, ""
         return Acked(len(places) - len(stale), tuple(stale))
 
     def _place(self, id_: str) -> tuple[int, int]:

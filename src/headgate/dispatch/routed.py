@@ -49,13 +49,18 @@ class Routed:
 
     async def look(self) -> None:
         """Bring the table up to date when the store has changed."""
-        if self._is_behind():
-            self._apply(await asyncio.to_thread(self._store.snapshot))
+        version = self._store.data_version()
+        if version != self._version:
+            self._apply(version, await asyncio.to_thread(self._store.snapshot))
 
     def look_now(self) -> None:
-        """The same at once, blocking: a row names a target that nobody knows, and the store may be newer."""
-        if self._is_behind():
-            self._apply(self._store.snapshot())
+        """The same at once, blocking: a row names a target that nobody knows, and the store may be newer.
+
+        A look that is under way is not waited for: the row would end before it.
+        """
+        version = self._store.data_version()
+        if version != self._version:
+            self._apply(version, self._store.snapshot())
 
     def trigger(self, name: str) -> Target | None:
         """A trigger by `namespace/name`."""
@@ -72,12 +77,9 @@ class Routed:
         assert isinstance(found, Broker)
         return log_rule(found.spec.log).value if is_served(found) else None
 
-    def _is_behind(self) -> bool:
-        version = self._store.data_version()
-        changed, self._version = version != self._version, version
-        return changed
-
-    def _apply(self, table: RoutingTable) -> None:
+    def _apply(self, version: int, table: RoutingTable) -> None:
+        """A snapshot was read, the store's version before that being this one."""
+        self._version = version
         # Two snapshots may be under way: the older one must not win.
         if self._table is None or table.version > self._table.version:
             self._table = table

@@ -142,7 +142,7 @@ class Scheduler:
         for state in list(self._states.values()):
             target = self._table.get(state.target.id)
             if target is not None:
-                state.target = target
+                state.target, state.gone = target, False  # what was gone may come back under its name and number
                 continue
             state.gone = True
             state.lag = state.tail = None
