@@ -404,6 +404,8 @@ RATE_PER_S_MIN: Final = 0.01
 """spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for the targets still to come."""
+VIEW_KEPT_BYTES_MAX: Final = 64 << 10
+"""Data of an event whose parsed form is kept with it; of larger ones only the last one's is."""
 WARM_S: Final = 30.0
 """Events whose rows came within this time are read on the event loop: the matcher has just read them from the disk."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from headgate import limits
+from headgate.control.routing import RoutingTable, Target
 from headgate.dispatch.cursors import CursorStore
 from headgate.dispatch.outbox import decode_chunk
+from headgate.errors import UnavailableError
 from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import PartitionWriter
 from tests.dispatch.harness import (
     EventLog,
     Request,
@@ -373,5 +377,73 @@ def test_rows_that_do_not_fit_are_not_read_until_there_is_room(tmp_path: Path, l
                     await until(lambda: len(subscriber.requests) == 5_000)
             assert Counter(subscriber.ids) == {f"e{n}": 1 for n in range(5_000)}
         assert [offset for offset, _, _ in outbox_rows(tmp_path)] == list(range(5_000))
+
+    run(work())
+
+
+class SlowRoutes(Routes):
+    """Routes whose snapshots that a thread reads take until `let` is set."""
+
+    def __init__(self, *targets: Target) -> None:
+        super().__init__(*targets)
+        self.let = threading.Event()
+        self.let.set()
+        self.asked = threading.Event()
+
+    def snapshot(self) -> RoutingTable:
+        table = super().snapshot()
+        if threading.current_thread() is not threading.main_thread():
+            self.asked.set()
+            assert self.let.wait(30)
+        return table
+
+
+def test_a_row_of_a_new_target_is_delivered_while_the_table_that_names_it_is_read(tmp_path: Path, log: EventLog):
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            routes = SlowRoutes(target(1, subscriber.url))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    routes.asked.clear()
+                    routes.let.clear()
+                    routes.put(target(2, subscriber.url))
+                    await until(routes.asked.is_set)
+                    peer.match((0, 2))
+                    await until(lambda: subscriber.ids == ["e0"])
+                    routes.let.set()
+
+    run(work())
+
+
+def test_a_part_that_ends_by_an_error_ends_the_dispatcher(tmp_path: Path):
+    async def fail(_: PartitionWriter) -> None:
+        await asyncio.sleep(0)
+        raise RuntimeError("nobody expected this")
+
+    async def work() -> None:
+        async with running(tmp_path, Routes(), tend=fail) as work:
+            await until(work.task.done)
+
+    with pytest.raises(RuntimeError, match="nobody expected this"):
+        run(work())
+
+
+def test_routing_that_cannot_be_read_once_is_read_again(tmp_path: Path):
+    class Failing(Routes):
+        failures = 0
+
+        def snapshot(self) -> RoutingTable:
+            if self.version == 2 and not self.failures:
+                self.failures = 1
+                raise UnavailableError("the database is locked")
+            return super().snapshot()
+
+    async def work() -> None:
+        routes = Failing()
+        async with running(tmp_path, routes) as work:
+            routes.put(target(7, "http://127.0.0.1:9/"))
+            await until(lambda: work.dispatcher._find(7) is not None)
+            assert routes.failures == 1
 
     run(work())

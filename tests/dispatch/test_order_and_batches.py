@@ -36,6 +36,7 @@ def test_a_lane_has_one_at_a_time_and_keeps_the_order():
     assert lanes.enter(b, "x")
     assert not lanes.enter(c, "x")
     assert lanes.drain() == [c]
+    assert c.key is None, "the lane is b's"
     assert lanes.leave("x") is None
 
 
@@ -181,5 +182,31 @@ def test_a_batch_is_bounded_in_bytes_and_holds_only_what_matches(tmp_path: Path,
                     peer.match(*((n, 1) for n in range(4)), verdict=2)
                     await until(lambda: work.dispatcher.unfinished == 0 and len(subscriber.requests) == 2)
             assert batches(subscriber) == [["e0"], ["e2", "e3"]]
+
+    run(work())
+
+
+def test_an_ordered_target_is_deleted_while_events_wait_for_one_of_their_key(tmp_path: Path, log: EventLog):
+    async def work() -> None:
+        let = asyncio.Event()
+
+        async def answer(request: Request) -> tuple[int, bytes]:
+            await let.wait()
+            return 202, b""
+
+        async with Subscriber(answer) as hanging, Subscriber() as other:
+            routes = Routes(target(1, hanging.url, ordered=True))
+            async with running(tmp_path, routes) as work:
+                log.append(keyed(4, 1))
+                async with matcher(work) as peer:
+                    peer.match((0, 1), (1, 1), (2, 1))
+                    await until(lambda: len(hanging.requests) == 1)
+                    routes.delete(1)
+                    await until(lambda: work.dispatcher.unfinished == 1)
+                    let.set()
+                    routes.put(target(2, other.url))
+                    await until(lambda: work.dispatcher.unfinished == 0)
+                    peer.match((3, 2))
+                    await until(lambda: other.ids == ["e3"])
 
     run(work())

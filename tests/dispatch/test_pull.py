@@ -548,3 +548,84 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         assert (await world.subscriptions.stats(NAME)).backlog == 0
 
     run(work())
+
+
+def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> None:
+    async def work() -> None:
+        log = EventLog(tmp_path)
+        log.append([event(n) for n in range(10)])
+        log.close()
+        PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA).close()
+        world = World(tmp_path)
+        world.add(5)
+        assert await world.ack(await world.pull()) == 5
+        world.add(5, target=2)
+        begun, let = asyncio.Event(), asyncio.Event()
+        read = world.outbox.read
+
+        async def slow(*arguments: Any) -> Refill:
+            begun.set()
+            await let.wait()
+            return await read(*arguments)
+
+        world.outbox.read = slow  # type: ignore[method-assign]
+        sweeping = asyncio.create_task(world.subscriptions.sweep(0))
+        await begun.wait()
+        seeking = asyncio.create_task(world.subscriptions.seek(NAME, Place("earliest")))
+        await asyncio.wait([seeking], timeout=0.2)
+        let.set()
+        await sweeping
+        await seeking
+        assert offsets(await world.pull()) == [0, 1, 2, 3, 4]
+
+    run(work())
+
+
+def test_up_to_ends_what_its_own_consumer_was_handed_before(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(7)
+        first, second, third = [await world.pull(consumer, 2) for consumer in "aba"]
+        assert (offsets(first), offsets(second), offsets(third)) == ([0, 1], [2, 3], [4, 5])
+        await world.subscriptions.nack(NAME, (first.events[1].id,), 5.0)
+
+        async def up_to(consumer: str, id_: str) -> tuple[int, bool]:
+            done = await world.subscriptions.ack(NAME, consumer, up_to=id_)
+            return done.acknowledged, bool(done.stale)
+
+        assert await up_to("b", third.events[0].id) == (0, True), "it is another's"
+        assert await up_to("a", third.events[0].id) == (2, False)
+        assert await up_to("a", third.events[0].id) == (0, True)
+        world.now_us += 5 * US
+        assert offsets(await world.pull("c")) == [1, 6], "what was refused comes again"
+
+    run(work())
+
+
+def test_a_pull_goes_on_past_many_that_nobody_wants_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PULL_REJECTED_MAX", 4)
+
+    async def work() -> None:
+        world = World(tmp_path, cel="data.n == 90")
+        world.add(91, Verdict.CANDIDATE)
+        assert offsets(await world.pull()) == [90]
+        monkeypatch.setattr(limits, "PULL_SEARCH_S", 0.0)
+        world.add(9, Verdict.CANDIDATE)
+        assert offsets(await world.pull()) == []
+        assert world.subscriptions._states[1].cursor.next == 95, "one turn"
+
+    run(work())
+
+
+def test_late_acknowledgements_of_a_subscription_made_again_are_stale(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path)
+        world.add(2)
+        pulled = await world.pull()
+        again = dataclasses.replace(world.target, id=2)
+        world.subscriptions.update(RoutingTable(2, 2, frozenset({BROKER}), (again,)))
+        world.add(2, target=2)
+        assert offsets(await world.pull()) == [2, 3]
+        assert await world.ack(pulled) == 0
+
+    run(work())

@@ -244,3 +244,55 @@ def test_a_restored_target_keeps_its_floor_while_the_position_moves():
             await scheduler.stop(0)
 
     run(work())
+
+
+def test_a_target_that_comes_back_is_not_gone() -> None:
+    """Its name and number are the same, and one of its events is under way all the time."""
+
+    async def work() -> None:
+        under_way, let = asyncio.Event(), asyncio.Event()
+        sent: Counter[str] = Counter()
+
+        class Transport:
+            async def post(
+                self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float
+            ) -> Outcome:
+                id_ = dict(headers)["ce-id"]
+                sent[id_] += 1
+                if id_ == "e0":
+                    under_way.set()
+                    await let.wait()
+                return Outcome(202 if id_ == "e0" else 503)
+
+        buried: list[str] = []
+
+        async def bury(letter: Letter) -> None:
+            buried.append(letter.event.id)
+
+        rows = Rows()
+        scheduler = Scheduler(
+            events=AllEvents(random.Random(1)),
+            backlog=rows,
+            transport=Transport(),
+            replies=Subscribers(random.Random(1)),
+            bury=bury,
+            judge_filter=evaluate,
+            errors=FilterErrors(),
+            refresh=lambda: None,
+        )
+        one = target(1, "http://x/", retry=2, backoff_delay_s=0.001, dead_letter_uri="http://sink/")
+        scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), (one,)))
+        scheduler.hand(rows.append([(0, 1)]))
+        await under_way.wait()
+        scheduler.update(RoutingTable(1, 2, frozenset({BROKER}), ()))
+        scheduler.update(RoutingTable(1, 3, frozenset({BROKER}), (one,)))
+        scheduler.hand(rows.append([(1, 1)]))
+        while not buried:
+            await asyncio.sleep(0.001)
+        assert (buried, sent["e1"]) == (["e1"], 3)
+        let.set()
+        while scheduler.live_count:
+            await asyncio.sleep(0.001)
+        await scheduler.stop(1)
+
+    run(work())

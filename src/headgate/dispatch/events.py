@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -40,7 +41,10 @@ class SharedEvent:
         self.broker = broker
         self.event = event
         self.append_time_us = append_time_us
-        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"")
+        texts = (event.id, event.source, event.type, event.subject, event.dataschema, *event.extensions.values())
+        self.size_bytes = (
+            _OVERHEAD_BYTES + len(event.data or b"") + sum([len(text) for text in texts if type(text) is str])
+        )
         self._wire: Wire | None = None
         self._json: Wire | None = None
         self._view: EventView | None = None
@@ -66,10 +70,18 @@ class SharedEvent:
 
     @property
     def view(self) -> EventView:
-        """The event as filters see it."""
+        """The event as filters see it; of large ones the last alone is kept: a view takes fifty times the data."""
+        if len(self.event.data or b"") > limits.VIEW_KEPT_BYTES_MAX:
+            return _large_view(self)
         if self._view is None:
             self._view = EventView(self.event)
         return self._view
+
+
+@lru_cache(1)
+def _large_view(shared: SharedEvent) -> EventView:
+    """Rows of one event come one after the other, target by target: they share it."""
+    return EventView(shared.event)
 
 
 class Events(Protocol):
