@@ -109,6 +109,27 @@ def test_what_the_server_refuses_is_raised():
     run(test())
 
 
+def test_an_error_ends_a_reader_and_another_goes_on_at_its_position():
+    async def test():
+        fake = Fake(log=log(6), breaks=lambda point: fake.status is not None)
+        async with connected(fake) as client:
+            reader = client.read("orders", window=2)
+            assert [(await anext(reader)).offset for _ in range(2)] == [0, 1]
+            fake.status = (grpc.StatusCode.NOT_FOUND, "deleted", (("headgate-error", "not-found"),))
+            with pytest.raises(NotFoundError):
+                async for _ in reader:
+                    pass
+            fake.status = None
+            streams = fake.streams
+            with pytest.raises(NotFoundError):
+                await anext(reader)
+            assert fake.streams == streams
+            async with client.read("orders", start=reader.position, follow=False) as other:
+                assert [read.offset async for read in other] == list(range(int(reader.position[2:]), 6))
+
+    run(test())
+
+
 def test_a_server_with_too_many_calls_is_asked_again():
     async def test():
         fake = Fake(log=log(1))
