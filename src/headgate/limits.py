@@ -549,6 +549,8 @@ CLIENT_PATIENCE_S_DEFAULT: Final = 300.0
 CLIENT_BACKOFF_S_MIN: Final = 0.1
 CLIENT_BACKOFF_S_MAX: Final = 5.0
 """Longest pause before the next try: doubles with each, and a random part of it is waited."""
+CLIENT_LASTED_S_MIN: Final = 5.0
+"""A stream that ends sooner after its opening, and brought nothing, has failed like one that did not open."""
 CLIENT_CLOSE_S_MAX: Final = 10.0
 """How long closing waits for acknowledgements that are on their way."""
 CLIENT_KEEPALIVE_S: Final = 20.0

@@ -297,9 +297,9 @@ class _Handlers(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def serving(fake: Fake) -> AsyncIterator[str]:
+async def serving(fake: Fake, calls_max: int | None = None) -> AsyncIterator[str]:
     """Its address."""
-    server = aio.server(handlers=[_Handlers(fake)])
+    server = aio.server(handlers=[_Handlers(fake)], maximum_concurrent_rpcs=calls_max)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -5,8 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import ClosedError, ConflictError, InvalidInputError
-from tests.client.fake import BreakAt, Fake, connected
+from headgate.client import AsyncClient, ClosedError, ConflictError, DisconnectedError, InvalidInputError
+from tests.client.fake import BreakAt, Fake, connected, serving
 
 
 def run(test):
@@ -149,6 +149,41 @@ def test_what_the_server_refuses_is_raised():
                 await anext(consumer)
             with pytest.raises(InvalidInputError):
                 client.subscribe("jobs", window=0)
+
+    run(test())
+
+
+@pytest.mark.parametrize("refused", ["ack received", "begun"])
+def test_a_server_that_opens_and_then_refuses_is_given_up(refused):
+    async def test():
+        fake = Fake(wanted=ids(1))
+        async with (
+            serving(fake) as target,
+            AsyncClient(target, patience_s=0.05) as client,
+        ):
+            consumer = client.subscribe("jobs", consumer="me", window=1)
+            received = await anext(consumer)
+            fake.breaks = lambda point: point in ("ack received", refused)
+            done = consumer.ack(received)
+            with pytest.raises(DisconnectedError, match="broken at"):
+                await done
+            with pytest.raises(DisconnectedError):
+                await anext(consumer)
+            await consumer.stop()
+        assert fake.acked == []
+
+    run(test())
+
+
+def test_a_server_that_opens_and_then_fails_is_given_up_also_when_nothing_is_to_be_told():
+    async def test():
+        fake = Fake(wanted=ids(1), breaks=lambda point: point == "credits")
+        async with serving(fake) as target, AsyncClient(target, patience_s=0.05) as client:
+            consumer = client.subscribe("jobs", consumer="me")
+            with pytest.raises(DisconnectedError, match="broken at credits"):
+                await anext(consumer)
+            await consumer.stop()
+        assert fake.streams > 1
 
     run(test())
 

@@ -11,6 +11,7 @@ from headgate.client import (
     ConflictError,
     DisconnectedError,
     NotFoundError,
+    OverloadedError,
     ProducerNameTakenError,
     RefusedError,
     new_event,
@@ -91,6 +92,38 @@ def test_who_publishes_faster_than_the_server_stores_waits():
             fake.answers.set()
             await (await sending)
         assert len(fake.log) == CLIENT_UNACKED_EVENTS_MAX + 500
+
+    run(test())
+
+
+def test_only_a_producer_that_nobody_needs_makes_room_for_another_broker(monkeypatch):
+    monkeypatch.setattr("headgate.client.aio.CLIENT_PRODUCERS_MAX", 2)
+
+    async def test():
+        fake = Fake()
+        async with serving(fake) as target, AsyncClient(target) as client:
+            calls = [client.publish(f"b{number}", each) for number, each in enumerate(events(4))]
+            found = await asyncio.gather(*calls, return_exceptions=True)  # all begin before any stream has opened
+            assert found[:2] == [None, None]
+            assert [type(error) for error in found[2:]] == [OverloadedError] * 2
+            assert sorted(id_ for _, id_ in fake.log) == ["0", "1"]
+            await client.publish("b2", events(1, 2))
+        assert fake.streams == 3
+
+    run(test())
+
+
+def test_calls_to_one_broker_share_a_producer_also_when_another_makes_room_for_it(monkeypatch):
+    monkeypatch.setattr("headgate.client.aio.CLIENT_PRODUCERS_MAX", 2)
+
+    async def test():
+        fake = Fake()
+        async with serving(fake) as target, AsyncClient(target) as client:
+            for number, each in enumerate(events(2)):
+                await client.publish(f"b{number}", each)
+            await asyncio.gather(*(client.publish("b2", each) for each in events(3, 2)))
+        assert sorted(id_ for _, id_ in fake.log) == [str(number) for number in range(5)]
+        assert fake.streams == 3
 
     run(test())
 

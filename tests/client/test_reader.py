@@ -5,8 +5,8 @@ import asyncio
 import grpc
 import pytest
 
-from headgate.client import ClosedError, InvalidInputError, NotFoundError
-from tests.client.fake import BreakAt, Fake, connected
+from headgate.client import AsyncClient, ClosedError, InvalidInputError, NotFoundError, ServerError, connection
+from tests.client.fake import BreakAt, Fake, connected, serving
 
 
 def run(test):
@@ -105,6 +105,57 @@ def test_what_the_server_refuses_is_raised():
                 await anext(client.read("orders"))
             with pytest.raises(InvalidInputError):
                 client.read("orders", window=0)
+
+    run(test())
+
+
+def test_an_error_ends_a_reader_and_another_goes_on_at_its_position():
+    async def test():
+        fake = Fake(log=log(6), breaks=lambda point: fake.status is not None)
+        async with connected(fake) as client:
+            reader = client.read("orders", window=2)
+            assert [(await anext(reader)).offset for _ in range(2)] == [0, 1]
+            fake.status = (grpc.StatusCode.NOT_FOUND, "deleted", (("headgate-error", "not-found"),))
+            with pytest.raises(NotFoundError):
+                async for _ in reader:
+                    pass
+            fake.status = None
+            streams = fake.streams
+            with pytest.raises(NotFoundError):
+                await anext(reader)
+            assert fake.streams == streams
+            async with client.read("orders", start=reader.position, follow=False) as other:
+                assert [read.offset async for read in other] == list(range(int(reader.position[2:]), 6))
+
+    run(test())
+
+
+def test_a_server_with_too_many_calls_is_asked_again():
+    async def test():
+        fake = Fake(log=log(1))
+        async with serving(fake, calls_max=1) as target, AsyncClient(target) as client:
+            async with client.read("orders"):
+                other = client.read("orders", follow=False)
+                waiting = asyncio.create_task(anext(other))
+                while other._retry._failing_since_s is None and not waiting.done():
+                    await asyncio.sleep(0.005)
+            assert (await waiting).event.id == "0"
+            await other.stop()
+
+    run(test())
+
+
+def test_a_message_over_the_client_s_limit_is_not_asked_for_again(monkeypatch):
+    options = [(name, 5 if name == "grpc.max_receive_message_length" else value) for name, value in connection._OPTIONS]
+    monkeypatch.setattr(connection, "_OPTIONS", options)
+
+    async def test():
+        fake = Fake(log=log(1))
+        async with connected(fake) as client:
+            with pytest.raises(ServerError, match="larger than max") as refused:
+                await anext(client.read("orders", follow=False))
+            assert not refused.value.retriable
+        assert fake.streams == 1
 
     run(test())
 

@@ -1,6 +1,7 @@
 """Are the events, filters and places that users give what the server is asked? What they cannot be is refused."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -88,14 +89,14 @@ def test_filters_and_places_are_what_the_server_takes():
         place_text(datetime(2026, 1, 2))
 
 
-def pauses(retry: Retry, now: list[float], error: HeadgateError) -> list[float]:
+def pauses(retry: Retry, now: list[float], fail: Callable[[], HeadgateError]) -> list[float]:
     """Until it gives up."""
     found: list[float] = []
     try:
         while True:
-            found.append(retry.pause_s(error))
+            found.append(retry.pause_s(fail()))
             now[0] += found[-1]
-    except type(error):
+    except HeadgateError:
         return found
 
 
@@ -104,7 +105,7 @@ def test_pauses_grow_to_a_bound_and_patience_ends():
     busy = OverloadedError("busy")
     retry = Retry(20.0, clock_s=lambda: now[0], chance=lambda: 1.0)
     retry.worked()
-    found = pauses(retry, now, busy)
+    found = pauses(retry, now, lambda: busy)
     least, most = limits.CLIENT_BACKOFF_S_MIN, limits.CLIENT_BACKOFF_S_MAX
     assert found[:3] == [least, 2 * least, 4 * least]
     assert max(found) == most
@@ -115,8 +116,26 @@ def test_pauses_grow_to_a_bound_and_patience_ends():
         retry.pause_s(InvalidInputError("final"))
 
 
+def test_a_server_that_agrees_and_soon_refuses_is_not_taken_for_one_that_works():
+    now = [0.0]
+    busy = OverloadedError("busy")
+    retry = Retry(20.0, clock_s=lambda: now[0], chance=lambda: 1.0)
+
+    def open_and_refuse() -> HeadgateError:
+        retry.opened()
+        now[0] += limits.CLIENT_LASTED_S_MIN / 2
+        return busy
+
+    found = pauses(retry, now, open_and_refuse)
+    assert found == sorted(found)
+    assert 20 <= now[0] <= 20 + limits.CLIENT_LASTED_S_MIN + limits.CLIENT_BACKOFF_S_MAX
+    retry.opened()
+    now[0] += limits.CLIENT_LASTED_S_MIN
+    assert retry.pause_s(busy) == limits.CLIENT_BACKOFF_S_MIN, "it lasted"
+
+
 def test_a_first_connection_is_given_up_sooner():
     now = [0.0]
     retry = Retry(1_000.0, clock_s=lambda: now[0], chance=lambda: 0.0)
-    assert pauses(retry, now, OverloadedError("busy"))
+    assert pauses(retry, now, lambda: OverloadedError("busy"))
     assert now[0] <= limits.CLIENT_CONNECT_S_MAX + limits.CLIENT_BACKOFF_S_MAX

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import json
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +144,29 @@ def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
 
 def names(*numbers: int) -> list[str]:
     return [f"e{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("accept", ["application/x-ndjson", "application/cloudevents-batch+json"])
+def test_head_is_answered_and_the_connection_goes_on(tmp_path: Path, accept: str):
+    async def work(client: Client, log: Log) -> None:
+        def ask() -> list[tuple[int, str | None, bytes]]:
+            found = []
+            with contextlib.closing(http.client.HTTPConnection("front", timeout=20)) as connection:
+                connection.sock = socket.socket(socket.AF_UNIX)
+                connection.sock.connect(str(tmp_path / "f.sock"))
+                connection.auto_open = 0
+                for method in ("HEAD", "GET"):
+                    connection.request(method, f"/{BROKER}/events", headers={"accept": accept})
+                    answer = connection.getresponse()
+                    found.append((answer.status, answer.getheader("content-type"), answer.read()))
+            return found
+
+        head, whole = await asyncio.to_thread(ask)
+        assert head == (200, whole[1], b"")
+        assert whole[0] == 200
+        assert b"e7" in whole[2]
+
+    scenario(tmp_path, work)
 
 
 def test_lines_with_places_and_a_last_word(tmp_path: Path):

@@ -6,6 +6,7 @@ import itertools
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -34,6 +35,14 @@ _NAMESPACE: Final = "default"
 _consumers: Final = itertools.count(1)
 
 
+@dataclass(eq=False, slots=True)
+class _Shared:
+    """The producer of all calls that publish to one broker, and how many of them are under way."""
+
+    producer: AsyncProducer
+    calls: int = 0
+
+
 class AsyncClient:
     """A server, as a program with asyncio sees it; an async context manager.
 
@@ -54,7 +63,7 @@ class AsyncClient:
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
         self._connection = Connection(target, credentials, patience_s)
-        self._producers: dict[str, AsyncProducer] = {}
+        self._shared: dict[str, _Shared] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -66,9 +75,8 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Ends every stream and the connection; idempotent."""
-        for producer in self._producers.values():
-            await producer.stop()
-        self._producers.clear()
+        while self._shared:
+            await self._shared.popitem()[1].producer.stop()
         await self._connection.close()
 
     async def publish(self, broker: str, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
@@ -84,15 +92,23 @@ class AsyncClient:
 
         Raises:
             RefusedError: The server will never store them.
+            OverloadedError: Calls to CLIENT_PRODUCERS_MAX other brokers are under way.
             HeadgateError: There is no such broker, or no server.
         """
         name = _full(broker)
-        producer = self._producers.get(name)
-        if producer is None or producer.error is not None:
-            if len(self._producers) >= CLIENT_PRODUCERS_MAX and producer is None:
-                await self._retire_a_producer()
-            producer = self._producers[name] = AsyncProducer(self._connection, name)
-        await producer.publish(events, filter_value=filter_value)
+        shared, retired = self._shared.get(name), None
+        if shared is None or shared.producer.error is not None:
+            if shared is None and len(self._shared) >= CLIENT_PRODUCERS_MAX:
+                retired = self._retire()
+            shared = self._shared[name] = _Shared(AsyncProducer(self._connection, name))
+        # Nothing was waited for since the look at what there is: else two calls would each make a producer.
+        shared.calls += 1
+        try:
+            if retired is not None:
+                await retired.stop()
+            await shared.producer.publish(events, filter_value=filter_value)
+        finally:
+            shared.calls -= 1
 
     def producer(self, broker: str, *, name: str = "", first: int | None = None) -> AsyncProducer:
         """A stream of events to a broker: many on their way at a time, idempotent if it has a name.
@@ -221,12 +237,13 @@ class AsyncClient:
         found = await self._connection.ask("Subscriptions/Analyze", request, pb.AnalyzeResponse)
         return Analysis(found.events, found.accepted, found.rejected, found.errors, found.complete)
 
-    async def _retire_a_producer(self) -> None:
-        for name, producer in self._producers.items():
-            if not producer.unacknowledged:
-                del self._producers[name]
-                await producer.stop()
-                return
+    def _retire(self) -> AsyncProducer:
+        """Takes out a producer that nobody needs now; whoever asks for it stops it."""
+        for name, shared in self._shared.items():
+            # A call that still opens the stream has given no event; one that was given up has left its events.
+            if not shared.calls and not shared.producer.unacknowledged:
+                del self._shared[name]
+                return shared.producer
         raise OverloadedError(
             f"events are on their way to {CLIENT_PRODUCERS_MAX} brokers (CLIENT_PRODUCERS_MAX)",
             hint="publish with producers of your own: client.producer(...)",

@@ -52,7 +52,16 @@ class Retry:
         self._clock_s = clock_s
         self._chance = chance
         self._failing_since_s: float | None = None
+        self._opened_s: float | None = None
         self._tries = 0
+
+    def opened(self) -> None:
+        """The server was there and has agreed; that this works is known when it has lasted, or when `worked` says so.
+
+        A server that agrees and then refuses, again and again, would else be asked without pauses and for ever.
+        """
+        self._limit_s = self._patience_s
+        self._opened_s = self._clock_s()
 
     def worked(self) -> None:
         """What was tried works now."""
@@ -69,6 +78,9 @@ class Retry:
         if not error.retriable:
             raise error
         now_s = self._clock_s()
+        if self._opened_s is not None and now_s - self._opened_s >= limits.CLIENT_LASTED_S_MIN:
+            self.worked()
+        self._opened_s = None
         if self._failing_since_s is None:
             self._failing_since_s = now_s
         if now_s - self._failing_since_s >= self._limit_s:

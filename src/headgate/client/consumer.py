@@ -214,11 +214,12 @@ class AsyncConsumer(Session):
             opening = pb.SubscribeRequest.Open(subscription=self.subscription, consumer=self.name)
             await stream.write(pb.SubscribeRequest(open=opening))
             first = await stream.must_read()
-            retry.worked()
             self._opened()
+            if not self._to_tell:  # else it works when the server has settled some of that
+                retry.opened()
             self._take(first)
             self._begun.set()
-            await both(self._write(stream), self._read(stream))
+            await both(self._write(stream), self._read(stream, retry))
         finally:
             stream.cancel()
 
@@ -265,9 +266,12 @@ class AsyncConsumer(Session):
             self._unsettled[self._number] = group
         return request if group or request.credits else None
 
-    async def _read(self, stream: _Subscribe) -> None:
+    async def _read(self, stream: _Subscribe, retry: Retry) -> None:
         while True:
-            self._take(await stream.must_read())
+            response = await stream.must_read()
+            if response.settled:
+                retry.worked()
+            self._take(response)
 
     def _take(self, response: pb.SubscribeResponse) -> None:
         if response.epoch != self.epoch:

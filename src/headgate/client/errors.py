@@ -29,6 +29,9 @@ _ERRORS: Final[dict[grpc.StatusCode, type[HeadgateError]]] = {
 }
 # What the peer has not said itself: the connection broke, or the server was stopped.
 _BROKEN: Final = frozenset([_Status.UNAVAILABLE, _Status.CANCELLED, _Status.UNKNOWN])
+_TOO_LARGE: Final = ("larger than max", "size exceeds")
+"""In the details that gRPC itself gives with RESOURCE_EXHAUSTED: a message, or metadata, over a limit of either side.
+That stays so, unlike the number of calls, which gRPC, or a proxy, refuses with the same status."""
 _LOCAL: Final = "Internal error from Core"
 """What gRPC for Python gives for details when a write met a call that was ending; the server's errors never say so."""
 
@@ -85,11 +88,17 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
         )
     if code is None and status is _Status.UNIMPLEMENTED:
         return ServerError(f"{target} does not answer like Headgate: {details}", hint="the port is that of --grpc")
-    kind = ServerError if code is None else _ERRORS.get(status, ServerError)
+    kind = _kind_without_code(status, details) if code is None else _ERRORS.get(status, ServerError)
     told = kind(details or status.name, hint=metadata.get(_HINT, ""))
     if code is not None:
         told.code = code
     return told
+
+
+def _kind_without_code(status: grpc.StatusCode, details: str) -> type[HeadgateError]:
+    """Of an error that gRPC itself, or something on the way, has made."""
+    is_busy = status is _Status.RESOURCE_EXHAUSTED and not any(text in details for text in _TOO_LARGE)
+    return OverloadedError if is_busy else ServerError
 
 
 def refusal_of(problem: Problem, first: int, last: int) -> RefusedError:

@@ -19,7 +19,7 @@ from headgate.rpc.events import from_messages
 
 
 class AsyncReader:
-    """Reads a broker's log; an async context manager and iterator.
+    """Reads a broker's log; an async context manager and iterator. An error of the server's ends it, as a `Session`.
 
     Args:
         connection: The way to the server.
@@ -150,7 +150,7 @@ class AsyncReader:
     async def _receive(self) -> pb.ReadResponse | None:
         if self._closed:
             raise ClosedError("the reader is closed")
-        # Who gives up waiting, by a timeout say, does not end the call.
+        # Who gives up waiting, by a timeout say, does not end the call. What has failed stays: its error ended this.
         if self._reading is None:
             self._reading = asyncio.create_task(self._response())
         response = await asyncio.shield(self._reading)

@@ -23,9 +23,14 @@ class PartUnavailableError(UnavailableError):
 
 
 class _Answer:
-    """What `httptools` found of an answer so far."""
+    """What `httptools` found of an answer so far.
 
-    def __init__(self) -> None:
+    Args:
+        only_head: It answers HEAD, so no body follows its head, whatever that says of one.
+    """
+
+    def __init__(self, *, only_head: bool) -> None:
+        self._only_head = only_head
         self.headers: list[tuple[bytes, bytes]] = []
         self.started = False
         self.ended = False
@@ -37,6 +42,7 @@ class _Answer:
 
     def on_headers_complete(self) -> None:
         self.started = True
+        self.ended = self._only_head
 
     def on_body(self, body: bytes) -> None:
         self.pieces.append(body)
@@ -73,7 +79,7 @@ class ProcessProxy:
         except OSError as error:
             raise PartUnavailableError("there is no answer now", hint="try again in a few seconds") from error
         gone = asyncio.create_task(_left(receive))
-        copying = asyncio.create_task(_copy(source, send))
+        copying = asyncio.create_task(_copy(source, send, _Answer(only_head=request.method == "HEAD")))
         try:
             sink.write(_head(request, len(body)) + body)
             await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
@@ -102,8 +108,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _copy(source: asyncio.StreamReader, send: Send) -> None:
-    answer = _Answer()
+async def _copy(source: asyncio.StreamReader, send: Send, answer: _Answer) -> None:
     parser = httptools.HttpResponseParser(answer)
     started = False
     while not answer.ended:

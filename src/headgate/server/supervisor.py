@@ -44,6 +44,8 @@ class Supervisor:
         self._token = secrets.token_bytes(32)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._starting = asyncio.Lock()
+        """Held while a process is being started, so that a stop misses none that is there and not known yet."""
 
     async def run(self) -> int:
         """Runs until SIGTERM or SIGINT; returns the exit status, 0 after an orderly drain."""
@@ -77,15 +79,9 @@ class Supervisor:
         pause_s = limits.RESTART_PAUSE_S_MIN
         while not self._stopping.is_set():
             started = time.monotonic()
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "headgate.server",
-                part,
-                stdin=asyncio.subprocess.PIPE,
-                env=child.environment(self._settings, self._token),
-            )
-            self._processes[part] = process
+            process = await self._start(part)
+            if process is None:
+                return
             status = await process.wait()
             ready.ended(self._settings.run_directory, part, f"ended with status {status}, is started again")
             if self._stopping.is_set():
@@ -98,6 +94,21 @@ class Supervisor:
                 "process ended, restarting", part=part, status=status, lived_s=round(lived_s, 1), pause_s=pause_s
             )
             await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=pause_s)
+
+    async def _start(self, part: str) -> asyncio.subprocess.Process | None:
+        """The process of `part`; None when it is too late for one."""
+        async with self._starting:
+            if self._stopping.is_set():
+                return None
+            process = self._processes[part] = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "headgate.server",
+                part,
+                stdin=asyncio.subprocess.PIPE,
+                env=child.environment(self._settings, self._token),
+            )
+            return process
 
     async def _watch(self) -> None:
         """Kills a process that lives and hangs; its keeper starts it again."""
@@ -119,6 +130,8 @@ class Supervisor:
     async def _drain(self) -> bool:
         """Stops the parts one after the other; True when each ended by itself within its share of the time."""
         clean = True
+        async with self._starting:
+            pass  # the process that was just being started is known now, and no other follows
         front = self._processes.get("front")
         if front is not None and front.returncode is None:
             front.send_signal(signal.SIGUSR1)
