@@ -629,3 +629,17 @@ def test_late_acknowledgements_of_a_subscription_made_again_are_stale(tmp_path: 
         assert await world.ack(pulled) == 0
 
     run(work())
+
+
+def test_who_says_that_it_is_there_keeps_its_turn(tmp_path: Path) -> None:
+    async def work() -> None:
+        world = World(tmp_path, "exclusive")
+        await world.pull("a")
+        for _ in range(3):
+            world.now_us += int((TIMEOUT_S - 1) * US)
+            assert world.subscriptions.keep(NAME, "a") < TIMEOUT_S / 2
+            world.subscriptions.keep(NAME, "b")
+        with pytest.raises(ConsumerBusyError):
+            await world.pull("b")
+
+    run(work())

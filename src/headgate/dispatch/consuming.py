@@ -185,8 +185,8 @@ class Subscriptions:
 
     async def _wait(self, state: State, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
-        look_s = limits.PULL_LOOK_S if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
-        wait_s = min(at_most_s, look_s, state.rules.ack_timeout_s / 3)  # its lease lasts for an ack timeout
+        look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
+        wait_s = min(at_most_s, look_s)
         due_us = state.cursor.next_due_us() if active else None
         if due_us is not None:
             wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
@@ -228,11 +228,17 @@ class Subscriptions:
         """
         state = self._state(name)
         done = state.cursor.ack_up_to(up_to, consumer) if up_to else state.cursor.ack(ids)
-        if state.cursor.consumer == consumer and state.rules.type != "shared":
-            state.cursor.admit(consumer, state.rules, self._clock_us())
+        self.keep(name, consumer)
         state.wake()  # there may be room again
         await self._durable(state)
         return done
+
+    def keep(self, name: str, consumer: str) -> float:
+        """A consumer is still there: it keeps its turn, if it has it. Returns after how many seconds to say so again."""
+        state = self._state(name)
+        if state.cursor.consumer == consumer and state.rules.type != "shared":
+            state.cursor.admit(consumer, state.rules, self._clock_us())
+        return _look_s(state)
 
     async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> Acked:
         """Events are to be handed out again after a while.
@@ -381,3 +387,8 @@ class Subscriptions:
         if state is None:
             raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
         return state
+
+
+def _look_s(state: State) -> float:
+    """How often a consumer has to show that it is there: its lease lasts for an ack timeout."""
+    return min(limits.PULL_LOOK_S, state.rules.ack_timeout_s / 3)

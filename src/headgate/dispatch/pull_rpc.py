@@ -75,7 +75,7 @@ class PullRpc:
         mine = self._consumers[key] = _Consumer(all_, name, consumer, call)
         try:
             await mine.begin()
-            await attended(mine.settle(), mine.receive(first), mine.hand(), mine.until_replaced())
+            await attended(mine.settle(), mine.receive(first), mine.hand(), mine.keep(), mine.until_replaced())
         finally:
             if mine.admitted:
                 with contextlib.suppress(SubscriptionNotFoundError):  # it may have been deleted
@@ -192,7 +192,7 @@ class _Consumer:
         """Hands out events for as long as there are credits; says when somebody has sought, or whose turn it is."""
         while True:
             room = min(await self._credits.left(limits.PULL_LOOK_S), limits.PULL_EVENTS_MAX)
-            wait_s = limits.PULL_LOOK_S if room else 0.0  # without credits, too, it keeps its turn
+            wait_s = limits.PULL_LOOK_S if room else 0.0
             pulled = await self.all.pull(self.name, self.consumer, count_max=room, wait_s=wait_s)
             self._credits.take(len(pulled.events))
             changed = (pulled.epoch, pulled.active) != (self._told.epoch, self._told.active)
@@ -200,6 +200,11 @@ class _Consumer:
             if pulled.events or changed:
                 for response in self._responses(pulled.events):
                     await self.call.write(response)
+
+    async def keep(self) -> None:
+        """Keeps its turn while a client reads slowly what it was handed."""
+        while True:
+            await asyncio.sleep(self.all.keep(self.name, self.consumer))
 
     async def until_replaced(self) -> None:
         """Ends the stream when its consumer has opened another one."""
