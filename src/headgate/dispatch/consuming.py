@@ -234,7 +234,7 @@ class Subscriptions:
         return done
 
     def keep(self, name: str, consumer: str) -> float:
-        """A consumer is still there: it keeps its turn, if it has it. Returns after how many seconds to say so again."""
+        """A consumer is there: it keeps its turn, if it has it. Returns after how many seconds to say so again."""
         state = self._state(name)
         if state.cursor.consumer == consumer and state.rules.type != "shared":
             state.cursor.admit(consumer, state.rules, self._clock_us())

@@ -79,20 +79,22 @@ class Supervisor:
         pause_s = limits.RESTART_PAUSE_S_MIN
         while not self._stopping.is_set():
             started = time.monotonic()
-            process = await self._start(part)
-            if process is None:
-                return
-            status = await process.wait()
-            ready.ended(self._settings.run_directory, part, f"ended with status {status}, is started again")
+            try:
+                process = await self._start(part)
+            except OSError as error:  # no memory or no process is left: perhaps there is later
+                why = f"cannot be started: {error}"
+            else:
+                if process is None:
+                    return
+                why = f"ended with status {await process.wait()}"
+            ready.ended(self._settings.run_directory, part, f"{why}, is started again")
             if self._stopping.is_set():
                 return
             lived_s = time.monotonic() - started
             pause_s = limits.RESTART_PAUSE_S_MIN if lived_s > limits.RESTART_PAUSE_S_MAX else pause_s * 2
             pause_s = min(pause_s, limits.RESTART_PAUSE_S_MAX)
             metrics.RESTARTS.labels(part).inc()
-            _log.error(
-                "process ended, restarting", part=part, status=status, lived_s=round(lived_s, 1), pause_s=pause_s
-            )
+            _log.error("process ended, restarting", part=part, why=why, lived_s=round(lived_s, 1), pause_s=pause_s)
             await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=pause_s)
 
     async def _start(self, part: str) -> asyncio.subprocess.Process | None:
