@@ -251,6 +251,8 @@ BATCH_WAIT_SECONDS_MAX: Final = 60
 """spec.delivery.batchWait: a batch that waits for longer is a schedule, not a batch."""
 URL_CHARS_MAX: Final = 2_048
 """A subscriber's URL: what proxies and servers are known to take."""
+HOST_LABEL_CHARS_MAX: Final = 63
+"""One part of a host name, in ASCII (RFC 1035): the system's resolver cannot be asked for a longer one."""
 MANIFEST_BYTES_MAX: Final = 16 << 20
 """One manifest file (many documents)."""
 MANIFEST_FILES_MAX: Final = 10_000

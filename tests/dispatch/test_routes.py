@@ -23,7 +23,7 @@ LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
 class Resolver:
     """Answers in turn; the last answer stays. An answer may be an error."""
 
-    def __init__(self, *answers: list[str] | OSError) -> None:
+    def __init__(self, *answers: list[str] | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
         self.gate = asyncio.Event()
@@ -33,7 +33,7 @@ class Resolver:
         self.asked.append(host)
         await self.gate.wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -157,6 +157,21 @@ def test_the_systems_resolver_knows_localhost() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
             assert (await post(transport, f"http://localhost:{subscriber.port}/")).status == 202
             assert (await post(transport, "http://no-such-name.invalid/")).reason == "connection"
+
+    run(work())
+
+
+def test_a_name_that_no_resolver_takes_is_a_failed_attempt() -> None:
+    async def work() -> None:
+        async with HttpTransport() as transport:
+            for host in ("a..b", "a" * 64 + ".example", "\u00fc" * 60 + ".example"):
+                outcome = await post(transport, f"http://{host}/")
+                assert (outcome.status, outcome.reason) == (0, "policy")
+        for answer in (UnicodeError("label empty or too long"), ["nonsense"]):
+            async with HttpTransport(resolve=Resolver(answer)) as transport:
+                outcome = await post(transport, "http://odd.example/")
+                assert (outcome.status, outcome.reason) == (0, "connection")
+                assert "odd.example" in outcome.detail
 
     run(work())
 

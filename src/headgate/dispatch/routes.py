@@ -26,7 +26,7 @@ from headgate.control.egress import Address, Destination, UrlPolicy, UrlRefusedE
 from headgate.dispatch.retry import Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""From a host and a port to addresses as text, the best first; OSError when there are none."""
+"""From a host and a port to addresses as text, the best first. OSError when there are none, ValueError for no host."""
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -145,13 +145,13 @@ class Routes:
             return self._keep(url, Route([Hop(destination.url, (), self._plain)], None, forever, forever))
         try:
             addresses = await self._resolve(destination.host, destination.port)
-        except OSError as error:
+            return self._keep(url, await self._judge(destination, addresses))
+        except (OSError, ValueError) as error:  # the latter for a name that cannot be asked for
             old = self._routes.get(url)
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
             return self._keep(url, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
-        return self._keep(url, await self._judge(destination, addresses))
 
     async def _judge(self, destination: Destination, addresses: list[str]) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
