@@ -9,13 +9,14 @@ decompressed.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Protocol
 
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import BuilderError, ConnectError, NetworkError, PyreqwestError, RequestTimeoutError
+from pyreqwest.exceptions import BuilderError, NetworkError, PyreqwestError, RequestTimeoutError, TransportError
 from pyreqwest.http import HeaderMap
 from pyreqwest.response import ResponseBodyReader
 
@@ -29,6 +30,10 @@ _IDLE_CONNECTION_S: Final = 4.0
 failed attempt, because nobody knows whether it was heard."""
 _DETAIL_CHARS_MAX = 200
 _LOCAL: Final = UrlPolicy()
+_CONNECTING: Final = "client error (Connect)"
+"""What hyper says of an error while there is no connection yet; a ConnectError may also be one of a connection that
+broke off after the request."""
+_LATE: Final = Outcome(0, "timeout", "no time was left after the name was resolved")
 _UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's event is not in ASCII")
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
@@ -71,21 +76,24 @@ class HttpTransport:
             url: Absolute http or https URL.
             headers: The event's, in order.
             body: The event's data, sent as it is.
-            timeout_s: For all of it: connecting, sending, the answer's last byte.
+            timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
 
         Returns:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
             RESPONSE_BYTES_MAX it is cut off.
         """
-        routes = self._routes
-        route = routes.known(url) or await routes.find(url)
+        clock = asyncio.get_running_loop().time
+        ends = clock() + timeout_s
+        route = self._routes.known(url) or await self._routes.find(url, timeout_s)
         if route.refusal is not None:
             return route.refusal
-        if len(route.hops) == 1:
-            return await self._try(route.hops[0], headers, body, timeout_s)
-        # Where one address refuses the connection nothing was sent, and the next one may take it.
+        outcome = _LATE
         for hop in list(route.hops):
-            outcome = await self._try(hop, headers, body, timeout_s)
+            left_s = ends - clock()
+            if left_s <= 0:
+                break
+            outcome = await self._try(hop, headers, body, left_s)
+            # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
                 break
@@ -119,11 +127,9 @@ class HttpTransport:
                 asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
                 return Outcome(status, retry_after=asked or "", body=body)
         except RequestTimeoutError as error:
-            return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX])
-        except ConnectError as error:
-            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX], unsent=True)
+            return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
         except NetworkError as error:
-            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX])
+            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
         except (PyreqwestError, ValueError) as error:  # the latter for bytes of an answer that it cannot decode
             return Outcome(0, "protocol", str(error)[:_DETAIL_CHARS_MAX])
 
@@ -168,6 +174,11 @@ def _builder() -> ClientBuilder:
 def _pinned_client(host: str, address: str) -> Client:
     """A client for which `host` has this address and no other."""
     return _builder().resolve(host, address, 0).build()
+
+
+def _is_unsent(error: TransportError) -> bool:
+    """Whether there never was a connection."""
+    return any(cause["message"] == _CONNECTING for cause in error.details["causes"] or ())
 
 
 def _event_headers(headers: HeaderMap) -> list[tuple[str, str]] | None:

@@ -64,7 +64,7 @@ class Route:
 
     def prefer(self, hop: Hop) -> None:
         """This one worked where another did not."""
-        if hop in self.hops:
+        if self.hops[0] is not hop and hop in self.hops:
             self.hops.remove(hop)
             self.hops.insert(0, hop)
 
@@ -109,12 +109,13 @@ class Routes:
             self._find(url)
         return route
 
-    async def find(self, url: str) -> Route:
-        """The route of a URL; shared by all who ask at the same time. Waits DNS_S_MAX at most."""
+    async def find(self, url: str, wait_s: float) -> Route:
+        """The route of a URL; shared by all who ask at the same time. Waits `wait_s` and DNS_S_MAX at most."""
         task = self._find(url)
-        done, _ = await asyncio.wait([task], timeout=limits.DNS_S_MAX)
+        wait_s = min(wait_s, limits.DNS_S_MAX)
+        done, _ = await asyncio.wait([task], timeout=wait_s)
         if not done:
-            return self._failed("timeout", f"the name was not resolved within {limits.DNS_S_MAX:.0f} s", 0.0)
+            return self._failed("timeout", f"the name was not resolved within {wait_s:g} s", 0.0)
         return task.result()
 
     async def close(self) -> None:
