@@ -444,7 +444,7 @@ REPLAY_PAGE_EVENTS: Final = 100
 REPLAY_POLL_S: Final = 0.2
 """How often the dispatcher looks for new and cancelled replays."""
 REPLAY_RETRY_S: Final = 1.0
-"""Pause of a replay before it asks again for what is not there now."""
+"""Pause of a replay before it asks again for what is not there now, or writes again what found no room on the disk."""
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
