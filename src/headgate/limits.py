@@ -462,6 +462,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+CLOCK_SLACK_S: Final = 3_600.0
+"""What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is asked whether it changed."""
 NEEDED_CHUNKS_MAX: Final = 4_096
