@@ -253,6 +253,8 @@ BATCH_WAIT_SECONDS_MAX: Final = 60
 """spec.delivery.batchWait: a batch that waits for longer is a schedule, not a batch."""
 URL_CHARS_MAX: Final = 2_048
 """A subscriber's URL: what proxies and servers are known to take."""
+HOST_LABEL_CHARS_MAX: Final = 63
+"""One part of a host name, in ASCII (RFC 1035): the system's resolver cannot be asked for a longer one."""
 MANIFEST_BYTES_MAX: Final = 16 << 20
 """One manifest file (many documents)."""
 MANIFEST_FILES_MAX: Final = 10_000
@@ -446,7 +448,7 @@ REPLAY_PAGE_EVENTS: Final = 100
 REPLAY_POLL_S: Final = 0.2
 """How often the dispatcher looks for new and cancelled replays."""
 REPLAY_RETRY_S: Final = 1.0
-"""Pause of a replay before it asks again for what is not there now."""
+"""Pause of a replay before it asks again for what is not there now, or writes again what found no room on the disk."""
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
@@ -464,6 +466,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+CLOCK_SLACK_S: Final = 3_600.0
+"""What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is asked whether it changed."""
 NEEDED_CHUNKS_MAX: Final = 4_096

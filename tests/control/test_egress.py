@@ -68,10 +68,17 @@ NEVER = [
     "http://",
     "http://example.com:99999/",
     "http://[::1/",
+    "http://a..b/",
+    "http://.example.com/",
+    "http://example.com../",
+    "http://./",
+    "http://" + "a" * 64 + ".example.com/",
+    "http://" + "\u00fc" * 60 + ".example.com/",
     "http://1.2.3.4.5/",
     "http://" + "a" * 3_000 + ".example/",
 ]
 GOOD = ["http://example.com/", "https://example.com:8443/a?b=c", "http://8.8.8.8/", "http://[2606:4700::1111]/"]
+GOOD += ["http://example.com./", "http://" + "a" * 63 + ".example.com/", "http://a_b/"]
 
 
 def allowed(policy: UrlPolicy, url: str) -> bool:

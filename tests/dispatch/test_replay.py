@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate import limits
+from headgate.dispatch.letters import LetterStore
 from headgate.dispatch.replays import (
     FILE,
     Progress,
@@ -153,6 +156,59 @@ def test_a_restart_repeats_a_page_at_most(
             assert sorted(seen) == names(*range(EVENTS))
             assert len(subscriber.requests) <= EVENTS + 2 * 4
             assert progress_of(store, replay).delivered == EVENTS
+
+    run(work())
+
+
+def test_a_full_disk_makes_replays_wait_and_repeats_no_event(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log)
+    monkeypatch.setattr(limits, "REPLAY_PAGE_EVENTS", 10)
+    monkeypatch.setattr(limits, "REPLAY_RETRY_S", 0.01)
+    failing: Counter[str] = Counter()
+
+    def full(name: str) -> Callable[..., Any]:
+        work = getattr(ReplayStore, name)
+
+        def first_times(store: ReplayStore, *arguments: object) -> Any:
+            failing[name] += 1
+            if failing[name] in (1, 2, 4):
+                raise sqlite3.OperationalError("database or disk is full")
+            return work(store, *arguments)
+
+        return first_times
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, replays(tmp_path) as store:
+            replay = store.create(asked(url=subscriber.url))
+            for name in ("advance", "end", "running", "data_version"):
+                monkeypatch.setattr(ReplayStore, name, full(name))
+            async with running(tmp_path, Routes()) as worker:
+                await until(lambda: state_of(store, replay) is ReplayState.DONE or worker.task.done())
+            assert sorted(subscriber.ids) == names(*range(EVENTS))
+            assert progress_of(store, replay) == Progress({0: 21, 1: 20}, EVENTS, delivered=EVENTS)
+
+    run(work())
+
+
+def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventLog) -> None:
+    log.append([event(0), event(0)])
+
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b""
+
+    async def work() -> None:
+        async with Subscriber(refuse) as closed, replays(tmp_path) as store:
+            async with running(tmp_path, Routes(target(1, closed.url, retry=0, dead_letter_uri=closed.url))):
+                for _ in range(2):
+                    replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+                    await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
+                    assert progress_of(store, replay).dead_lettered == 2
+            with contextlib.closing(LetterStore(tmp_path / "deadletters.db")) as letters:
+                kept = letters.page("TRUE", (), after=0, limit=9)
+                assert Counter(letter.event.extensions["headgatereplay"] for letter in kept) == {"1": 2, "2": 2}
+                assert all(letter.position < 0 for letter in kept)
 
     run(work())
 

@@ -131,6 +131,26 @@ def test_a_reply_waits_for_a_front_that_starts(tmp_path: Path, log: EventLog):
     run(work())
 
 
+def test_a_reply_that_front_may_have_stored_is_not_offered_again(tmp_path: Path, log: EventLog):
+    async def reply(_: Request) -> tuple[object, ...]:
+        return 200, b"x", *CE
+
+    async def break_off(_: Request) -> tuple[object, ...]:
+        raise ConnectionResetError
+
+    async def work() -> None:
+        async with Subscriber(reply) as subscriber, Subscriber(break_off) as ingress:
+            routes = Routes(target(1, subscriber.url, retry=1))
+            async with running(tmp_path, routes, ingress_url=ingress.url.rstrip("/")) as work:
+                log.append([event(0)])
+                async with matcher(work) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: len(subscriber.requests) == 2 and work.dispatcher.unfinished == 0)
+            assert len(ingress.requests) == 2, "one an attempt"
+
+    run(work())
+
+
 def test_nobody_at_ingress(tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "REPLY_STORE_SECONDS_MAX", 0.3)
 

@@ -229,6 +229,12 @@ async def raw_server(answer: bytes):
         (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc", (200, "")),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 OK\r\ncontent-length: 0\r\n\r\n", (202, "")),
         (b"HTTP/1.1 777 Odd\r\ncontent-length: 0\r\n\r\n", (777, "")),
+        (b"HTTP/1.1 200 OK\r\nx-city: Z\xc3\xbcrich\r\ncontent-length: 0\r\n\r\n", (200, "")),
+        (b"HTTP/1.1 200 OK\r\ncontent-type: \xff\r\ncontent-length: 0\r\n\r\n", (200, "")),
+        (b"HTTP/1.1 200 OK\r\nce-id: \xc3\xa9\r\ncontent-length: 0\r\n\r\n", (200, "reply-malformed")),
+        (b"HTTP/1.1 200 OK\r\nce-id: 1\r\ncontent-type: \xff\r\ncontent-length: 0\r\n\r\n", (200, "reply-malformed")),
+        (b"HTTP/1.1 503 No\r\nretry-after: \xff\r\ncontent-length: 0\r\n\r\n", (503, "")),
+        (b"HTTP/1.1 500 \xff\r\nx: \xff\r\ncontent-length: 0\r\n\r\n", (500, "")),
         (b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello", (0, "answer")),  # breaks off
         (b"nonsense\r\n\r\n", (0, "answer")),
         (b"", (0, "answer")),
@@ -239,10 +245,24 @@ def test_answers_of_all_kinds(answer: bytes, expected: tuple[int, str]):
         async with raw_server(answer) as port, HttpTransport() as transport:
             outcome = await transport.post(f"http://127.0.0.1:{port}/", [("ce-id", "1")], b"{}", 5.0)
             if expected[0]:
-                assert (outcome.status, outcome.reason) == expected
+                assert (outcome.status, outcome.reason, outcome.retry_after) == (*expected, "")
             else:
                 assert judge(outcome) is Fate.AGAIN
                 assert outcome.reason in ("connection", "protocol")
+
+    run(work())
+
+
+def test_of_an_answers_headers_only_the_events_own_are_read():
+    answer = (
+        b"HTTP/1.1 200 OK\r\nx: \xff\r\nCE-Id: 1\r\nce-id: 2\r\ncontent-type: text/plain\r\ncontent-length: 0\r\n\r\n"
+    )
+
+    async def work() -> None:
+        async with raw_server(answer) as port, HttpTransport() as transport:
+            outcome = await transport.post(f"http://127.0.0.1:{port}/", [], b"", 5.0)
+            assert outcome.reply is not None
+            assert outcome.reply.headers == [("ce-id", "1"), ("ce-id", "2"), ("content-type", "text/plain")]
 
     run(work())
 

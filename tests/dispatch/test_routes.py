@@ -15,6 +15,7 @@ from headgate.control.egress import UrlPolicy, networks
 from headgate.dispatch import delivery
 from headgate.dispatch.delivery import HttpTransport
 from headgate.dispatch.retry import Outcome
+from headgate.dispatch.routes import Hop
 from tests.dispatch.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
 
 LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
@@ -23,7 +24,7 @@ LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
 class Resolver:
     """Answers in turn; the last answer stays. An answer may be an error."""
 
-    def __init__(self, *answers: list[str] | OSError) -> None:
+    def __init__(self, *answers: list[str] | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[str] = []
         self.gate = asyncio.Event()
@@ -33,7 +34,7 @@ class Resolver:
         self.asked.append(host)
         await self.gate.wait()
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, OSError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
@@ -92,6 +93,63 @@ def test_of_several_addresses_only_the_good_ones_are_used_and_the_next_when_one_
                 for _ in range(3):
                     assert (await post(transport, f"http://many.example:{subscriber.port}/")).status == 202
 
+    run(work())
+
+
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_what_one_address_has_read_is_not_sent_to_the_next(reset: bool) -> None:
+    heard: list[bytes] = []
+
+    async def hear(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\ndata"))
+        if reset:
+            writer.transport.abort()
+        else:
+            writer.close()
+
+    async def work() -> None:
+        server = await asyncio.start_server(hear, ["127.0.0.1"], 0)
+        port = server.sockets[0].getsockname()[1]
+        async with (
+            server,
+            await asyncio.start_server(hear, ["127.0.0.2"], port),
+            HttpTransport(resolve=Resolver(["127.0.0.1", "127.0.0.2"])) as transport,
+        ):
+            outcome = await post(transport, f"http://many.example:{port}/")
+            assert (outcome.status, outcome.reason, outcome.unsent) == (0, "connection", False)
+            assert len(heard) == 1
+            nobody = await post(transport, "http://127.0.0.1:1/")
+            assert (nobody.reason, nobody.unsent) == ("connection", True)
+
+    run(work())
+
+
+def test_an_attempts_time_covers_the_name_and_every_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[float] = []
+
+    async def attempt(_self: HttpTransport, _hop: Hop, _headers: object, _body: bytes, timeout_s: float) -> Outcome:
+        given.append(timeout_s)
+        await asyncio.sleep(0.02)
+        return Outcome(0, "connection", unsent=True)
+
+    async def work() -> None:
+        resolver = Resolver([f"127.0.0.{n}" for n in range(1, 5)])
+        resolver.gate.clear()
+        async with HttpTransport(resolve=resolver) as transport:
+            began = asyncio.get_running_loop().time()
+            late = await transport.post("http://slow.example/", [], b"", 0.05)
+            assert late.reason == "timeout"
+            assert asyncio.get_running_loop().time() - began < limits.DNS_S_MAX / 2
+            asyncio.get_running_loop().call_later(0.1, resolver.gate.set)
+            await transport.post("http://slower.example/", [], b"", 9.0)
+            assert given == sorted(given, reverse=True)
+            assert len(set(given)) == 4
+            assert given[0] < 8.95
+            given.clear()
+            await transport.post("http://slower.example/", [], b"", 0.01)
+            assert len(given) < 4
+
+    monkeypatch.setattr(HttpTransport, "_try", attempt)
     run(work())
 
 
@@ -157,6 +215,21 @@ def test_the_systems_resolver_knows_localhost() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
             assert (await post(transport, f"http://localhost:{subscriber.port}/")).status == 202
             assert (await post(transport, "http://no-such-name.invalid/")).reason == "connection"
+
+    run(work())
+
+
+def test_a_name_that_no_resolver_takes_is_a_failed_attempt() -> None:
+    async def work() -> None:
+        async with HttpTransport() as transport:
+            for host in ("a..b", "a" * 64 + ".example", "\u00fc" * 60 + ".example"):
+                outcome = await post(transport, f"http://{host}/")
+                assert (outcome.status, outcome.reason) == (0, "policy")
+        for answer in (UnicodeError("label empty or too long"), ["nonsense"]):
+            async with HttpTransport(resolve=Resolver(answer)) as transport:
+                outcome = await post(transport, "http://odd.example/")
+                assert (outcome.status, outcome.reason) == (0, "connection")
+                assert "odd.example" in outcome.detail
 
     run(work())
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate import limits
+from headgate.dispatch import journal as journal_module
 from headgate.dispatch.journal import DIRECTORY, Entry, Journal, entries
 from headgate.dispatch.story import stories
 from headgate.filter.plan import Verdict
@@ -97,3 +99,49 @@ def test_a_torn_entry_is_cut(tmp_path: Path) -> None:
     run(work(2))
     assert len(list(entries(tmp_path, 0, 1))) == 1
     assert list(entries(tmp_path, 0, 2)) == [Entry(5, 0, 2, 1, 1, 500, "500")]
+
+
+@pytest.mark.parametrize("opened_before", [0, 1, 2])
+def test_files_that_change_places_are_read_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_before: int
+) -> None:
+    """The server goes on while somebody reads: the newer file takes the older one's place, and another one begins."""
+
+    async def work(*numbers: int) -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number in numbers:
+            journal.attempt(0, 7, 1, number, 503, "503")
+        journal.close()
+
+    run(work(1))
+    (tmp_path / "newer.bin").replace(tmp_path / "older.bin")
+    run(work(2, 3))
+    opened: list[Path] = []
+    plain = Path.open
+
+    def open_and_change(path: Path, *arguments: Any, **more: Any) -> Any:
+        if len(opened) == opened_before:
+            (tmp_path / "newer.bin").replace(tmp_path / "older.bin")
+        opened.append(path)
+        return plain(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", open_and_change)
+    found = [entry.attempt for entry in entries(tmp_path, 0, 7)]
+    assert found == ([1, 2, 3] if opened_before == 2 else [2, 3]), "what the server has dropped may be missing"
+
+
+def test_entries_are_found_in_files_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PIECE_BYTES", 32 * 3)
+
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number in range(100):
+            journal.attempt(number % 2, number // 20, number, 1, 202, "")
+        journal.close()
+
+    run(work())
+    for partition in (0, 1):
+        for offset in range(5):
+            targets = [entry.target for entry in entries(tmp_path, partition, offset)]
+            assert targets == list(range(offset * 20 + partition, (offset + 1) * 20, 2))
+    assert list(entries(tmp_path, 2, 0)) == []

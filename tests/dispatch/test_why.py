@@ -21,9 +21,10 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch import why as why_module
 from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.dispatch.journal import DIRECTORY, Journal
 from headgate.dispatch.letters import Letter, LetterStore
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.why import Answer, Fate, Question, Why, trigger_key
+from headgate.dispatch.why import Answer, Fate, Found, Question, Why, trigger_key
 from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
@@ -63,11 +64,11 @@ class World:
         self.now_us += 1_000
         return self.log.append(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
 
-    def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, passed: int | None = None) -> int:
+    def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, target: int | None = None) -> int:
         """An outbox row; returns its position."""
         self.now_us += 1_000
-        segments = [Segment(0, 1, [(offset, self.target, int(verdict))])]
-        batch, values = encode_chunk(segments, {0: (passed if passed is not None else offset + 1, 1)})
+        segments = [Segment(0, 1, [(offset, target or self.target, int(verdict))])]
+        batch, values = encode_chunk(segments, {0: (offset + 1, 1)})
         return self.outbox.append(batch, values)
 
     def passed(self, offset: int) -> None:
@@ -167,6 +168,82 @@ def test_ended(world: World) -> None:
     assert "delivered" in answer.says
 
 
+def remember(world: World, *ends: str, target: int | None = None) -> None:
+    """What the dispatcher's journal says of the event at 0:0: results of ends, "" for a good attempt."""
+
+    async def work() -> None:
+        journal = Journal(world.data / DIRECTORY, clock_us=lambda: world.now_us)
+        for number, result in enumerate(ends, 1):
+            if result:
+                journal.end(0, 0, target or world.target, result)
+            else:
+                journal.attempt(0, 0, target or world.target, number, 202, "")
+        journal.attempt(0, 0, world.target, 9, 503, "503")
+        journal.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        (["dead_lettered"], "given up; its dead letter was taken"),
+        (["failed"], "given up and dropped"),
+        (["gone"], "dropped"),
+        (["lost"], "dropped"),
+        ([""], "delivered at attempt 1"),
+        (["failed", ""], "delivered at attempt 2"),
+        ([], "delivered, or given up and sent to its dead-letter sink"),
+    ],
+)
+def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], says: str) -> None:
+    Admission(world.store).create(
+        Kind.TRIGGER, trigger("sunk", filter={"cel": CEL}, delivery={"deadLetterSink": {"uri": "http://sink.example/"}})
+    )
+    world.store.set_active_generation(world.store.desired_generation())
+    Reconciler(world.store).step()
+    sunk = next(target.id for target in world.store.snapshot().targets if target.name == "default/sunk")
+    world.accept(event("1", amount=200))
+    world.handed(world.match(0, target=sunk) + 2)
+    remember(world, "failed", "")  # another target's
+    remember(world, *ends, target=sunk)
+    answer = world.ask("1", "sunk")
+    assert answer.fate is Fate.ENDED
+    assert says in answer.says
+
+
+def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> None:
+    world.accept(event("1", amount=200))
+    world.passed(1)
+    assert world.ask("1").fate is Fate.CHANGED_SINCE
+    remember(world, "")
+    assert world.ask("1").fate is Fate.ENDED
+    remember(world, "filtered")
+    world.handed(world.match(0, Verdict.CANDIDATE) + 2)
+    assert world.ask("1").fate is Fate.CHANGED_SINCE
+
+
+def test_asked_while_the_event_is_being_matched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = Why._row
+
+    def look_then_match(self: Why, found: Found, target: int) -> tuple[int, int] | None:
+        row = look(self, found, target)
+        world.match(found.offset)
+        return row
+
+    monkeypatch.setattr(Why, "_row", look_then_match)
+    world.accept(event("1", amount=200))
+    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
+    assert world.ask("1").fate is Fate.UNDELIVERED
+
+
+def test_a_clock_that_was_set_back_hides_no_row(world: World) -> None:
+    world.accept(event("1", amount=200))
+    world.now_us -= 1_800_000_000
+    world.handed(world.match(0) + 2)
+    assert world.ask("1").fate is Fate.ENDED
+
+
 def test_a_candidate_that_cel_refused(world: World) -> None:
     world.accept(event("1", amount=7))
     world.handed(world.match(0, Verdict.CANDIDATE) + 2)
@@ -247,6 +324,37 @@ def test_searches_a_bounded_piece_and_goes_on(world: World, monkeypatch: pytest.
     assert limits.WHY_CHUNKS_MAX > 6
 
 
+def test_a_search_gets_on_however_slow_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        world.accept(event(str(n), amount=1))
+    world.passed(3)
+    monkeypatch.setattr(why_module, "WHY_SECONDS_MAX", -1.0)
+    answer, calls = world.ask("0"), 1
+    while answer.fate is Fate.NOT_FOUND:
+        assert answer.next
+        assert answer.searched_to_us
+        answer, calls = world.ask("0", before=answer.next), calls + 1
+    assert (answer.fate, calls) == (Fate.FILTER_FALSE, 3)
+
+
+def test_an_event_of_another_broker_is_remembered_over_all_pieces(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.accept(event("9", amount=0), event("9", amount=1), broker="default/other")
+    world.accept(event("x", amount=1))
+    for n in range(4):
+        world.accept(event(str(n), amount=1))
+    world.accept(event("9", amount=2), broker="default/other")
+    monkeypatch.setattr(why_module, "WHY_CHUNKS_MAX", 2)
+    query, pieces = "id=9", 0
+    while (answer := call(world, query)[1])["fate"] == "not-found-yet":
+        query, pieces = f"id=9&next={answer['next']}", pieces + 1
+    assert (answer["fate"], answer["event"]["offset"], pieces) == ("other-broker", 7, 3)
+    for place in ("0:2", "0:99", "7:0"):  # another event, and none
+        status, answer = call(world, f"id=9&next=0:0/{place}")
+        assert (status, answer["fate"]) == (200, "not-stored")
+
+
 def call(world: World, query: str) -> tuple[int, dict[str, Any]]:
     """The HTTP handler, without a server."""
     from starlette.applications import Starlette
@@ -278,6 +386,6 @@ def test_over_http(world: World) -> None:
     assert answer["event"]["event"]["data"] == {"amount": 7}
     assert answer["trace"]["outcome"] == "false"
     assert [part["decided"] for part in answer["trace"]["parts"]].count(True) == 1
-    for query in ("", "id=", "id=1&since=yesterday", "id=1&next=x"):
+    for query in ("", "id=", "id=1&since=yesterday", "id=1&next=x", "id=1&next=0:1/", "id=1&next=0:1/0:1,1:1"):
         status, answer = call(world, query)
         assert (status, answer["kind"]) == (400, "Status")

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pyreqwest.http import Url
 
 from headgate.errors import InvalidInputError
-from headgate.limits import URL_CHARS_MAX
+from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 
 Reach = Literal["local", "public"]
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -103,6 +103,8 @@ class UrlPolicy:
             raise UrlRefusedError("must not carry credentials")
         host = host.strip("[]").lower()
         address = _address(host)
+        if address is None and not _is_name(host):
+            raise UrlRefusedError(f"no host name: each part between dots has 1 to {HOST_LABEL_CHARS_MAX} characters")
         if self._is_own(scheme, host, port, parsed.path):
             return Destination(str(parsed), scheme, host, port, address, trusted=True)
         if scheme not in self.schemes:
@@ -153,6 +155,11 @@ def _address(host: str) -> Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
+
+
+def _is_name(host: str) -> bool:
+    """Whether a resolver can be asked for it: none of its labels is empty or too long; a dot may end it."""
+    return all(0 < len(label) <= HOST_LABEL_CHARS_MAX for label in host.removesuffix(".").split("."))
 
 
 def _meanings(address: Address) -> tuple[Address, ...]:

@@ -9,13 +9,15 @@ decompressed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Protocol
 
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import BuilderError, ConnectError, NetworkError, PyreqwestError, RequestTimeoutError
+from pyreqwest.exceptions import BuilderError, NetworkError, PyreqwestError, RequestTimeoutError, TransportError
+from pyreqwest.http import HeaderMap
 from pyreqwest.response import ResponseBodyReader
 
 from headgate import limits
@@ -28,6 +30,11 @@ _IDLE_CONNECTION_S: Final = 4.0
 failed attempt, because nobody knows whether it was heard."""
 _DETAIL_CHARS_MAX = 200
 _LOCAL: Final = UrlPolicy()
+_CONNECTING: Final = "client error (Connect)"
+"""What hyper says of an error while there is no connection yet; a ConnectError may also be one of a connection that
+broke off after the request."""
+_LATE: Final = Outcome(0, "timeout", "no time was left after the name was resolved")
+_UNREADABLE: Final = Outcome(200, "reply-malformed", "a header of the reply's event is not in ASCII")
 _TAKEN: Final = {status: Outcome(status) for status in range(200, 300)}
 
 
@@ -69,21 +76,24 @@ class HttpTransport:
             url: Absolute http or https URL.
             headers: The event's, in order.
             body: The event's data, sent as it is.
-            timeout_s: For all of it: connecting, sending, the answer's last byte.
+            timeout_s: For all of it: resolving the name, connecting, sending, the answer's last byte.
 
         Returns:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
             RESPONSE_BYTES_MAX it is cut off.
         """
-        routes = self._routes
-        route = routes.known(url) or await routes.find(url)
+        clock = asyncio.get_running_loop().time
+        ends = clock() + timeout_s
+        route = self._routes.known(url) or await self._routes.find(url, timeout_s)
         if route.refusal is not None:
             return route.refusal
-        if len(route.hops) == 1:
-            return await self._try(route.hops[0], headers, body, timeout_s)
-        # Where one address refuses the connection nothing was sent, and the next one may take it.
+        outcome = _LATE
         for hop in list(route.hops):
-            outcome = await self._try(hop, headers, body, timeout_s)
+            left_s = ends - clock()
+            if left_s <= 0:
+                break
+            outcome = await self._try(hop, headers, body, left_s)
+            # Where an address gave no connection nothing was sent, and the next one may take it.
             if not outcome.unsent:
                 route.prefer(hop)
                 break
@@ -104,8 +114,8 @@ class HttpTransport:
         try:
             async with request as response:
                 status = response.status
-                if status == 200 and (headers := _event_headers(response.headers)):
-                    return await self._read_reply(response.body_reader, headers)
+                if status == 200 and (found := _event_headers(response.headers)) is not None:
+                    return await self._read_reply(response.body_reader, found) if found else _UNREADABLE
                 kept = 0 if 200 <= status < 300 else limits.ERROR_BODY_BYTES_MAX
                 reader, size, body = response.body_reader, 0, b""
                 while size <= limits.RESPONSE_BYTES_MAX and (chunk := await reader.read_chunk()) is not None:
@@ -114,15 +124,13 @@ class HttpTransport:
                     size += len(chunk)
                 if not kept:
                     return _TAKEN.get(status) or Outcome(status)
-                retry_after = response.get_header("retry-after") if status in RETRY_AFTER_STATUSES else None
-                return Outcome(status, retry_after=retry_after or "", body=body)
+                asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
+                return Outcome(status, retry_after=asked or "", body=body)
         except RequestTimeoutError as error:
-            return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX])
-        except ConnectError as error:
-            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX], unsent=True)
+            return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
         except NetworkError as error:
-            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX])
-        except PyreqwestError as error:
+            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
+        except (PyreqwestError, ValueError) as error:  # the latter for bytes of an answer that it cannot decode
             return Outcome(0, "protocol", str(error)[:_DETAIL_CHARS_MAX])
 
     async def _read_reply(self, reader: ResponseBodyReader, headers: list[tuple[str, str]]) -> Outcome:
@@ -168,10 +176,32 @@ def _pinned_client(host: str, address: str) -> Client:
     return _builder().resolve(host, address, 0).build()
 
 
-def _event_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The headers that make an answer an event: what begins with ce-, or a CloudEvents media type; else empty."""
-    found = [(name, value) for name, value in headers.items() if name.startswith("ce-")]
-    content_type = headers.get("content-type")
-    if content_type is None or not (found or content_type.lower().startswith("application/cloudevents")):
-        return found
-    return [*found, ("content-type", content_type)]
+def _is_unsent(error: TransportError) -> bool:
+    """Whether there never was a connection."""
+    return any(cause["message"] == _CONNECTING for cause in error.details["causes"] or ())
+
+
+def _event_headers(headers: HeaderMap) -> list[tuple[str, str]] | None:
+    """The headers that make an answer an event: what begins with ce-, or a CloudEvents media type.
+
+    Only these are decoded: no other header of an answer is ours to judge.
+
+    Returns:
+        None when the answer is no event; nothing when it says that it is one, in bytes that are no text.
+    """
+    names = dict.fromkeys(name for name in headers if name.startswith("ce-"))
+    if not names and not (_text(headers, "content-type") or "").lower().startswith("application/cloudevents"):
+        return None
+    try:
+        found = [(name, value) for name in names for value in headers.getall(name)]
+        return [*found, ("content-type", headers["content-type"])] if "content-type" in headers else found
+    except ValueError:
+        return []
+
+
+def _text(headers: HeaderMap, name: str) -> str | None:
+    """A header's first value; None when it is not there, or is no text (visible ASCII)."""
+    try:
+        return headers.get(name)
+    except ValueError:
+        return None

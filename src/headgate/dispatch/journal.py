@@ -8,13 +8,15 @@ takes the place of the older one, so the last JOURNAL_BYTES_MAX / 32 to twice as
 from __future__ import annotations
 
 import asyncio
+import os
 import struct
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 import structlog
 
@@ -23,6 +25,10 @@ from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
 
 DIRECTORY: Final = "attempts"
 _FORM: Final = struct.Struct("<qqiiHHBB2x")  # time_us, offset, partition, target, attempt, status, reason, result
+_EVENT: Final = struct.Struct("<qi")
+_EVENT_AT: Final = 8
+"""Where in an entry offset and partition stand."""
+_PIECE_BYTES: Final = _FORM.size << 15
 _REASONS: Final = ("", *ATTEMPTS_FAILED.values, "other")
 _RESULTS: Final = ("", *DELIVERIES.values, "other")
 _REASON_CODE: Final = {name: code for code, name in enumerate(_REASONS)}
@@ -141,14 +147,36 @@ class Journal:
 
 def entries(directory: Path, partition: int, offset: int) -> Iterator[Entry]:
     """What is known of an event's deliveries, the oldest first; safe beside a running server."""
-    for name in _FILES:
-        try:
-            data = (directory / name).read_bytes()
-        except FileNotFoundError:
-            continue
-        whole = memoryview(data)[: len(data) - len(data) % _FORM.size]
-        for time_us, at, of, target, attempt, status, reason, result in _FORM.iter_unpack(whole):
-            if at == offset and of == partition and time_us:
+    event = _EVENT.pack(offset, partition)
+    with ExitStack() as stack:
+        for file in _opened(directory, stack):
+            piece = file.read(_PIECE_BYTES)
+            while piece:
+                yield from _found(piece, event)
+                # A short one may end inside an entry that is being written.
+                piece = file.read(_PIECE_BYTES) if len(piece) == _PIECE_BYTES else b""
+
+
+def _opened(directory: Path, stack: ExitStack) -> list[BinaryIO]:
+    """The files, the older one first. Both are open before one is read: a server that runs makes them change places."""
+    files: list[BinaryIO] = []
+    for name in reversed(_FILES):  # the newer first: it may become the older one, never the other way round
+        with suppress(FileNotFoundError):
+            files.insert(0, stack.enter_context((directory / name).open("rb")))
+    if len(files) > 1 and os.path.sameopenfile(*(file.fileno() for file in files)):
+        files.pop()
+    return files
+
+
+def _found(piece: bytes, event: bytes) -> Iterator[Entry]:
+    """The entries of an event in a piece that begins with one; not one by one, a file has a million."""
+    at = piece.find(event)
+    while at >= 0:
+        start = at - _EVENT_AT
+        if start % _FORM.size == 0 and start + _FORM.size <= len(piece):
+            time_us, offset, partition, target, attempt, status, reason, result = _FORM.unpack_from(piece, start)
+            if time_us:
                 known = reason < len(_REASONS) and result < len(_RESULTS)
                 words = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
-                yield Entry(time_us, of, at, target, attempt, status, *words)
+                yield Entry(time_us, partition, offset, target, attempt, status, *words)
+        at = piece.find(event, at + 1)

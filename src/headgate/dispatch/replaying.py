@@ -8,11 +8,14 @@ and a restart repeats a page at most: a replayed event carries the id of its rep
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 import structlog
@@ -38,7 +41,9 @@ from headgate.observe import metrics
 from headgate.scan.turns import Located, Scanner, Wish
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
-_PARTITIONS_MAX: Final = 1 << 14
+_LOUD_S: Final = 10.0
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -88,17 +93,17 @@ class Replaying:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ended = False
+        self._told_at = float("-inf")
 
     async def run(self) -> None:
         """Works until it is cancelled; what is unfinished goes on in the next process."""
-        loop, seen = asyncio.get_running_loop(), -1
+        seen = -1
         try:
             while True:
-                version = await loop.run_in_executor(self._thread, self._store.data_version)
+                version = await self._stored(self._store.data_version)
                 if version != seen or self._ended:
                     seen, self._ended = version, False
-                    running = await loop.run_in_executor(self._thread, self._store.running, limits.REPLAYS_RUNNING_MAX)
-                    self._adjust(running)
+                    self._adjust(await self._stored(self._store.running, limits.REPLAYS_RUNNING_MAX))
                 await asyncio.sleep(limits.REPLAY_POLL_S)
         finally:
             tasks = list(self._tasks.values())
@@ -124,7 +129,7 @@ class Replaying:
             loop.call_exception_handler({"message": "a replay's task failed", "exception": error})
 
     async def _replay(self, replay: Replay) -> None:
-        run, spec, progress = asyncio.get_running_loop().run_in_executor, replay.spec, replay.progress
+        spec, progress = replay.spec, replay.progress
         pace = _Pace(spec.rate_per_s)
         state, problem = ReplayState.DONE, ""
         while any(progress.positions[partition] < end for partition, end in spec.end.items()):
@@ -137,11 +142,23 @@ class Replaying:
                     continue
                 state, problem = ReplayState.FAILED, error.message
                 break
-            await run(self._thread, self._store.advance, replay.id, progress)
+            await self._stored(self._store.advance, replay.id, progress)
             if progress == before:  # the log does not reach to where it did
                 await asyncio.sleep(limits.REPLAY_RETRY_S)
-        await run(self._thread, self._store.end, replay.id, state, problem)
+        await self._stored(self._store.end, replay.id, state, problem)
         _log.info("a replay has ended", replay=replay.id, state=state.value, problem=problem)
+
+    async def _stored(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Does it with the file, again and again while the disk is full or fails: no page goes on without its place."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
+            except sqlite3.OperationalError as error:
+                if loop.time() - self._told_at >= _LOUD_S:
+                    self._told_at = loop.time()
+                    _log.error("replays cannot be read or written, they wait", error=str(error))
+                await asyncio.sleep(limits.REPLAY_RETRY_S)
 
     async def _page(self, id_: int, spec: ReplaySpec, progress: Progress, pace: _Pace) -> Progress:
         target = self._target(spec)
@@ -228,13 +245,21 @@ class Replaying:
                 continue
             if target is None or not target.delivery.has_sink:
                 return "failed"
-            # No row of the outbox stands for it: its own place, below all of theirs.
-            position = -1 - place.offset * _PARTITIONS_MAX - place.partition
-            delivery = Delivery(position, place.partition, place.offset, Verdict.MATCH)
+            delivery = Delivery(_position(id_, place), place.partition, place.offset, Verdict.MATCH)
             delivery.failures = failures
             marked = SharedEvent(stored.broker, event, stored.append_time_us)
             await self._bury(letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
             return "dead_lettered"
+
+
+def _position(replay: int, place: Located) -> int:
+    """What stands in a letter for the row of the outbox that a replayed event does not have.
+
+    Below all positions of rows. Another one for each replay, whose letters are not those of the one before; the same
+    one when a restart repeats a page.
+    """
+    name = f"{replay}:{place.partition}:{place.offset}".encode()
+    return -1 - (int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1)
 
 
 class _Pace:

@@ -86,7 +86,7 @@ class IngressReplies:
         """Waits for a front that does not listen: it starts beside us, and asking the subscriber anew is dearer."""
         ends = time.monotonic() + limits.REPLY_STORE_SECONDS_MAX
         while True:
-            outcome = await self._transport.post(url, headers, body, limits.REPLY_STORE_SECONDS_MAX)
-            if not outcome.unsent or time.monotonic() >= ends:
+            outcome = await self._transport.post(url, headers, body, ends - time.monotonic())
+            if not outcome.unsent or time.monotonic() + limits.REPLY_RETRY_S >= ends:
                 return outcome
             await asyncio.sleep(limits.REPLY_RETRY_S)

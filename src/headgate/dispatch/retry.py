@@ -57,7 +57,7 @@ class Outcome:
         retry_after: The header as it came, of an answer for which it counts.
         body: The first ERROR_BODY_BYTES_MAX bytes of an answer that says no.
         reply: The event in a 200 answer that says that it holds one.
-        unsent: No connection was made: another address may be tried.
+        unsent: No connection was made, so nobody can have heard of it: another address may be tried.
     """
 
     status: int

@@ -26,7 +26,7 @@ from headgate.control.egress import Address, Destination, UrlPolicy, UrlRefusedE
 from headgate.dispatch.retry import Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
-"""From a host and a port to addresses as text, the best first; OSError when there are none."""
+"""From a host and a port to addresses as text, the best first. OSError when there are none, ValueError for no host."""
 
 _PORTS: Final = {"http": 80, "https": 443}
 
@@ -64,7 +64,7 @@ class Route:
 
     def prefer(self, hop: Hop) -> None:
         """This one worked where another did not."""
-        if hop in self.hops:
+        if self.hops[0] is not hop and hop in self.hops:
             self.hops.remove(hop)
             self.hops.insert(0, hop)
 
@@ -109,12 +109,13 @@ class Routes:
             self._find(url)
         return route
 
-    async def find(self, url: str) -> Route:
-        """The route of a URL; shared by all who ask at the same time. Waits DNS_S_MAX at most."""
+    async def find(self, url: str, wait_s: float) -> Route:
+        """The route of a URL; shared by all who ask at the same time. Waits `wait_s` and DNS_S_MAX at most."""
         task = self._find(url)
-        done, _ = await asyncio.wait([task], timeout=limits.DNS_S_MAX)
+        wait_s = min(wait_s, limits.DNS_S_MAX)
+        done, _ = await asyncio.wait([task], timeout=wait_s)
         if not done:
-            return self._failed("timeout", f"the name was not resolved within {limits.DNS_S_MAX:.0f} s", 0.0)
+            return self._failed("timeout", f"the name was not resolved within {wait_s:g} s", 0.0)
         return task.result()
 
     async def close(self) -> None:
@@ -145,13 +146,13 @@ class Routes:
             return self._keep(url, Route([Hop(destination.url, (), self._plain)], None, forever, forever))
         try:
             addresses = await self._resolve(destination.host, destination.port)
-        except OSError as error:
+            return self._keep(url, await self._judge(destination, addresses))
+        except (OSError, ValueError) as error:  # the latter for a name that cannot be asked for
             old = self._routes.get(url)
             if old is not None and old.hops and self._loop.time() < old.stale_until:
                 old.fresh_until = self._loop.time() + limits.DNS_FAILURE_S
                 return old
             return self._keep(url, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
-        return self._keep(url, await self._judge(destination, addresses))
 
     async def _judge(self, destination: Destination, addresses: list[str]) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""

@@ -16,12 +16,12 @@ from headgate.dispatch.storefile import read_only
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
 from headgate.event.model import Event
 from headgate.filter.plan import Verdict
+from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_of_all
 
 _ID: Final = EVENT_SCHEMA.get_field_index("id")
-_CLOCK_SLACK_US: Final = 3_600_000_000
-"""What the machine's clock may have been set back between an event and its match."""
+_CLOCK_SLACK_US: Final = int(CLOCK_SLACK_S * 1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ processes that decide write it down; what a filter says of it is asked of cel-cp
     no row, below it, filter false, error  -> filter false, filter error (closed: not delivered)
     no row, below it, filter true          -> the trigger was not there, not Ready, or had another filter
     row, at or above the cursors           -> undelivered, with attempts and the time of the next one
-    row, ended                             -> dead letter, filter false or error (cel-cpp's word on a candidate), ended
+    row, ended                             -> dead letter, ended (how, while the journal of attempts knows it), filter
+                                              false or error (cel-cpp's word on a candidate)
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from headgate.control.objects import Kind, ObjectKey, Trigger
 from headgate.control.routing import Target
 from headgate.control.store import Store
 from headgate.dispatch.cursors import Cursors, CursorStore, TargetCursor
+from headgate.dispatch.journal import DIRECTORY, Entry, entries
 from headgate.dispatch.letters import Letter, LetterStore
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.errors import UnavailableError
@@ -38,7 +40,7 @@ from headgate.filter.cel import OutcomeKind
 from headgate.filter.plan import Verdict
 from headgate.filter.trace import Trace, trace
 from headgate.filter.view import EventView
-from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
+from headgate.limits import CLOCK_SLACK_S, WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first, newest_of_all
 
@@ -101,6 +103,7 @@ class Answer:
         trace: What the filter says of the event, part by part, where that matters.
         attempts: Of a delivery that has not ended, or of a dead letter.
         next: Where to go on searching: partition to offset; set with NOT_FOUND only.
+        other: Partition and offset of the newest event of the id that another broker has accepted; with `next` only.
         searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
     """
 
@@ -110,6 +113,7 @@ class Answer:
     trace: Trace | None = None
     attempts: Attempts | None = None
     next: Mapping[int, int] = field(default_factory=dict)
+    other: tuple[int, int] | None = None
     searched_to_us: int = 0
 
 
@@ -122,7 +126,8 @@ class Question:
         id: The event's id.
         source: The event's source; empty finds the newest event of the id.
         since_us: Look at nothing older, microseconds since 1970 UTC.
-        before: Where an earlier call ended.
+        before: Where an earlier call ended: its `next`.
+        other: Its `other`.
     """
 
     trigger: ObjectKey
@@ -130,6 +135,7 @@ class Question:
     source: str = ""
     since_us: int = 0
     before: Mapping[int, int] = field(default_factory=dict)
+    other: tuple[int, int] | None = None
 
 
 class Why:
@@ -174,12 +180,13 @@ class Why:
         ends_s = time.monotonic() + WHY_SECONDS_MAX
         chunks = size = searched_us = 0
         reached = dict(question.before)
-        other: Found | None = None
+        other = question.other
         log = self._data / "log"
         for partition, chunk in newest_of_all(log, before=question.before, not_before_us=question.since_us):
-            if chunks >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s:
+            # One chunk at least: who asks again gets on, however slow the disk is.
+            if chunks and (chunks >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s):
                 says = f"not among the newest events back to {time_text(searched_us)}; go on with `next`"
-                return Answer(Fate.NOT_FOUND, says, next=reached, searched_to_us=searched_us)
+                return Answer(Fate.NOT_FOUND, says, next=reached, other=other, searched_to_us=searched_us)
             rows = pc.indices_nonzero(pc.equal(chunk.batch.column(_ID), question.id)).to_pylist()
             for row in reversed(rows):
                 if question.source and chunk.batch.column(_SOURCE)[row].as_py() != question.source:
@@ -188,22 +195,36 @@ class Why:
                 found = Found(partition, chunk.first_offset + row, chunk.append_time_us, stored)
                 if stored.broker == broker:
                     return found
-                other = other or found
+                other = other or (partition, found.offset)
             reached[partition] = chunk.first_offset
             chunks, size, searched_us = chunks + 1, size + chunk.size_bytes, chunk.append_time_us
-        if other is not None:
-            return other
+        if other is not None and (kept := self._at(other, question)) is not None:
+            return kept
         back = f"back to {time_text(searched_us)}" if searched_us else "which is empty"
         says = f"no event of this id is in the log, {back}: it was not accepted, or is no longer kept"
         return Answer(Fate.NOT_STORED, says, searched_to_us=searched_us)
+
+    def _at(self, place: tuple[int, int], question: Question) -> Found | None:
+        """The event of a place, if it still is there, and is one that was asked for: a client may name any place."""
+        partition, offset = place
+        with PartitionReader.open(self._data / "log" / str(partition), start=offset) as reader:
+            chunk = reader.read()
+            if chunk is None or chunk.first_offset != offset:
+                return None
+            stored = from_batch(chunk.batch, 0)
+        if stored.event.id != question.id or question.source not in ("", stored.event.source):
+            return None
+        return Found(partition, offset, chunk.append_time_us, stored)
 
     # --- what became of it ------------------------------------------------------------------------------
 
     def _became(self, trigger: Trigger, target: Target, found: Found) -> Answer:
         cursors = self._cursors()
+        # Before its row is looked for: what is below the watermark now has its rows.
+        is_matched = found.offset < self._watermark(found.partition, cursors)
         row = self._row(found, target.id)
         if row is None:
-            return self._without_row(trigger, target, found, cursors)
+            return self._without_row(trigger, target, found, is_matched=is_matched)
         position, verdict = row
         cursor = next((one for one in cursors.targets if one.target == target.id), None)
         waiting = _waiting(position, cursors.position, cursor)
@@ -212,20 +233,27 @@ class Why:
         letter = self._letter(target.id, position)
         if letter is not None:
             return Answer(Fate.DEAD_LETTER, _buried(letter), found, attempts=_of_letter(letter))
+        end = self._end(target.id, found)
+        if end is not None and end.result in _ENDS:
+            return _ended(end, found)
         judged = trace(target.filter.cel, EventView(found.stored.event))
-        if verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
+        if end is not None or verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _judged(judged, found) or Answer(Fate.CHANGED_SINCE, _CHANGED, found, judged)
-        says = "delivered" if target.delivery.has_sink else "delivered, or given up after its retries and dropped"
-        return Answer(Fate.ENDED, f"the filter matched and the delivery has ended: {says}", found, judged)
+        given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
+        says = f"the filter matched and the delivery has ended: delivered, or given up and {given_up}"
+        return Answer(Fate.ENDED, says, found, judged)
 
-    def _without_row(self, trigger: Trigger, target: Target, found: Found, cursors: Cursors) -> Answer:
+    def _without_row(self, trigger: Trigger, target: Target, found: Found, *, is_matched: bool) -> Answer:
         created_us = rfc3339.micros(trigger.metadata.creation_timestamp) or 0
         # A creation time has whole seconds.
         if found.append_time_us < created_us:
             says = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
             return Answer(Fate.CREATED_LATER, says, found)
-        if found.offset >= self._watermark(found.partition, cursors):
+        if not is_matched:
             return Answer(Fate.NOT_MATCHED_YET, "the matcher has not come to the event yet", found)
+        end = self._end(target.id, found)
+        if end is not None and end.result in _ENDS:
+            return _ended(end, found)
         judged = trace(target.filter.cel, EventView(found.stored.event))
         answer = _judged(judged, found)
         if answer is not None:
@@ -259,8 +287,7 @@ class Why:
 
     def _row(self, found: Found, target: int) -> tuple[int, int] | None:
         """Position and verdict of the outbox row of an event and a target."""
-        # A row is written after its event; clocks of one machine, yet of two processes.
-        earliest_us = found.append_time_us - 1_000_000
+        earliest_us = found.append_time_us - int(CLOCK_SLACK_S * 1_000_000)
         for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
             batch = chunk.batch
             hit = pc.and_(
@@ -305,8 +332,27 @@ class Why:
             found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 
+    def _end(self, target: int, found: Found) -> Entry | None:
+        """How a delivery has ended: a good attempt or an end without one, while it is known."""
+        known = entries(self._data / DIRECTORY, found.partition, found.offset)
+        ends = [one for one in known if one.target == target and not one.reason]
+        return ends[-1] if ends else None
 
+
+_ENDS: Final = {
+    "": "delivered at attempt {attempt}",
+    "dead_lettered": "given up; its dead letter was taken by the sink, redriven or discarded",
+    "failed": "given up and dropped",
+    "gone": "dropped, for the trigger had gone or had no address",
+    "lost": "dropped, for the log no longer held the event",
+}
+"""What is said of an end, by its result; the others are the filter's matter."""
 _CHANGED: Final = "the filter of today wants the event; the trigger had another one when it was matched"
+
+
+def _ended(end: Entry, found: Found) -> Answer:
+    says = _ENDS[end.result].format(attempt=end.attempt)
+    return Answer(Fate.ENDED, f"the delivery has ended, {time_text(end.time_us)}: {says}", found)
 
 
 def _judged(judged: Trace, found: Found) -> Answer | None:

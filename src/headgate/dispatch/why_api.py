@@ -22,6 +22,7 @@ from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.trace import Part
 from headgate.log import positions
+from headgate.log.errors import PositionError
 
 PATH: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}/triggers/{{name}}/why"
 
@@ -100,8 +101,24 @@ def _question(request: Request) -> Question:
             raise InvalidInputError("since is no RFC 3339 time", hint="since=2026-01-02T03:04:05Z")
         since_us = found
     key = trigger_key(request.path_params["namespace"], request.path_params["name"])
-    reached = positions.parse(query["next"]) if query.get("next") else {}
-    return Question(key, query["id"], query.get("source", ""), since_us, reached)
+    reached, other = _next(query.get("next", ""))
+    return Question(key, query["id"], query.get("source", ""), since_us, reached, other)
+
+
+def _next(token: str) -> tuple[dict[int, int], tuple[int, int] | None]:
+    """What `_token` has written: where to go on, and the place of another broker's event."""
+    if not token:
+        return {}, None
+    reached, slash, other = token.partition("/")
+    places = list(positions.parse(other).items()) if slash else []
+    if len(places) > 1:
+        raise PositionError(f"{token[:64]!r} is no position", hint="give back what the server gave as next")
+    return positions.parse(reached), places[0] if places else None
+
+
+def _token(answer: Answer) -> str:
+    reached = positions.write(answer.next)
+    return reached if answer.other is None else f"{reached}/{positions.write(dict([answer.other]))}"
 
 
 def _view(question: Question, answer: Answer) -> WhyView:
@@ -133,6 +150,6 @@ def _view(question: Question, answer: Answer) -> WhyView:
             attempts.code,
             attempts.answer,
         ),
-        next=positions.write(answer.next),
+        next=_token(answer),
         searched_to=time_text(answer.searched_to_us) if answer.searched_to_us else "",
     )
