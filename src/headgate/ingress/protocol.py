@@ -35,9 +35,13 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
     request that comes in one read costs no timer. Give it to uvicorn as `http`. Bytes are counted as they arrive, so
     that bound is exact to one read of the socket.
+
+    What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
+    from one piece of data to the next, or to the end.
     """
 
-    _head_bytes = 0
+    _bare_bytes = 0
+    """Received without any data of a body since the request began, its head ended, or data came."""
     _in_body = False
     _refused = False
     _began_at = 0.0
@@ -57,16 +61,15 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Counts bytes of an unfinished head, and parses."""
+        """Counts bytes that bring no data, and parses."""
         if self._refused:
             return
-        if not self._in_body:
-            self._head_bytes += len(data)
+        self._bare_bytes += len(data)
         super().data_received(data)
-        if self._in_body or self._head_bytes:
+        if self._in_body or self._bare_bytes:
             if self._timer is None:
                 self._watch()
-            if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+            if self._bare_bytes > REQUEST_HEAD_BYTES_MAX:
                 self._refuse("headers-too-large", _TOO_LARGE)
         elif self._timer is not None:
             self._unwatch()
@@ -74,20 +77,23 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head is whole: what follows is the body's."""
         self._in_body = True
-        self._head_bytes = 0
+        self._bare_bytes = 0
         if len(self.headers) > REQUEST_HEADERS_MAX:
             self._refuse("headers-too-large", _TOO_LARGE)
         else:
             super().on_headers_complete()
+            self.headers = []  # for trailers: with the head's, they would pass for headers that were checked
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._bare_bytes = 0
         if not self._refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The next byte begins another head."""
         self._in_body = False
+        self._bare_bytes = 0
         if not self._refused:
             super().on_message_complete()
 
@@ -107,7 +113,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         left_s = self._began_at + REQUEST_S_MAX - self.loop.time()
         if self._in_body and left_s > 0:
             self._timer = self.loop.call_later(left_s, self._look)
-        elif self._in_body or self._head_bytes:
+        elif self._in_body or self._bare_bytes:
             self._refuse("too-slow", _TOO_SLOW)
         else:
             self.transport.close()  # it never said anything
