@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from headgate.control.logrules import LogRule
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.model import Event
@@ -154,7 +152,7 @@ class _Stream:
 
 
 def decode(request: PublishRequest) -> Sequence[Event]:
-    """The events of a request, with the filter values that it gives them.
+    """The events of a request, with the filter values that it gives them: it gets them as their attributes.
 
     Raises:
         EventError: An event is none; its place is said.
@@ -166,9 +164,7 @@ def decode(request: PublishRequest) -> Sequence[Event]:
         raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
     if request.filter_values and len(request.filter_values) != count:
         raise InvalidInputError(f"{len(request.filter_values)} filter values for {count} events")
-    events = from_messages(request.events)
-    for index, value in enumerate(request.filter_values):
-        if value:
-            event = events[index]
-            events[index] = msgspec.structs.replace(event, extensions={**event.extensions, EXTENSION: value})
-    return events
+    for message, value in zip(request.events, request.filter_values, strict=False):
+        if value:  # as any attribute it is checked, and counts in the event's size
+            message.attributes[EXTENSION].ce_string = value
+    return from_messages(request.events)
