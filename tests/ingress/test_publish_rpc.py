@@ -231,7 +231,17 @@ def test_what_is_wrong_is_refused_and_the_stream_goes_on(tmp_path: Path) -> None
             "protocol",
         ),
         (
-            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 1), request(0)],
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 2), request(0)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 1)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 3, 3)],
             grpc.StatusCode.INVALID_ARGUMENT,
             "protocol",
         ),
@@ -305,6 +315,28 @@ def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], 
             assert all(one.event.extensions.keys() <= {"partitionkey"} for one in stored)
             used = [ids for ids in log.ids() if ids]
             assert len(used) == (3 if keys else 1), "without keys a producer's events stay together"
+
+    run(work())
+
+
+def test_a_producer_that_has_had_the_largest_number_is_told_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        largest = (1 << 64) - 2
+        for restarted in (False, True):
+            async with publishing(tmp_path) as (log, client):
+                stream, first = await opened(client, "p")
+                if not restarted:
+                    await stream.write(request(largest - 1, 2))
+                    assert said(await stream.read()) == (largest - 1, largest, 0)
+                    stream, first = await opened(client, "p")
+                assert first == largest + 1
+                await stream.write(request(largest))
+                assert said(await stream.read()) == (largest, largest, 1)
+                await stream.write(request(first))
+                with pytest.raises(Refused, match="the largest one is 18446744073709551614") as refused:
+                    await stream.rest()
+                assert refused.value.status is grpc.StatusCode.INVALID_ARGUMENT
+                await log.producers.snapshot(log.ends())
 
     run(work())
 

@@ -24,7 +24,8 @@ from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.rpc.service import PUBLISHER, Call, Service, attended
 
-_NUMBER_MAX: Final = (1 << 64) - 1
+_NUMBER_MAX: Final = (1 << 64) - 2
+"""The next one is still a uint64: `next_sequence` says it."""
 
 PublishCall = Call[PublishRequest, PublishResponse]
 
@@ -105,7 +106,9 @@ class _Stream:
 
     def _begin(self, request: PublishRequest) -> _Pending:
         number, last = request.sequence, request.sequence + len(request.events) - 1
-        if number < self._next or last > _NUMBER_MAX:
+        if last > _NUMBER_MAX:
+            raise ProtocolError(f"the last event's sequence is {last}; the largest one is {_NUMBER_MAX}")
+        if number < self._next:
             raise ProtocolError(f"sequence is {number}; the next one is {self._next} or above")
         self._next = last + 1
         # Tasks begin in the order in which they are made, and enqueue their events before they wait.
