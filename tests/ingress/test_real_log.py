@@ -327,6 +327,50 @@ CHUNKED = (
 )
 
 
+UPGRADE = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")]
+
+
+def asking(number, *more):
+    """An event, sent by a client that would rather speak HTTP/2."""
+    headers, body = encode_binary(event(number))
+    return http("POST", [*UPGRADE, *headers, *more], body)
+
+
+@pytest.mark.parametrize("size", [1, 7, 250, 10_000])
+def test_who_asks_for_another_protocol_is_served_in_this_one(tmp_path, size):
+    body = encode_binary(event(2))[1]
+    chunked = CHUNKED.replace(b"ce-id: 1", b"ce-id: 2\r\nconnection: upgrade\r\nupgrade: h2c")
+    chunked += b"%x\r\n%b\r\n0\r\nce-trailed: yes\r\n\r\n" % (len(body), body)
+    sent = asking(0) + asking(1) + chunked + binary(3) + asking(4, ("connection", "close"))
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for at in range(0, len(sent), size):
+                writer.write(sent[at : at + size])
+                await asyncio.sleep(0)
+            answers = await reader.read()
+            writer.close()
+            return [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/")]
+
+    assert asyncio.run(scenario()) == [b"HTTP/1.1 202 Accepted"] * 5
+    assert [(each.event.id, each.event.data, each.event.extensions) for each in stored(tmp_path / "0")] == [
+        (str(number), event(number).data, {}) for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "GET"])
+@pytest.mark.parametrize("upgrade", [UPGRADE, []])
+def test_a_tunnel_or_a_web_socket_is_refused_and_the_server_lives_on(tmp_path, method, upgrade):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            target = "x:80" if method == "CONNECT" else "/ns/b"
+            asked = http(method, upgrade).replace(b"/ns/b", target.encode())
+            return await exchange(port, asked), await exchange(port, binary(1))
+
+    assert asyncio.run(scenario()) == ([400 if method == "CONNECT" else 405], [202])
+
+
 def test_trailers_are_dropped(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.5)
 
