@@ -262,7 +262,8 @@ MANIFEST_FILES_MAX: Final = 10_000
 
 # --- ingress -------------------------------------------------------------------------------------
 REQUEST_HEAD_BYTES_MAX: Final = 192 << 10
-"""Request line and all headers of one request: HEADER_ATTRIBUTES_BYTES_MAX and room for the others."""
+"""Request line and all headers of one request: HEADER_ATTRIBUTES_BYTES_MAX and room for the others.
+What a chunked body has beside its data (trailers, extensions of chunks) is dropped, and has the same bound."""
 REQUEST_HEADERS_MAX: Final = 512
 """Headers of one request: an event with 500 extensions is none that anybody sends."""
 REQUEST_HEAD_S_MAX: Final = 10.0
@@ -496,7 +497,8 @@ RPC_RESPONSE_BYTES: Final = 1 << 20
 RPC_CONNECTIONS_MAX: Final = 1_024
 """Connections of gRPC clients at the same time; each is a file, and carries many calls."""
 RPC_STREAMS_A_CONNECTION_MAX: Final = 256
-"""Calls of one connection at the same time; more wait in the client."""
+"""Calls of one connection of a client at the same time; more wait in the client. The processes' own sockets have no
+such bound: there all clients' calls come over one connection."""
 RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
 RPC_KEEPALIVE_S: Final = 20.0

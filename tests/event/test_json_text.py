@@ -141,6 +141,13 @@ def test_depth_is_counted_exactly(opening, closing):
         check_depth(over)
 
 
+@pytest.mark.parametrize("inside", [b'{"a":1,"a":1}', b'{"%b":1}' % (b"x" * 50_001), b'"\\ud800"'])
+def test_what_only_a_second_look_finds_too_deep_is_refused_as_such(inside):
+    for depth in range(3 * JSON_DEPTH_MAX - 120, 3 * JSON_DEPTH_MAX):
+        with pytest.raises(AmbiguousJsonError):
+            parse(b"[" * depth + inside + b"]" * depth)
+
+
 def test_brackets_side_by_side_or_in_strings_are_not_depth():
     check_depth(b"[" + b",".join([b"[]"] * 10_000) + b"]")
     check_depth(b'"' + b"[" * 10_000 + b'"')

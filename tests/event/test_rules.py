@@ -179,6 +179,15 @@ def test_depth_is_that_of_the_data():
             assert refused(decode_request, binary, data).attribute == "data"
 
 
+@pytest.mark.parametrize("inside", [b"1", b'{"a":1,"a":1}'])
+def test_data_that_only_a_second_look_finds_too_deep_is_refused(inside):
+    begin = json.dumps(MINIMAL).encode()[:-1]
+    for depth in range(3 * JSON_DEPTH_MAX - 120, 3 * JSON_DEPTH_MAX):
+        body = begin + b',"data":' + b"[" * depth + inside + b"]" * depth + b"}"
+        refused(decode_event, body)
+        refused(decode_batch, b"[" + body + b"]")
+
+
 @pytest.mark.parametrize("data", [b'{"s": "a\\u0000b"}', b'{"s": "\\ud800"}', b'{"a":1,"a":1}', b"1e999"])
 def test_ambiguous_data_is_refused_in_every_mode(data):
     binary = [*HEADERS, (b"content-type", b"application/json")]
@@ -200,6 +209,22 @@ def test_an_attribute_that_appears_twice_is_named():
     assert refused(decode_event, twice).attribute == "id"
     error = refused(decode_batch, b"[" + body + b"," + twice + b"]")
     assert (error.attribute, error.index) == ("id", 1)
+
+
+@pytest.mark.parametrize(
+    ("member", "shown"),
+    [
+        (b'"\\ud800": 1', r"\ud800"),
+        (b'"a\\udfff": 1, "a\\udfff": 2', r"a\udfff"),
+        (b'"%b": "\\u0000"' % (b"x" * 40_000), "x" * ATTRIBUTE_NAME_CHARS_MAX),
+    ],
+)
+def test_a_name_that_no_attribute_can_have_is_told_as_far_as_it_can_be(member, shown):
+    body = json.dumps(MINIMAL).encode()[:-1] + b", " + member + b"}"
+    for decode, text in ((decode_event, body), (decode_batch, b"[" + body + b"]")):
+        error = refused(decode, text)
+        assert error.attribute == shown
+        assert shown.encode() in error.message.encode()  # which a lone surrogate cannot be
 
 
 @pytest.mark.parametrize("data", [b'{ "a" : 1.0e2 }', b"12345678901234567890123", b'"\\u00e9\\/"', b"null", b"[1.10]"])

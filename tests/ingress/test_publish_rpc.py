@@ -148,6 +148,43 @@ def test_filter_values_are_the_producers_where_it_gives_them(tmp_path: Path) -> 
     run(work())
 
 
+@pytest.mark.parametrize(
+    ("value", "code", "wrong"),
+    [
+        ("a\0b", "invalid-event", "event 1: filtervalue: a string must not hold U+0000"),
+        ("\x1b", "invalid-event", "event 1: filtervalue: a string must not hold U+001B"),
+        ("\ufdd0", "invalid-event", "event 1: filtervalue: a string must not hold U+FDD0"),
+        ("v" * limits.EVENT_BYTES_MAX, "event-too-large", "event 1: an event must not be larger"),
+    ],
+)
+def test_filter_values_are_checked_as_attributes_are(tmp_path: Path, value: str, code: str, wrong: str) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0, 2, filter_values=["a", value]))
+            [refused] = await stream.rest()
+            assert said(refused) == (0, 1, code)
+            assert refused.refused.problem.detail.startswith(wrong)
+            assert log.ids() == [[]]
+
+    run(work())
+
+
+def test_a_filter_value_goes_before_the_attribute_of_that_name(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with publishing(tmp_path) as (_, client):
+            stream, _ = await opened(client)
+            asked = request(0, 3, filter_values=["a", "", "é"])
+            for event in asked.events:
+                event.attributes["filtervalue"].ce_integer = 7
+            await stream.write(asked)
+            assert [said(message) for message in await stream.rest()] == [(0, 2, 0)]
+            extensions = [stored.event.extensions for stored in stored_of(tmp_path / "0")]
+            assert extensions == [{"filtervalue": "a"}, {"filtervalue": 7}, {"filtervalue": "é"}]
+
+    run(work())
+
+
 def test_what_is_wrong_is_refused_and_the_stream_goes_on(tmp_path: Path) -> None:
     async def work() -> None:
         async with publishing(tmp_path) as (log, client):
@@ -194,7 +231,17 @@ def test_what_is_wrong_is_refused_and_the_stream_goes_on(tmp_path: Path) -> None
             "protocol",
         ),
         (
-            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 1), request(0)],
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 2), request(0)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 1)],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "protocol",
+        ),
+        (
+            [PublishRequest(open=PublishRequest.Open(broker=BROKER)), request((1 << 64) - 3, 3)],
             grpc.StatusCode.INVALID_ARGUMENT,
             "protocol",
         ),
@@ -268,6 +315,28 @@ def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], 
             assert all(one.event.extensions.keys() <= {"partitionkey"} for one in stored)
             used = [ids for ids in log.ids() if ids]
             assert len(used) == (3 if keys else 1), "without keys a producer's events stay together"
+
+    run(work())
+
+
+def test_a_producer_that_has_had_the_largest_number_is_told_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        largest = (1 << 64) - 2
+        for restarted in (False, True):
+            async with publishing(tmp_path) as (log, client):
+                stream, first = await opened(client, "p")
+                if not restarted:
+                    await stream.write(request(largest - 1, 2))
+                    assert said(await stream.read()) == (largest - 1, largest, 0)
+                    stream, first = await opened(client, "p")
+                assert first == largest + 1
+                await stream.write(request(largest))
+                assert said(await stream.read()) == (largest, largest, 1)
+                await stream.write(request(first))
+                with pytest.raises(Refused, match="the largest one is 18446744073709551614") as refused:
+                    await stream.rest()
+                assert refused.value.status is grpc.StatusCode.INVALID_ARGUMENT
+                await log.producers.snapshot(log.ends())
 
     run(work())
 

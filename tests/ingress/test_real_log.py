@@ -321,6 +321,108 @@ def test_more_headers_than_anybody_sends_are_refused(tmp_path):
     assert asyncio.run(scenario()) == (b"HTTP/1.1 431 Request Header Fields Too Large", [202])
 
 
+CHUNKED = (
+    b"POST /ns/b HTTP/1.1\r\nhost: x\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: /s\r\nce-type: t\r\n"
+    b"transfer-encoding: chunked\r\n\r\n"
+)
+
+
+UPGRADE = [("connection", "Upgrade, HTTP2-Settings"), ("upgrade", "h2c"), ("http2-settings", "AAMAAABk")]
+
+
+def asking(number, *more):
+    """An event, sent by a client that would rather speak HTTP/2."""
+    headers, body = encode_binary(event(number))
+    return http("POST", [*UPGRADE, *headers, *more], body)
+
+
+@pytest.mark.parametrize("size", [1, 7, 250, 10_000])
+def test_who_asks_for_another_protocol_is_served_in_this_one(tmp_path, size):
+    body = encode_binary(event(2))[1]
+    chunked = CHUNKED.replace(b"ce-id: 1", b"ce-id: 2\r\nconnection: upgrade\r\nupgrade: h2c")
+    chunked += b"%x\r\n%b\r\n0\r\nce-trailed: yes\r\n\r\n" % (len(body), body)
+    sent = asking(0) + asking(1) + chunked + binary(3) + asking(4, ("connection", "close"))
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for at in range(0, len(sent), size):
+                writer.write(sent[at : at + size])
+                await asyncio.sleep(0)
+            answers = await reader.read()
+            writer.close()
+            return [line for line in answers.split(b"\r\n") if line.startswith(b"HTTP/")]
+
+    assert asyncio.run(scenario()) == [b"HTTP/1.1 202 Accepted"] * 5
+    assert [(each.event.id, each.event.data, each.event.extensions) for each in stored(tmp_path / "0")] == [
+        (str(number), event(number).data, {}) for number in range(5)
+    ]
+
+
+@pytest.mark.parametrize("method", ["CONNECT", "GET"])
+@pytest.mark.parametrize("upgrade", [UPGRADE, []])
+def test_a_tunnel_or_a_web_socket_is_refused_and_the_server_lives_on(tmp_path, method, upgrade):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            target = "x:80" if method == "CONNECT" else "/ns/b"
+            asked = http(method, upgrade).replace(b"/ns/b", target.encode())
+            return await exchange(port, asked), await exchange(port, binary(1))
+
+    assert asyncio.run(scenario()) == ([400 if method == "CONNECT" else 405], [202])
+
+
+def test_trailers_are_dropped(tmp_path, monkeypatch):
+    monkeypatch.setattr(protocol, "REQUEST_HEAD_S_MAX", 0.5)
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for piece in (CHUNKED + b"1\r\nx\r\n", b"0\r\nce-trailed: yes\r\n", b"ce-id: 2\r\n\r\n"):
+                writer.write(piece)
+                await asyncio.sleep(0.01)
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 202")
+            await asyncio.sleep(0.7)  # nothing of them passes for the begin of the next head
+            writer.write(binary(2))
+            answer = await reader.readuntil(b"\r\n\r\n")
+            writer.close()
+            return answer.split()[1]
+
+    assert asyncio.run(scenario()) == b"202"
+    assert [each.event for each in stored(tmp_path / "0")] == [
+        Event("1.0", "1", "/s", "t", data_kind=DataKind.BINARY, data=b"x"),
+        event(2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(b"0\r\n", b"a: b\r\n" * 10_000), (b"0\r\na: ", b"x" * 60_000), (b"1;a=", b"x" * 60_000)],
+    ids=["trailers", "trailer", "extension"],
+)
+def test_what_comes_with_a_body_without_end_is_refused(tmp_path, begin, more):
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(CHUNKED + b"1\r\nx\r\n" + begin)
+            said = asyncio.ensure_future(reader.read())
+            sent_bytes = 0
+            with contextlib.suppress(ConnectionError):
+                while not said.done() and sent_bytes < 100 * REQUEST_HEAD_BYTES_MAX:
+                    writer.write(more)
+                    sent_bytes += len(more)
+                    await writer.drain()
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                assert (await said)[:12] in (b"", b"HTTP/1.1 431")
+            assert sent_bytes < 100 * REQUEST_HEAD_BYTES_MAX
+            return await exchange(port, binary(1))
+
+    refused = REQUESTS_REFUSED.labels("headers-too-large").value
+    assert asyncio.run(scenario()) == [202]
+    assert REQUESTS_REFUSED.labels("headers-too-large").value == refused + 1
+    assert [each.event.id for each in stored(tmp_path / "0")] == ["1"]
+
+
 def test_a_connection_without_a_request_is_kept_and_then_closed(tmp_path, monkeypatch):
     monkeypatch.setattr(protocol, "KEEP_ALIVE_S", 1)
 

@@ -43,6 +43,7 @@ def over_the_wire(event: Event) -> CloudEvent:
     )
 )
 @example(Event("0.3", "1", "/s", "t", None, None, "application/protobuf", "urn:a.B", {}, DataKind.BINARY, b""))
+@example(Event("1.0", "1", "/s", "t", None, None, "application/protobuf", "https://", {}, DataKind.BINARY, b""))
 def test_a_message_keeps_everything(event):
     assert from_message(over_the_wire(event)) == with_media_type(event)
 
@@ -197,6 +198,12 @@ def test_base64_of_version_0_3_is_decoded():
     )
 
 
+@pytest.mark.parametrize("data", [{}, {"proto_data": Any(type_url="a/b", value=b"\xff")}])
+def test_the_encoding_of_version_0_3_is_no_attribute_of_what_is_not_encoded(data):
+    event = from_message(message({"datacontentencoding": Value(ce_string="base64")}, spec_version="0.3", **data))
+    assert (event.extensions, event.data) == ({}, b"\xff" if data else None)
+
+
 TOO_LATE = Timestamp(seconds=253_402_300_800)
 
 
@@ -230,6 +237,13 @@ TOO_LATE = Timestamp(seconds=253_402_300_800)
         (message(JSON, binary_data=b'"\\u0000"'), "data", "U.0000"),
         (message(proto_data=Any(value=b"x")), "data", "type URL"),
         (message({"dataschema": Value(ce_uri="urn:x")}, proto_data=Any(type_url="t/x")), "dataschema", "type URL"),
+        (message(text_data="a\0b"), "data", "U.0000"),
+        (message({"datacontenttype": Value(ce_string="text/plain")}, text_data="\0"), "data", "U.0000"),
+        (
+            message({"datacontentencoding": Value(ce_string="gzip")}, spec_version="0.3"),
+            "datacontentencoding",
+            "base64",
+        ),
         (
             message({"datacontentencoding": Value(ce_string="gzip")}, spec_version="0.3", text_data="x"),
             "datacontentencoding",

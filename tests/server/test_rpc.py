@@ -12,13 +12,14 @@ import grpc
 import pytest
 from pydantic import ValidationError
 
+from headgate import limits
 from headgate.errors import ConflictError, UnavailableError
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.service import Service
 from headgate.server import rpc
 from headgate.settings import Settings
 from headgate.testing import free_port
-from tests.calls import Refused, client
+from tests.calls import Client, Refused, Stream, client
 
 Work = Callable[[Settings], Awaitable[None]]
 
@@ -168,11 +169,66 @@ def test_a_message_that_is_too_large_is_refused() -> None:
     run(work)
 
 
+async def hold(call: Any) -> None:
+    """Says that the call has begun, and never ends it."""
+    await call.write(pb.ReadResponse())
+    await asyncio.Event().wait()
+
+
+HOLDING = Service("headgate.v1.Reader", {"Read": (pb.ReadRequest, hold)})
+
+
+async def held(found: Client, count: int) -> list[Stream]:
+    streams = [found.call("Reader/Read", pb.ReadResponse) for _ in range(count)]
+    for stream in streams:
+        assert await stream.read() is not None
+    return streams
+
+
+def test_clients_together_have_more_calls_than_one_connection_may() -> None:
+    async def work(settings: Settings) -> None:
+        async with (
+            rpc.serving([HOLDING], f"unix:{settings.reader_rpc}"),
+            rpc.front(settings, NOBODY),
+            client(settings.grpc) as first,
+            client(settings.grpc) as second,
+        ):
+            # Kept until the end: a call that nobody holds is cancelled.
+            streams = await held(first, limits.RPC_STREAMS_A_CONNECTION_MAX)
+            streams += await held(second, 10)
+
+    run(work)
+
+
+@pytest.mark.parametrize("full", ["front", "reader"])
+def test_one_call_more_than_there_may_be_is_refused_at_once(monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+    monkeypatch.setattr(limits, "RPCS_MAX", 3)
+
+    async def work(settings: Settings) -> None:
+        address = f"unix:{settings.reader_rpc}"
+        async with (
+            rpc.serving([HOLDING], address),
+            rpc.front(settings, NOBODY),
+            client(settings.grpc) as found,
+            client(address) as beside,
+        ):
+            streams = await held(found if full == "front" else beside, 3)
+            with pytest.raises(Refused) as refused:
+                await found.call("Reader/Read", pb.ReadResponse).read()
+            assert refused.value.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+            streams.pop().cancel()
+            while True:  # the place is free again
+                try:
+                    await held(found, 1)
+                    break
+                except Refused:
+                    await asyncio.sleep(0.01)
+
+    run(work)
+
+
 def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = tuple(
-        (name, 2 if name == "grpc.max_allowed_incoming_connections" else value) for name, value in rpc._OPTIONS
-    )
-    monkeypatch.setattr(rpc, "_OPTIONS", options)
+    monkeypatch.setattr(rpc, "_OPEN_TO_CLIENTS", (("grpc.max_allowed_incoming_connections", 2),))
 
     async def work(settings: Settings) -> None:
         async with rpc.serving([READER], settings.grpc):

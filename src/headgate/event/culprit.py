@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.event.json_text import AmbiguousJsonError, parse
+from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX
 
 _decoder: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -20,21 +21,26 @@ def find(body: bytes) -> tuple[int | None, str]:
         body: JSON (of an event or of a batch) that `parse` has refused as ambiguous.
 
     Returns:
-        The event's position in its batch, None outside a batch, and the attribute's name, "" where there is none.
+        The event's position in its batch, None outside a batch, and the attribute's name, "" where there is none; of a
+        name that no attribute can have what can be shown: its begin, lone surrogates as escapes.
     """
     try:
         text = body.decode()
         start = _skip(text, 0)
         if text[start] != "[":
-            return None, _find_member(text)
+            return None, _shown(_find_member(text))
         for index, (_, element) in enumerate(_items(text, start)):
             if element.startswith("{"):
                 name = _find_member(element)
                 if name:
-                    return index, name
+                    return index, _shown(name)
     except (RecursionError, ValueError, IndexError):
         pass  # nested too deep: such a text was not read to its end, so it need not even be JSON
     return None, ""
+
+
+def _shown(name: str) -> str:
+    return name[:ATTRIBUTE_NAME_CHARS_MAX].encode(errors="backslashreplace").decode()
 
 
 def _find_member(text: str) -> str:

@@ -51,9 +51,14 @@ def parse(text: bytes) -> object:
         AmbiguousJsonError: It is JSON that breaks a rule.
     """
     try:
-        tree: object = _decode(text)
-    except RecursionError:
+        return _parse(text)
+    except RecursionError:  # of whichever look at the text goes deepest
         _refuse_depth()
+
+
+def _parse(text: bytes) -> object:
+    try:
+        tree: object = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         _refuse(text, error)
     colons_escaped = False
@@ -129,8 +134,6 @@ def _refuse(text: bytes, error: Exception) -> NoReturn:
     """
     try:
         json.loads(text.decode(), parse_int=str, parse_float=str, parse_constant=_refuse_constant)
-    except RecursionError:
-        _refuse_depth()
     except ValueError:
         raise MalformedJsonError(str(error)) from None
     if isinstance(error, msgspec.ValidationError):

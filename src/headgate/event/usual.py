@@ -68,9 +68,10 @@ class UsualEvents:
         try:
             elements = _decoder(self._extensions)(body)
             json_text.check_lengths(body)
+            repeats = json_text.may_repeat_a_member(body, elements)
         except (msgspec.DecodeError, RecursionError, ValueError):
             return None
-        if not elements or json_text.may_repeat_a_member(body, elements):
+        if not elements or repeats:
             return None
         columns = list(zip(*map(astuple, elements), strict=True))
         attributes, extensions, trees = columns[:_ATTRIBUTES], columns[_ATTRIBUTES:-1], columns[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
+import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -26,6 +27,7 @@ from headgate.observe.metrics import REQUESTS_REFUSED
 
 _END = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = STATUS_LINE[431] + _END
+_INVALID = "Invalid HTTP request received."
 _TOO_SLOW = STATUS_LINE[408] + _END
 
 
@@ -35,10 +37,16 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
     request that comes in one read costs no timer. Give it to uvicorn as `http`. Bytes are counted as they arrive, so
     that bound is exact to one read of the socket.
+
+    What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
+    from one piece of data to the next, or to the end.
     """
 
-    _head_bytes = 0
+    _bare_bytes = 0
+    """Received without any data of a body since the request began, its head ended, or data came."""
     _in_body = False
+    _upgrades = False
+    """The head asks for another protocol, and so the parser takes no body."""
     _refused = False
     _began_at = 0.0
     _timer: asyncio.TimerHandle | None = None
@@ -57,37 +65,75 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Counts bytes of an unfinished head, and parses."""
+        """Counts bytes that bring no data, and parses."""
         if self._refused:
             return
-        if not self._in_body:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        if self._in_body or self._head_bytes:
+        self._bare_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self.logger.warning(_INVALID)
+            self.send_400_response(_INVALID)
+        if self._in_body or self._bare_bytes:
             if self._timer is None:
                 self._watch()
-            if self._head_bytes > REQUEST_HEAD_BYTES_MAX:
+            if self._bare_bytes > REQUEST_HEAD_BYTES_MAX:
                 self._refuse("headers-too-large", _TOO_LARGE)
         elif self._timer is not None:
             self._unwatch()
 
+    def _parse(self, data: bytes) -> None:
+        """Parses what was received.
+
+        Who asks for HTTP/2 in a request (Java's client, curl --http2) goes on in HTTP/1.1 when we do not change. The
+        parser, though, ends such a request with its head. So it gets the head once more, without that wish, and then
+        the rest.
+        """
+        waiting: list[bytes | memoryview] = [data]
+        while waiting:
+            piece = waiting.pop()
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._upgrades:
+                    return  # CONNECT, which is answered: what follows is for nobody
+                waiting += [memoryview(piece)[upgrade.args[0] :], self._head_again()]
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the first one has it
+
+    def _head_again(self) -> bytes:
+        head = [self.parser.get_method(), b" ", self.url, b" HTTP/", self.parser.get_http_version().encode()]
+        for name, value in self.headers:
+            if name != b"upgrade":
+                head += [b"\r\n", name, b": ", value]
+        return b"".join([*head, b"\r\n\r\n"])
+
     def on_headers_complete(self) -> None:
         """The head is whole: what follows is the body's."""
+        self._upgrades = self.parser.should_upgrade() and any(name == b"upgrade" for name, _ in self.headers)
+        if self._upgrades:
+            return
         self._in_body = True
-        self._head_bytes = 0
+        self._bare_bytes = 0
         if len(self.headers) > REQUEST_HEADERS_MAX:
             self._refuse("headers-too-large", _TOO_LARGE)
         else:
             super().on_headers_complete()
+            self.headers = []  # for trailers: with the head's, they would pass for headers that were checked
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
+        self._bare_bytes = 0
         if not self._refused:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The next byte begins another head."""
+        if self._upgrades:
+            return
         self._in_body = False
+        self._bare_bytes = 0
         if not self._refused:
             super().on_message_complete()
 
@@ -107,7 +153,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         left_s = self._began_at + REQUEST_S_MAX - self.loop.time()
         if self._in_body and left_s > 0:
             self._timer = self.loop.call_later(left_s, self._look)
-        elif self._in_body or self._head_bytes:
+        elif self._in_body or self._bare_bytes:
             self._refuse("too-slow", _TOO_SLOW)
         else:
             self.transport.close()  # it never said anything

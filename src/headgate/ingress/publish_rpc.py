@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import msgspec
-
 from headgate.control.logrules import LogRule
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.model import Event
@@ -26,7 +24,8 @@ from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from headgate.rpc.service import PUBLISHER, Call, Service, attended
 
-_NUMBER_MAX: Final = (1 << 64) - 1
+_NUMBER_MAX: Final = (1 << 64) - 2
+"""The next one is still a uint64: `next_sequence` says it."""
 
 PublishCall = Call[PublishRequest, PublishResponse]
 
@@ -107,7 +106,9 @@ class _Stream:
 
     def _begin(self, request: PublishRequest) -> _Pending:
         number, last = request.sequence, request.sequence + len(request.events) - 1
-        if number < self._next or last > _NUMBER_MAX:
+        if last > _NUMBER_MAX:
+            raise ProtocolError(f"the last event's sequence is {last}; the largest one is {_NUMBER_MAX}")
+        if number < self._next:
             raise ProtocolError(f"sequence is {number}; the next one is {self._next} or above")
         self._next = last + 1
         # Tasks begin in the order in which they are made, and enqueue their events before they wait.
@@ -154,7 +155,7 @@ class _Stream:
 
 
 def decode(request: PublishRequest) -> Sequence[Event]:
-    """The events of a request, with the filter values that it gives them.
+    """The events of a request, with the filter values that it gives them: it gets them as their attributes.
 
     Raises:
         EventError: An event is none; its place is said.
@@ -166,9 +167,7 @@ def decode(request: PublishRequest) -> Sequence[Event]:
         raise TooLargeError(f"{count} events in one request are over {PUBLISH_EVENTS_MAX} (PUBLISH_EVENTS_MAX)")
     if request.filter_values and len(request.filter_values) != count:
         raise InvalidInputError(f"{len(request.filter_values)} filter values for {count} events")
-    events = from_messages(request.events)
-    for index, value in enumerate(request.filter_values):
-        if value:
-            event = events[index]
-            events[index] = msgspec.structs.replace(event, extensions={**event.extensions, EXTENSION: value})
-    return events
+    for message, value in zip(request.events, request.filter_values, strict=False):
+        if value:  # as any attribute it is checked, and counts in the event's size
+            message.attributes[EXTENSION].ce_string = value
+    return from_messages(request.events)

@@ -79,7 +79,7 @@ def to_message(event: Event) -> CloudEvent:
             if content_type is None and event.data_kind is _JSON:
                 content_type = "application/json"
         elif event.dataschema is not None and _is_protobuf(content_type):
-            message.proto_data.type_url = event.dataschema.removeprefix(_HTTPS)
+            message.proto_data.type_url = event.dataschema.removeprefix(_HTTPS) or _HTTPS
             message.proto_data.value = data
         else:
             message.binary_data = data
@@ -132,6 +132,11 @@ def _read(message: CloudEvent) -> _Read:
     attributes["id"] = message.id or None
     attributes["source"] = message.source or None
     attributes["type"] = message.type or None
+    is_encoded = False
+    if "datacontentencoding" in attributes and attributes["specversion"] == "0.3":
+        if attributes.pop("datacontentencoding") != "base64":
+            raise EventError('the only value is "base64"', attribute="datacontentencoding")
+        is_encoded = True
     where = message.WhichOneof("data")
     if where is None:
         return attributes, _NONE, None, False
@@ -140,10 +145,10 @@ def _read(message: CloudEvent) -> _Read:
     text_data = where == "text_data"
     data = message.text_data.encode() if text_data else message.binary_data
     kind = _TEXT if text_data else _BINARY
-    if "datacontentencoding" in attributes and attributes["specversion"] == "0.3":
-        if attributes.pop("datacontentencoding") != "base64":
-            raise EventError('the only value is "base64"', attribute="datacontentencoding")
+    if is_encoded:
         data, kind = decode_base64(data.decode("latin-1")), _BINARY
+    elif text_data and b"\0" in data:  # the JSON format takes none either
+        raise EventError("a string must not hold U+0000", attribute="data")
     content_type = attributes.get("datacontenttype")
     media = media_type(content_type) if type(content_type) is str else None
     return attributes, kind, data, media is not None and media.is_json

@@ -26,13 +26,16 @@ _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # else a second server on the port would take half of the connections
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
     ("grpc.max_metadata_size", limits.RPC_METADATA_BYTES_MAX),
-    ("grpc.max_concurrent_streams", limits.RPC_STREAMS_A_CONNECTION_MAX),
-    ("grpc.max_allowed_incoming_connections", limits.RPC_CONNECTIONS_MAX),
     ("grpc.keepalive_time_ms", int(limits.RPC_KEEPALIVE_S * 1_000)),
     ("grpc.keepalive_timeout_ms", int(limits.RPC_KEEPALIVE_TIMEOUT_S * 1_000)),
     # A client may ask as often as we do; gRPC's own bound of five minutes takes a careful client for an attacker.
     ("grpc.http2.min_ping_interval_without_data_ms", int(limits.RPC_KEEPALIVE_S * 500)),
     ("grpc.keepalive_permit_without_calls", 1),
+)
+# Where clients connect. On the socket of a process they all come over one connection, that of the front.
+_OPEN_TO_CLIENTS: Final = (
+    ("grpc.max_concurrent_streams", limits.RPC_STREAMS_A_CONNECTION_MAX),
+    ("grpc.max_allowed_incoming_connections", limits.RPC_CONNECTIONS_MAX),
 )
 _CHANNEL: Final = (
     ("grpc.max_receive_message_length", -1),  # of our own process
@@ -54,13 +57,15 @@ async def serving(handlers: Sequence[grpc.GenericRpcHandler], address: str) -> A
     Raises:
         UnavailableError: Nobody can listen there.
     """
-    server = aio.server(handlers=handlers, options=_OPTIONS, maximum_concurrent_rpcs=limits.RPCS_MAX)
+    is_ours = address.startswith("unix:")
+    options = _OPTIONS if is_ours else (*_OPTIONS, *_OPEN_TO_CLIENTS)
+    server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
         server.add_insecure_port(address)
     except RuntimeError as error:
         raise UnavailableError(f"gRPC cannot listen on {address}", hint="--grpc HOST:PORT, or --grpc off") from error
     await server.start()
-    if address.startswith("unix:"):
+    if is_ours:
         Path(address.removeprefix("unix:")).chmod(0o600)
     try:
         yield
