@@ -82,6 +82,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, token)
+        mark = ready.Mark(settings.run_directory, "front")
         server = child.Server(http_config(gate, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
         sampling = asyncio.create_task(
@@ -91,7 +92,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
                 writers,
                 brokers=lambda: reconciler.brokers_served,
                 connections=lambda: len(server.server_state.connections),
-                on_sample=ready.Mark(settings.run_directory, "front").beat,
+                on_sample=mark.beat,
             )
         )
         trimming = asyncio.create_task(retention.trim_log(settings, dict(enumerate(writers))))
@@ -99,12 +100,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
-            ready.mark(settings.run_directory, "front", ready=server.started)
+            mark.ready(server.started)
             stopped = asyncio.create_task(stop.wait())
             ends = [serving, stopped, asyncio.create_task(drain.wait())]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             gate.close()
-            ready.mark(settings.run_directory, "front", ready=False)
+            mark.ready(False)
             api.close()
         await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
