@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from headgate import limits
 from headgate.dispatch import gauges
-from headgate.dispatch.needed import Needed
+from headgate.dispatch.needed import Needed, Needs
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, encode_chunk
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
@@ -36,11 +36,15 @@ def test_retention_goes_on_when_what_is_needed_cannot_be_read_for_a_while(
     looks: list[Exception | None] = []
     failing = list(ERRORS)
 
-    def needed(settings: Settings) -> Needed:
-        looks.append(error := failing.pop(0) if failing else None)
-        if error is not None:
-            raise error
-        return Needed(writer.next_offset, {0: writer.next_offset})
+    class Sick(Needs):
+        def position(self) -> int:
+            looks.append(error := failing.pop(0) if failing else None)
+            if error is not None:
+                raise error
+            return writer.next_offset
+
+        def now(self) -> Needed:
+            return Needed(position := self.position(), {0: position})
 
     async def work() -> None:
         trim = retention.trim_log(settings, {0: writer}) if log else retention.trim_outbox(settings, writer)
@@ -52,7 +56,7 @@ def test_retention_goes_on_when_what_is_needed_cannot_be_read_for_a_while(
         task.cancel()
 
     monkeypatch.setattr(retention, "RETENTION_EVERY_S", 0.0)
-    monkeypatch.setattr(retention, "_needed", needed)
+    monkeypatch.setattr(retention, "Needs", Sick)
     settings = Settings(data=tmp_path, retain_hours=0)
     with PartitionWriter.open(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
         for number in range(3):

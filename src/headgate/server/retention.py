@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from headgate.dispatch.dispatcher import OUTBOX_PARTITION
-from headgate.dispatch.needed import Needed, needed
+from headgate.dispatch.needed import Needs
 from headgate.errors import HeadgateError
 from headgate.limits import RETENTION_EVERY_S
 from headgate.log.retention import retain
@@ -28,10 +28,11 @@ _EXPECTED: Final = (OSError, HeadgateError, sqlite3.Error, msgspec.DecodeError)
 
 async def trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -> None:
     """Trims the event log's partitions now and then, until it is cancelled."""
+    needs = _needs(settings)
     trims = [(partition, _Trim(settings, writer)) for partition, writer in writers.items()]
 
     def trim() -> None:
-        offsets = _needed(settings).offsets
+        offsets = needs.now().offsets
         for partition, of in trims:
             of.trim(offsets.get(partition, 0))
 
@@ -40,8 +41,8 @@ async def trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -
 
 async def trim_outbox(settings: Settings, writer: PartitionWriter) -> None:
     """Trims the outbox now and then, until it is cancelled."""
-    of = _Trim(settings, writer)
-    await _keep(lambda: of.trim(_needed(settings).position))
+    needs, of = _needs(settings), _Trim(settings, writer)
+    await _keep(lambda: of.trim(needs.position()))
 
 
 async def _keep(trim: Callable[[], None]) -> None:
@@ -52,8 +53,8 @@ async def _keep(trim: Callable[[], None]) -> None:
             await asyncio.to_thread(trim)
 
 
-def _needed(settings: Settings) -> Needed:
-    return needed(settings.data / "dispatch.db", settings.data / "outbox" / OUTBOX_PARTITION)
+def _needs(settings: Settings) -> Needs:
+    return Needs(settings.data / "dispatch.db", settings.data / "outbox" / OUTBOX_PARTITION)
 
 
 class _Trim:
