@@ -82,6 +82,20 @@ def test_flushes_that_fail_are_made_up_for(tmp_path_factory, changes: list[Curso
     shaky.close()
 
 
+def test_a_stop_goes_on_when_the_disk_takes_no_cursors(tmp_path: Path):
+    store = Shaky(tmp_path / "dispatch.db", [True])
+
+    async def work() -> None:
+        flusher = Flusher(store, lambda: CursorChange(7, {}, [], []), lambda: None)
+        await flusher.close()
+        with pytest.raises(RuntimeError):  # its thread has ended
+            flusher.run(lambda: None)
+
+    run(work())
+    assert store.load() == Cursors()
+    store.close()
+
+
 class Shaky(CursorStore):
     def __init__(self, path: Path, fails: list[bool]) -> None:
         super().__init__(path)

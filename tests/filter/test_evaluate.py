@@ -64,6 +64,7 @@ def test_what_is_absent_is_an_error_and_has_tells() -> None:
         event(b"\xff\x00", DataKind.BINARY),
         event(b'{"a": ', DataKind.JSON),
         event(b'{"a": "\\u0000"}', DataKind.JSON),
+        event(b'{"a": "\\\\\\u0000"}', DataKind.JSON),
         event(b'{"a": "\\ud800"}', DataKind.JSON),
         event(b'{"a": NaN}', DataKind.JSON),
         event(b"[" * 100_000 + b"]" * 100_000, DataKind.JSON),
@@ -93,6 +94,7 @@ def test_data_that_is_no_json_is_an_error_where_it_is_read(of: Event) -> None:
         (b"1e2", 100.0),
         (b"null", None),
         (b'{"a": 1, "a": 2}', {"a": 2}),
+        (b'{"json": "{\\"text\\": \\"a\\\\u0000b\\"}"}', {"json": r'{"text": "a\u0000b"}'}),
         (b'[99999999999999999999, {"k": -99999999999999999999}]', [1e20, {"k": -1e20}]),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from itertools import product
 
 import pytest
@@ -28,6 +29,7 @@ from headgate.filter.plan import (
     Signature,
     Verdict,
 )
+from headgate.filter.rows import like
 from headgate.limits import JSON_DEPTH_MAX
 from headgate.match.dataframe import answer, build_table, match_events
 from headgate.match.keys import Secrets, digest
@@ -117,6 +119,44 @@ def test_strings_are_ordered_by_their_bytes(spark: SparkSession) -> None:
     events = [event(json.dumps({"v": text}, ensure_ascii=number % 2 == 0)) for number, text in enumerate(texts)]
     pairs = product(("<", "<=", ">", ">="), texts)
     agrees(spark, events, [f"data.v {operator} {string_literal(text)}" for operator, text in pairs])
+
+
+def searched(spark: SparkSession, pairs: list[tuple[str, str]], *, is_pattern: bool) -> list[bool]:
+    """What `headgate.search` says of each text and what is wanted of it."""
+    frame = spark.createDataFrame(list(enumerate(pairs)), "n int, pair struct<text: string, wanted: string>")
+    said = F.call_function("headgate.search", "pair.text", "pair.wanted", F.lit(is_pattern))
+    return [row.said for row in frame.select("n", said.alias("said")).orderBy("n").collect()]
+
+
+def test_texts_are_searched_exactly(spark: SparkSession) -> None:
+    rng = random.Random(7)
+
+    def some(of: list[str], count_max: int) -> str:
+        return "".join(rng.choices(of, k=rng.randint(0, count_max)))
+
+    letters, wide, special = ["a", "a", "a", "b"], ["a", "\xe9", "\u20ac", "\U0001f600"], ["a", "%", "_", "\\"]
+    pairs = [
+        (some(of, texts), some([*of, "%", "_", "%"], patterns))
+        for of in (letters, wide)
+        for texts, patterns in [(12, 8)] * 400 + [(1_500, 60)] * 20
+    ]
+    pairs += [(some(special, 12), some(["a", "\\%", "\\_", "\\\\", "%", "_"], 8)) for _ in range(400)]
+    # One letter over and over: where a search by tries goes on in another way.
+    texts = ["a" * rng.randint(300, 1_500) + some(wide, 9) for _ in range(60)]
+    hard = [(text, "a" * rng.randint(30, 200) + some(letters, 4)) for text in texts]
+    pairs += [(text, f"%{wanted[:9]}_{wanted[9:]}{some(['_', '%'], 2)}%") for text, wanted in hard]
+    assert searched(spark, pairs, is_pattern=True) == [like(text, pattern) for text, pattern in pairs]
+    hard += [(text, wanted[:5]) for text, wanted in pairs]
+    assert searched(spark, hard, is_pattern=False) == [wanted in text for text, wanted in hard]
+
+
+def test_no_text_makes_a_search_slow(spark: SparkSession) -> None:
+    text = "a" * 1_000_000 + "c"
+    began = time.monotonic()
+    holds = [(text, "a" * 16_000 + "b")] * 20
+    likes = [(text, "%" + "a" * 900 + "b%c"), (text, "%a_" + "a" * 900 + "_b%c")] * 20
+    assert not any([*searched(spark, holds, is_pattern=False), *searched(spark, likes, is_pattern=True)])
+    assert time.monotonic() - began < 30.0, "2 seconds on an idle machine; by tries at every byte more than 60"
 
 
 def test_integers_beyond_a_double_are_never_decided_wrongly(spark: SparkSession) -> None:

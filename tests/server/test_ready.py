@@ -65,10 +65,36 @@ def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
     assert state.note.startswith("silent for 3")
 
 
-def test_a_mark_outlives_a_directory_that_is_gone(tmp_path: Path) -> None:
-    mark = Mark(tmp_path / "gone", "front")
-    mark.note("x")
+def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ready, "BEAT_S", 0.0)
+    directory = settings.run_directory
+    mark = Mark(directory, "matcher")
+    directory.rmdir()
+    mark.ready(True)
+    mark.note("generation 1 in force")
     mark.beat()
+    ready.ended(directory, "reader", "ended with status 1")
+    directory.mkdir()
+    mark.beat()
+    assert ready.states(directory)["matcher"] == State(True, "generation 1 in force")
+    (directory / "matcher.ready").unlink()
+    mark.beat()
+    assert not ready.states(directory)["matcher"].ready, "what has been said is not said again"
+
+
+def test_what_the_disk_did_not_take_is_forgotten_for_what_was_said_since(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready, "BEAT_S", 0.0)
+    directory = settings.run_directory
+    mark = Mark(directory, "matcher")
+    (directory / "matcher.ready").mkdir()  # neither to be written nor to be removed as a file
+    mark.ready(True)
+    mark.ready(False)
+    mark.beat()
+    (directory / "matcher.ready").rmdir()
+    mark.beat()
+    assert not ready.states(directory)["matcher"].ready
 
 
 def test_only_a_process_that_has_begun_to_beat_can_hang() -> None:

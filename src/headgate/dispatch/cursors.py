@@ -190,13 +190,17 @@ class Flusher:
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(done.result))
 
     async def close(self) -> None:
-        """Write what is left; what changes later is not written."""
+        """Write what is left, giving up when the disk refuses; what changes later is not written."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         change = _merged(self._unwritten, self._take())
-        await self._loop.run_in_executor(self._thread, self._store.flush, change)
-        self._thread.shutdown(wait=True)
+        try:
+            await self._loop.run_in_executor(self._thread, self._store.flush, change)
+        except sqlite3.OperationalError as error:  # the rest of the stop is not to be left out for it
+            _log.error("cursors cannot be written, their deliveries are repeated", error=str(error))
+        finally:
+            self._thread.shutdown(wait=True)
 
     def _flush(self) -> None:
         self._timer = None

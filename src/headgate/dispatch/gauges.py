@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import structlog
 
 from headgate import limits
 from headgate.dispatch.events import Events
@@ -15,6 +18,9 @@ from headgate.errors import HeadgateError
 from headgate.filter.evaluate import program
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
+from headgate.observe.logs import Recurring
+
+_log = structlog.get_logger(__name__)
 
 
 class Gauges:
@@ -42,8 +48,10 @@ class Gauges:
 
     async def run(self) -> None:
         """Sample every METRICS_WRITE_S."""
+        samples = Recurring(_log, "gauges cannot be sampled", OSError, HeadgateError)
         while True:
-            await self.sample()
+            with samples.attempt():
+                await self.sample()
             await asyncio.sleep(limits.METRICS_WRITE_S)
 
     async def sample(self) -> None:
@@ -74,11 +82,15 @@ class Gauges:
         for name, delivery in oldest:
             try:
                 event = await self._events.load(delivery.partition, delivery.offset)
-            except HeadgateError:  # gone, or damaged: whoever delivers it says so
+            except HeadgateError:  # gone or damaged: nobody can tell its age
                 continue
             ages[name] = (self._clock_us() - event.append_time_us) / 1e6
         metrics.TRIGGER_OLDEST.replace(ages)
 
 
 def _bytes(directory: Path) -> int:
-    return sum(path.stat().st_size for path in directory.glob("*.seg"))
+    found = 0
+    for path in directory.glob("*.seg"):
+        with contextlib.suppress(FileNotFoundError):  # retention has removed it since
+            found += path.stat().st_size
+    return found

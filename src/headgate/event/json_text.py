@@ -26,7 +26,8 @@ sys.setrecursionlimit(max(sys.getrecursionlimit(), 3 * JSON_DEPTH_MAX))
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_NUL: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+NUL_ESCAPED: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+"""Where a JSON text's string holds U+0000; a backslash that is itself escaped and then the letters u0000 are none."""
 _NOT_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # int8: +1, +1, -1, -1
 _DIGITS: Final = bytes(0x30 if chr(byte) in "-+.eE0123456789" else byte for byte in range(256))
@@ -63,7 +64,7 @@ def _parse(text: bytes) -> object:
         _refuse(text, error)
     colons_escaped = False
     if b"\\" in text and b"\\u0" in text:
-        if b"\\u0000" in text and _NUL.search(text) is not None:
+        if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
             raise AmbiguousJsonError("a string must not hold U+0000")
         colons_escaped = b"\\u003a" in text or b"\\u003A" in text
     if colons_escaped or may_repeat_a_member(text, tree):

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from headgate.event import rfc3339
+from headgate.event.json_text import NUL_ESCAPED
 from headgate.event.model import DataKind, Event
 from headgate.filter.budget import EventSize
 from headgate.filter.cel import Activation, timestamp
@@ -109,7 +110,7 @@ def decode_json(text: bytes) -> tuple[JsonValue] | None:
 
     Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts.
     """
-    if b"\\u0000" in text:
+    if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
         return None  # cel-expr-python would cut the string there
     try:
         value = _DECODER.decode(text)

@@ -111,10 +111,9 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             return F.startswith(value, constant)
         case Op.ENDS:
             return F.endswith(value, constant)
-        case Op.CONTAINS:
-            return F.contains(value, constant)
-        case Op.LIKE:
-            return F.when(value.isNotNull(), F.call_function("headgate.like", value, constant))
+        case Op.CONTAINS | Op.LIKE:
+            found = F.call_function("headgate.search", value, constant, F.lit(residual.op is Op.LIKE))
+            return F.when(value.isNotNull(), found)
         case Op.HAS | Op.TRUE | Op.EXISTS:
             raise AssertionError(residual.op)
         case _:

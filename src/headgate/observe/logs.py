@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
 
 import structlog
 
@@ -40,3 +42,35 @@ def configure(process: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
     )
     logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")
+
+
+class Recurring:
+    """What is tried again and again: its failure is told once, until it works again or fails otherwise.
+
+    Args:
+        log: Where it is told.
+        event: What is told, at level error with the field `error`.
+        expected: The errors that one more try may be without; all others are raised.
+    """
+
+    def __init__(self, log: structlog.typing.FilteringBoundLogger, event: str, *expected: type[Exception]) -> None:
+        self._log = log
+        self._event = event
+        self._expected = expected
+        self._told = ""
+
+    @contextlib.contextmanager
+    def attempt(self, **facts: object) -> Iterator[None]:
+        """One try. Ends the block at an expected error.
+
+        Args:
+            facts: Further fields of the line.
+        """
+        try:
+            yield
+        except self._expected as error:
+            if self._told != str(error):
+                self._told = str(error)
+                self._log.error(self._event, error=self._told, **facts)
+        else:
+            self._told = ""

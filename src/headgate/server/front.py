@@ -82,43 +82,56 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gc.freeze()  # what start-up made lives as long as the process: the collector need not look at it again
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, token)
+        mark = ready.Mark(settings.run_directory, "front")
         server = child.Server(http_config(gate, settings.host, settings.port))
         serving = asyncio.create_task(server.serve())
-        sampling = asyncio.create_task(
-            sample(
-                settings,
-                store,
-                writers,
-                brokers=lambda: reconciler.brokers_served,
-                connections=lambda: len(server.server_state.connections),
-                on_sample=ready.Mark(settings.run_directory, "front").beat,
-            )
+        sampling = sample(
+            settings,
+            store,
+            writers,
+            brokers=lambda: reconciler.brokers_served,
+            connections=lambda: len(server.server_state.connections),
+            on_sample=mark.beat,
         )
-        trimming = asyncio.create_task(retention.trim_log(settings, dict(enumerate(writers))))
-        remembering = asyncio.create_task(producers.keep(lambda: _ends(writers)))
+        trimming = retention.trim_log(settings, dict(enumerate(writers)))
+        remembering = producers.keep(lambda: _ends(writers))
+        tending = [asyncio.create_task(work) for work in (sampling, trimming, remembering)]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
-            ready.mark(settings.run_directory, "front", ready=server.started)
+            mark.ready(server.started)
             stopped = asyncio.create_task(stop.wait())
-            ends = [serving, stopped, asyncio.create_task(drain.wait())]
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            ends = [serving, stopped, reconciling, *tending]
+            await asyncio.wait([*ends, asyncio.create_task(drain.wait())], return_when=asyncio.FIRST_COMPLETED)
             gate.close()
-            ready.mark(settings.run_directory, "front", ready=False)
+            mark.ready(False)
             api.close()
-        await asyncio.wait([serving, stopped], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         server.should_exit = True
         await serving
         stop.set()
-        await reconciling
-        sampling.cancel()
-        trimming.cancel()
-        remembering.cancel()
+        failure = await _ended(reconciling, *tending)
         for commit in commits:
             await commit.close()
         await producers.try_snapshot(_ends(writers))
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
+        if failure is not None:
+            raise failure
+
+
+async def _ended(reconciling: asyncio.Task[None], *tending: asyncio.Task[None]) -> BaseException | None:
+    """Waits for what works beside the requests, told to stop or cancelled here; returns an error nobody expected.
+
+    Whoever raises it ends the process, which begins anew: none of this may stay undone for as long as it lives.
+    """
+    for task in tending:
+        task.cancel()
+    ends = await asyncio.gather(reconciling, *tending, return_exceptions=True)
+    failures = [end for end in ends if end is not None and not isinstance(end, asyncio.CancelledError)]
+    for failure in failures:
+        _log.error("front fails", exc_info=failure)
+    return failures[0] if failures else None
 
 
 def other_paths(

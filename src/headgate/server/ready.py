@@ -33,7 +33,10 @@ class State:
 
 
 class Mark:
-    """What a part says of itself. Files that cannot be written are left: nothing depends on them but what is shown.
+    """What a part says of itself.
+
+    Nothing depends on the files but what is shown: one that the disk does not take is left, and tried again at every
+    beat while it does not say what it should.
 
     Args:
         run_directory: Where the files are.
@@ -45,40 +48,46 @@ class Mark:
         self._part = part
         self._noted = ""
         self._beat_at = 0.0
+        self._unsaid: dict[str, str | None] = {}
 
     def ready(self, is_ready: bool) -> None:
         """Says that the part is ready, or that it no longer is."""
-        mark(self._directory, self._part, ready=is_ready)
+        self._say("ready", str(os.getpid()) if is_ready else None)
 
     def note(self, text: str) -> None:
         """Says something in a line."""
         if text != self._noted:
             self._noted = text
-            with contextlib.suppress(OSError):
-                (self._directory / f"{self._part}.note").write_text(text)
+            self._say("note", text)
 
     def beat(self) -> None:
         """Says that the part's loop turns; cheap, call it as often as it does."""
         now = time.monotonic()
         if now - self._beat_at >= BEAT_S:
             self._beat_at = now
+            for what, text in list(self._unsaid.items()):
+                self._say(what, text)
             with contextlib.suppress(OSError):
                 (self._directory / f"{self._part}.beat").touch()
 
-
-def mark(run_directory: Path, part: str, *, ready: bool) -> None:
-    """Says that `part` is ready, or that it no longer is."""
-    path = run_directory / f"{part}.ready"
-    if ready:
-        path.write_text(str(os.getpid()))
-    else:
-        path.unlink(missing_ok=True)
+    def _say(self, what: str, text: str | None) -> None:
+        """Makes the file `PART.what` hold a text; None for no file."""
+        path = self._directory / f"{self._part}.{what}"
+        self._unsaid.pop(what, None)
+        try:
+            if text is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_text(text)
+        except OSError:
+            self._unsaid[what] = text
 
 
 def ended(run_directory: Path, part: str, note: str) -> None:
-    """Says that the process of `part` is gone, and why."""
-    mark(run_directory, part, ready=False)
-    (run_directory / f"{part}.beat").unlink(missing_ok=True)
+    """Says that the process of `part` is gone, and why; files that the disk does not let go or take are left."""
+    for what in ("ready", "beat"):
+        with contextlib.suppress(OSError):
+            (run_directory / f"{part}.{what}").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         (run_directory / f"{part}.note").write_text(note)
 

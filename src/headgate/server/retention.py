@@ -3,67 +3,87 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Final
 
+import msgspec
 import structlog
 
 from headgate.dispatch.dispatcher import OUTBOX_PARTITION
-from headgate.dispatch.needed import Needed, needed
+from headgate.dispatch.needed import Needs
 from headgate.errors import HeadgateError
 from headgate.limits import RETENTION_EVERY_S
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
+from headgate.observe.logs import Recurring
 from headgate.settings import Settings
 
 _log = structlog.get_logger(__name__)
 
+_EXPECTED: Final = (OSError, HeadgateError, sqlite3.Error, msgspec.DecodeError)
+"""What disks and damaged files make of a look: files that stay a while longer are no reason to stop."""
+
 
 async def trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -> None:
     """Trims the event log's partitions now and then, until it is cancelled."""
-    while True:
-        await asyncio.sleep(RETENTION_EVERY_S)
-        await asyncio.to_thread(_trim_log, settings, writers)
+    needs = _needs(settings)
+    trims = [(partition, _Trim(settings, writer)) for partition, writer in writers.items()]
+
+    def trim() -> None:
+        offsets = needs.now().offsets
+        for partition, of in trims:
+            of.trim(offsets.get(partition, 0))
+
+    await _keep(trim)
 
 
 async def trim_outbox(settings: Settings, writer: PartitionWriter) -> None:
     """Trims the outbox now and then, until it is cancelled."""
+    needs, of = _needs(settings), _Trim(settings, writer)
+    await _keep(lambda: of.trim(needs.position()))
+
+
+async def _keep(trim: Callable[[], None]) -> None:
+    looks = Recurring(_log, "what is needed cannot be read, nothing is removed", *_EXPECTED)
     while True:
         await asyncio.sleep(RETENTION_EVERY_S)
-        await asyncio.to_thread(_trim_outbox, settings, writer)
+        with looks.attempt():
+            await asyncio.to_thread(trim)
 
 
-def _trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -> None:
-    offsets = _needed(settings).offsets
-    for partition, writer in writers.items():
-        _trim(settings, writer, offsets.get(partition, 0))
+def _needs(settings: Settings) -> Needs:
+    return Needs(settings.data / "dispatch.db", settings.data / "outbox" / OUTBOX_PARTITION)
 
 
-def _trim_outbox(settings: Settings, writer: PartitionWriter) -> None:
-    _trim(settings, writer, _needed(settings).position)
+class _Trim:
+    """Trims one partition; what cannot be removed now is tried again with the next call."""
 
+    def __init__(self, settings: Settings, writer: PartitionWriter) -> None:
+        self._settings = settings
+        self._writer = writer
+        self._removals = Recurring(_log, "old segments cannot be removed", *_EXPECTED)
 
-def _needed(settings: Settings) -> Needed:
-    return needed(settings.data / "dispatch.db", settings.data / "outbox" / OUTBOX_PARTITION)
+    def trim(self, floor_offset: int) -> None:
+        """Removes what the settings let go below an offset."""
+        with self._removals.attempt(directory=str(self._writer.directory)):
+            self._trim(floor_offset)
 
-
-def _trim(settings: Settings, writer: PartitionWriter, floor_offset: int) -> None:
-    try:
+    def _trim(self, floor_offset: int) -> None:
+        settings = self._settings
         done = retain(
-            writer,
+            self._writer,
             now_us=time.time_ns() // 1000,
             floor_offset=floor_offset,
             age_us_max=int(settings.retain_hours * 3_600_000_000),
             bytes_max=None if settings.retain_mb is None else settings.retain_mb << 20,
         )
-    except (OSError, HeadgateError) as error:  # files that stay a while longer are no reason to stop
-        _log.error("old segments cannot be removed", directory=str(writer.directory), error=str(error))
-        return
-    if done.segments_removed:
-        _log.info(
-            "old segments removed",
-            directory=str(writer.directory),
-            segments=done.segments_removed,
-            bytes=done.bytes_removed,
-            first_offset=done.first_offset,
-        )
+        if done.segments_removed:
+            _log.info(
+                "old segments removed",
+                directory=str(self._writer.directory),
+                segments=done.segments_removed,
+                bytes=done.bytes_removed,
+                first_offset=done.first_offset,
+            )

@@ -201,8 +201,8 @@ public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
         return switch (op) {
           case STARTS -> text.startsWith(other) ? TRUE : FALSE;
           case ENDS -> text.endsWith(other) ? TRUE : FALSE;
-          case CONTAINS -> text.contains(other) ? TRUE : FALSE;
-          case LIKE -> Like.invoke(text, other) ? TRUE : FALSE;
+          case CONTAINS -> Search.invoke(text, other, false) ? TRUE : FALSE;
+          case LIKE -> Search.invoke(text, other, true) ? TRUE : FALSE;
           default -> ordered(op, text.compareTo(other));
         };
       case NUMBER:

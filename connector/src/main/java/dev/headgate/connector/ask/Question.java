@@ -6,6 +6,7 @@ import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -16,13 +17,20 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** What the filters of a broker want to know of an event: places, parts of keys, keys. `match/questions.py` writes it. */
 final class Question {
-  /** A hundred megabytes, if every question were as long as they get with ordinary filters. */
-  private static final int QUESTIONS_MAX = 32_768;
+  /** What all questions may take: those of the brokers that there may be are far smaller, with ordinary filters. */
+  private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;
+
+  /** What a question takes at most for each byte that is written of it, and for itself. */
+  private static final long BYTES_PER_BYTE = 8;
+
+  private static final long OVERHEAD_BYTES = 2_048;
 
   /** `plan.EXISTS_ITEMS_MAX`. */
   static final int ITEMS_MAX = 64;
 
   private static final Map<Long, Question> KNOWN = new ConcurrentHashMap<>();
+  private static long knownBytes;
+  private static volatile int learned;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** How a value becomes part of a key; the order is that of `plan.KeyKind`. */
@@ -60,8 +68,13 @@ final class Question {
   final int valueCount;
   final Part[] parts;
   final Key[] keys;
+  private final long bytes;
 
-  private Question(JsonNode written) {
+  /** How many questions had been learned when it was last asked. Any thread writes it, and none needs it exactly. */
+  private int used;
+
+  private Question(JsonNode written, long bytes) {
+    this.bytes = bytes;
     Tree extensionTree = new Tree();
     Tree dataTree = new Tree();
     attributes = new int[Ask.ATTRIBUTES.size()];
@@ -114,17 +127,44 @@ final class Question {
   static Question of(long number, UTF8String written) {
     Question known = KNOWN.get(number);
     if (known == null) {
-      if (KNOWN.size() >= QUESTIONS_MAX) {
-        KNOWN.clear(); // those of generations that are gone
-      }
-      try {
-        known = new Question(JSON.readTree(written.toString()));
-      } catch (com.fasterxml.jackson.core.JsonProcessingException e) {
-        throw new UncheckedIOException(e);
-      }
-      KNOWN.put(number, known);
+      known = learn(number, written);
+    }
+    known.used = learned;
+    return known;
+  }
+
+  private static synchronized Question learn(long number, UTF8String written) {
+    Question known = KNOWN.get(number);
+    if (known != null) {
+      return known;
+    }
+    try {
+      long bytes = OVERHEAD_BYTES + BYTES_PER_BYTE * written.numBytes();
+      known = new Question(JSON.readTree(written.toString()), bytes);
+    } catch (com.fasterxml.jackson.core.JsonProcessingException e) {
+      throw new UncheckedIOException(e);
+    }
+    known.used = ++learned;
+    KNOWN.put(number, known);
+    knownBytes += known.bytes;
+    if (knownBytes > BYTES_MAX) {
+      forget();
     }
     return known;
+  }
+
+  /** Leaves the half that was asked last: the others are of generations that are gone. */
+  private static void forget() {
+    record Use(long number, int used) {}
+    List<Use> uses = new ArrayList<>();
+    KNOWN.forEach((number, known) -> uses.add(new Use(number, known.used)));
+    uses.sort(Comparator.comparingInt(Use::used));
+    for (Use use : uses.subList(0, uses.size() - 1)) {
+      if (knownBytes <= BYTES_MAX / 2) {
+        return;
+      }
+      knownBytes -= KNOWN.remove(use.number()).bytes;
+    }
   }
 
   /** Paths, while they are collected. */

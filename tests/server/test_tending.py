@@ -1,0 +1,114 @@
+"""What works beside the requests goes on after errors that disks make, and ends its process by any other."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import types
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from headgate import limits
+from headgate.dispatch import gauges
+from headgate.dispatch.needed import Needed, Needs
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, encode_chunk
+from headgate.log.errors import CorruptChunkError
+from headgate.log.writer import PartitionWriter
+from headgate.server import child, front, retention
+from headgate.settings import Settings
+from headgate.testing import free_port
+
+WAIT_S_MAX = 20.0
+ERRORS = (
+    CorruptChunkError(Path("outbox"), 0, "wrong checksum"),
+    CorruptChunkError(Path("outbox"), 0, "wrong checksum"),
+    sqlite3.DatabaseError("database disk image is malformed"),
+    OSError("Input/output error"),
+)
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_retention_goes_on_when_what_is_needed_cannot_be_read_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: bool
+) -> None:
+    looks: list[Exception | None] = []
+    failing = list(ERRORS)
+
+    class Sick(Needs):
+        def position(self) -> int:
+            looks.append(error := failing.pop(0) if failing else None)
+            if error is not None:
+                raise error
+            return writer.next_offset
+
+        def now(self) -> Needed:
+            return Needed(position := self.position(), {0: position})
+
+    async def work() -> None:
+        trim = retention.trim_log(settings, {0: writer}) if log else retention.trim_outbox(settings, writer)
+        task = asyncio.create_task(trim)
+        async with asyncio.timeout(WAIT_S_MAX):
+            while len(list(tmp_path.glob("*.seg"))) > 1:
+                await asyncio.sleep(0.01)
+                assert not task.done()
+        task.cancel()
+
+    monkeypatch.setattr(retention, "RETENTION_EVERY_S", 0.0)
+    monkeypatch.setattr(retention, "Needs", Sick)
+    settings = Settings(data=tmp_path, retain_hours=0)
+    with PartitionWriter.open(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
+        for number in range(3):
+            writer.append(*encode_chunk([], {0: (number, 1)}))
+        asyncio.run(work())
+    assert tuple(looks[: len(ERRORS)]) == ERRORS
+    assert [line["error"] for line in told if line["log_level"] == "error"] == [
+        str(error) for error in (ERRORS[0], *ERRORS[2:])
+    ]
+
+
+def test_gauges_go_on_when_they_cannot_be_sampled_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing: list[Exception] = [OSError("Input/output error"), CorruptChunkError(Path("log"), 0, "wrong checksum")]
+    sampled: list[bool] = []
+
+    class Sick(gauges.Gauges):
+        def __init__(self) -> None:
+            """With nothing to look at."""
+
+        async def sample(self) -> None:
+            if failing:
+                raise failing.pop(0)
+            sampled.append(True)
+
+    async def work() -> None:
+        task = asyncio.create_task(Sick().run())
+        async with asyncio.timeout(WAIT_S_MAX):
+            while not sampled:
+                await asyncio.sleep(0.01)
+                assert not task.done()
+        task.cancel()
+
+    monkeypatch.setattr(limits, "METRICS_WRITE_S", 0.0)
+    asyncio.run(work())
+
+
+def test_the_outbox_is_measured_while_retention_removes_segments(tmp_path: Path) -> None:
+    (tmp_path / "1.seg").write_bytes(bytes(3))
+    (tmp_path / "2.seg").symlink_to("removed")  # listed, and not there when it is looked at
+    assert gauges._bytes(tmp_path) == 3
+
+
+def test_an_error_nobody_expected_ends_the_front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def trim_log(*_: object) -> None:
+        raise ZeroDivisionError("a mistake")
+
+    for name in ("on_stop", "on_drain", "raise_file_limit"):
+        monkeypatch.setattr(child, name, lambda _: None)
+    monkeypatch.setattr(front, "gc", types.SimpleNamespace(freeze=lambda: None, set_threshold=lambda _: None))
+    monkeypatch.setattr(retention, "trim_log", trim_log)
+    settings = Settings(data=tmp_path, listen=f"127.0.0.1:{free_port()}", grpc="off", metrics=False)
+    settings.run_directory.mkdir()
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(asyncio.wait_for(front._serve(settings, bytes(32)), WAIT_S_MAX))
+    assert not (settings.run_directory / "front.ready").exists()
