@@ -43,6 +43,7 @@ from headgate.dispatch.targets import Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
+from headgate.observe.logs import Recurring
 from headgate.scan.find import Tell
 
 _US: Final = 1_000_000
@@ -313,18 +314,18 @@ class Subscriptions:
 
     async def tend(self) -> None:
         """Writes down what changed and gives up what nobody takes, until it is cancelled."""
+        # A full disk, a damaged chunk: what a pull meets, it says as well.
+        turns = Recurring(_log, "subscriptions cannot be looked after", HeadgateError)
         swept = time.monotonic()
         while True:
             await asyncio.sleep(limits.SUBSCRIPTION_FLUSH_S)
-            try:
+            with turns.attempt():
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
                 await self.flush()
                 if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
                     swept = time.monotonic()
                     await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
-            except HeadgateError as error:  # a full disk, a damaged chunk: what a pull meets, it says as well
-                _log.error("subscriptions cannot be looked after, trying again", error=str(error))
 
     async def sweep(self, before_us: int) -> None:
         """Give up events whose matches are older than a time, microseconds since 1970 UTC."""

@@ -48,6 +48,7 @@ from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
+from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.scan.turns import LogScanner, Scanner
 
@@ -345,13 +346,12 @@ class Dispatcher:
     # --- routing --------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
+        looks = Recurring(_log, "routing cannot be read", UnavailableError)
         while True:
             await asyncio.sleep(limits.ROUTING_POLL_S)
             self._on_look("the outbox does not take rows: matches wait" if self._outbox.failing else "")
-            try:
+            with looks.attempt():
                 await self._routed.look()
-            except UnavailableError as error:
-                _log.warning("routing cannot be read, trying again", error=str(error))
 
     def _update(self, table: RoutingTable) -> None:
         self._scheduler.update(table)
