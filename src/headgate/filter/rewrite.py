@@ -317,6 +317,14 @@ def _negate(node: Node) -> Node:
             return Not(node)
 
 
+def branches(node: Conditional) -> tuple[Node, Node]:
+    """`c ? a : b` is true where `c && a` or `!c && b` is.
+
+    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
+    """
+    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
+
+
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
     match node:
