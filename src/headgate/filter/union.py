@@ -4,10 +4,14 @@ A source applies it before it sends. The promise is one-sided: for every event o
 union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
 error), and both mean that nobody wants the event.
 
-Joined alternatives lose those that others imply, and equalities of one place become one list. A filter that takes too
-long on some large event takes part by its keys alone: together with others it would be given up on events where it is
-true. What is too long then is widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then
-values become prefixes, ever shorter; last comes `true`.
+Joined alternatives lose those that others imply, and equalities of one place become one list. What is too long then is
+widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then values become prefixes, ever
+shorter; last comes `true`.
+
+cel-cpp gives up on all of an evaluation after so many rounds of its macros, so filters could be true one by one and an
+error together. Alternatives without a macro are looked at first. Of two or more macros each has its share of the
+rounds: the union is true, and no longer exact, of events on which one of them might take more. A filter whose macros
+nest beside others, or that takes too long on some large event for other reasons, takes part by its keys alone.
 """
 
 from __future__ import annotations
@@ -28,18 +32,21 @@ from headgate.filter.ast import (
     ListOf,
     Literal,
     LiteralKind,
+    Macro,
     Name,
     Node,
     Or,
     Select,
+    children,
 )
+from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.cel import compile_expression
 from headgate.filter.compiler import compile_cel
 from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import program
 from headgate.filter.plan import CompiledFilter, Form, KeyKind, KeyPart, Place, PlanRow, Root
-from headgate.filter.rewrite import rewrite
+from headgate.filter.rewrite import has_macro, rewrite
 from headgate.filter.unparse import unparse
 from headgate.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
@@ -81,20 +88,52 @@ def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHAR
         (cel,) = different
         if len(cel) <= characters_max:
             return Union(cel, exact=True)
-    if len(different) <= UNION_FILTERS_MAX:
-        cheap = {cel: program(cel).is_unlimited for cel in different}
-        alternatives = _joined(
-            alternative
-            for cel, one in different.items()
-            for alternative in (_alternatives(cel) if cheap[cel] else (_keys(row, None) for row in one.rows))
-        )
-        if (text := _fitting(alternatives, characters_max)) is not None:
-            return Union(text, exact=all(cheap.values()))
+    if len(different) <= UNION_FILTERS_MAX and (found := _as_written(different.values(), characters_max)) is not None:
+        return found
     rows = [row for one in different.values() for row in one.rows]
     for keys in _widenings():
         if (text := _fitting(_joined(map(keys, rows)), characters_max)) is not None:
             return Union(text, exact=False)
     return Union("true", exact=False)
+
+
+def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Union | None:
+    """The filters as they are written, as far as they can stand together; None when that is too long."""
+    exact = True
+    alternatives: list[frozenset[Node]] = []
+    trees = [_tree(one.cel) for one in filters]
+    macros = [_macros(tree) for tree in trees]
+    alone = sum(map(len, macros)) == 1  # last, it has all rounds, as in its filter
+    for one, tree, its in zip(filters, trees, macros, strict=True):
+        if program(one.cel).is_unlimited and (alone or not any(map(_nests, its))):
+            alternatives += _alternatives(tree)
+        else:
+            exact = False
+            alternatives += (_keys(row, None) for row in one.rows)
+    joined = _joined(alternatives)
+    guards = _guards(joined)
+    text = _fitting([*joined, *guards], characters_max)
+    return None if text is None else Union(text, exact=exact and not guards)
+
+
+def _macros(node: Node) -> list[Macro]:
+    """The macros of an expression, but for those that stand in others."""
+    return [node] if isinstance(node, Macro) else [macro for child in children(node) for macro in _macros(child)]
+
+
+def _nests(macro: Macro) -> bool:
+    """Whether it takes more rounds than its range has items: the range may be a macro's, or the body have one."""
+    return any(map(has_macro, children(macro)))
+
+
+def _guards(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+    """Alternatives that are true where macros together may take more rounds than one evaluation has."""
+    macros = [macro for alternative in alternatives for node in alternative for macro in _macros(node)]
+    if len(macros) < 2:
+        return []
+    share = Literal(LiteralKind.INT, (ROUNDS_MAX - 1) // len(macros))
+    ranges = dict.fromkeys(macro.range for macro in macros)
+    return [frozenset({Compare(Comparison.GT, Call("size", None, (one,)), share)}) for one in ranges]
 
 
 def _widenings() -> Iterator[Callable[[PlanRow], frozenset[Node]]]:
@@ -128,9 +167,12 @@ def _condition(part: KeyPart, text: str, length: int | None) -> Node | None:
             return None
 
 
-def _alternatives(cel: str) -> Iterator[frozenset[Node]]:
+def _tree(cel: str) -> Node:
+    return rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
+
+
+def _alternatives(tree: Node) -> Iterator[frozenset[Node]]:
     """The alternatives of a filter, each as conditions that hold together."""
-    tree = rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
     for alternative in tree.operands if isinstance(tree, Or) else (tree,):
         if alternative != FALSE:
             operands = alternative.operands if isinstance(alternative, And) else (alternative,)
@@ -252,10 +294,11 @@ def _fitting(alternatives: list[frozenset[Node]], characters_max: int) -> str | 
     """The alternatives as one text; None when it is too long, no broker would admit it, or it may take too long."""
     if not alternatives:
         return "false"
-    ordered = [sorted(map(_operand, alternative)) for alternative in alternatives]
-    if [] in ordered:
+    if _EVERYTHING in alternatives:
         return "true"
-    text = " || ".join(sorted(" && ".join(operands) for operands in ordered))
+    ordered = (sorted((has_macro(node), _operand(node)) for node in alternative) for alternative in alternatives)
+    written = sorted((operands[-1][0], " && ".join(text for _, text in operands)) for operands in ordered)
+    text = " || ".join(text for _, text in written)
     if len(text) > characters_max:
         return None
     try:
