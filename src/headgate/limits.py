@@ -223,6 +223,8 @@ LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
 CONTINUE_CHARS_MAX: Final = 1_024
 """A list's continue token as a client hands it back."""
+WARNINGS_CHARACTERS_MAX: Final = 4_096
+"""Warnings of one answer, which are headers: as Kubernetes has it; clients give up on some kilobytes of headers."""
 SELECTOR_CHARS_MAX: Final = 4_096
 """A label or field selector."""
 WATCH_EVENTS_MAX: Final = 20_480
