@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
+from headgate.filter import union as union_module
+from headgate.filter.ast import Node
 from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.union import union
-from headgate.limits import UNION_CHARACTERS_MAX, UNION_FILTERS_MAX
+from headgate.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
 from tests.filter.hostile_events import events, random_event
 from tests.filter.strategies import filters, random_filter, random_hard_filter
 
@@ -170,6 +173,27 @@ def test_very_many_filters_are_joined_by_their_keys() -> None:
     assert not exact
     assert program(cel)
     assert cel.startswith('ce.type in ["order.0", "order.1"')
+
+
+def test_keys_beyond_a_limit_are_widened_before_they_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    joins: list[int] = []
+    real = union_module._joined
+
+    def counted(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+        given = list(alternatives)
+        joins.append(len(given))
+        return real(given)
+
+    monkeypatch.setattr(union_module, "_joined", counted)
+    # Each list is a thousand rows; all but the type of each is told apart by the data alone.
+    lists = [json.dumps([f"t{n}.{item}" for item in range(FILTER_LIST_ITEMS_MAX)]) for n in range(5)]
+    texts = [f"ce.type in {types} && data.n == {m}" for types in lists for m in range(2)]
+    cel, exact = joined(texts)
+    assert not exact
+    assert joins
+    assert max(joins) <= UNION_KEYS_MAX
+    assert true_on(cel, EventView(Event("1.0", "1", "/a", "t4.999")))
+    assert not true_on(cel, EventView(Event("1.0", "1", "/a", "t5.1")))
 
 
 def test_what_no_key_finds_widens_to_everything() -> None:
