@@ -84,6 +84,10 @@ TRACE_ELEMENTS_MAX: Final = 100
 """Elements of a macro's range in which a trace looks for the one that decided."""
 UNION_FILTERS_MAX: Final = 1_000
 """Different filters that are joined as they are written, at some 0.2 ms each. Beyond it their keys are joined."""
+UNION_WRITTEN_CHARACTERS_MAX: Final = 1 << 17
+"""Their characters, all together: as many as a thousand filters of a usual length, parsed in about a second."""
+UNION_KEYS_MAX: Final = 2_000
+"""Different keys that are joined: more are longer than UNION_CHARACTERS_MAX unless some imply most of the others."""
 UNION_CHARACTERS_MAX: Final = 8_192
 """One filter for all that a broker's triggers want; what is longer is widened, so that a source can apply it."""
 PRUNE_VALUES_MAX: Final = 1_024
@@ -225,6 +229,8 @@ LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
 CONTINUE_CHARS_MAX: Final = 1_024
 """A list's continue token as a client hands it back."""
+WARNINGS_CHARACTERS_MAX: Final = 4_096
+"""Warnings of one answer, which are headers: as Kubernetes has it; clients give up on some kilobytes of headers."""
 SELECTOR_CHARS_MAX: Final = 4_096
 """A label or field selector."""
 WATCH_EVENTS_MAX: Final = 20_480

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.control.objects import API_VERSION
-from headgate.limits import OBJECT_BYTES_MAX
+from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 from tests.control.support import Server, broker, condition, eventually, trigger
 
 GOLD = {"expression": "ce.type == 'order' && data.tier == 'gold'"}
@@ -121,6 +121,30 @@ def test_field_validation(server: Server) -> None:
     ignored = server.request("POST", server.path("triggers") + "?fieldValidation=Ignore", document)
     assert ignored.status == 201
     assert "warning" not in ignored.headers
+
+
+def test_warnings_are_headers_whatever_they_say(server: Server) -> None:
+    document = trigger("line")
+    document["spec"]['a\r\nX-Other: "é\\'] = 1
+    warned = server.request("POST", server.path("triggers") + "?fieldValidation=Warn", document)
+    assert warned.status == 201
+    assert "x-other" not in warned.headers
+    assert r"a\\u000d\\u000aX-Other: \"\\u00e9" in warned.headers["warning"]
+    document = trigger("long")
+    document["spec"] |= {"x" * 10_000: 1, "y" * 10_000: 1}
+    warned = server.request("POST", server.path("triggers") + "?fieldValidation=Warn", document)
+    assert warned.status == 201
+    assert WARNINGS_CHARACTERS_MAX <= len(warned.headers["warning"]) < WARNINGS_CHARACTERS_MAX + 100
+
+
+def test_options_of_a_delete_may_be_yaml(server: Server) -> None:
+    server.request("POST", server.path("triggers"), trigger("t1"))
+    yaml = {"Content-Type": "application/yaml"}
+    wrong = server.request("DELETE", server.path("triggers", "t1"), raw=b"preconditions: {uid: another}", headers=yaml)
+    assert wrong.status == 409
+    dry = server.request("DELETE", server.path("triggers", "t1"), raw=b"dryRun: [All]", headers=yaml)
+    assert dry.status == 200
+    assert server.request("GET", server.path("triggers", "t1")).status == 200
 
 
 def test_dry_runs_store_nothing(server: Server) -> None:

@@ -39,6 +39,23 @@ def test_apply_and_get(server: Server, tmp_path: Path) -> None:
     assert [item["metadata"]["name"] for item in everything["items"]] == ["default", "orders"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("filters: [{exact: {type: x}}]", "filter: {cel: 'true'}"),
+        ("filter: {cel: 'true'}", "filters: [{exact: {type: x}}]"),
+    ],
+)
+def test_one_kind_of_filter_takes_the_place_of_the_other(server: Server, before: str, after: str) -> None:
+    line = next(line for line in TRIGGER.splitlines() if "filter:" in line)
+    indent = line[: len(line) - len(line.lstrip())]
+    for text in (before, after):
+        done = run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace(line, indent + text))
+        assert done.exit_code == 0, done.output
+    spec = server.request("GET", server.path("triggers", "gold")).json["spec"]
+    assert [name for name in ("filter", "filters") if name in spec] == [after.partition(":")[0]]
+
+
 def test_a_namespace_option_is_for_objects_without_one(server: Server) -> None:
     run(server.url, "apply", "-n", "ns2", "-f", "-", stdin=BROKER)
     assert server.request("GET", "/apis/eventing.knative.dev/v1/namespaces/ns2/brokers/orders").status == 200

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.control import bodies
 from headgate.control.admission import Admission, merge_patch
-from headgate.control.bodies import decode_json, decode_yaml
+from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
@@ -255,6 +256,23 @@ def test_bodies_are_bounded() -> None:
         check_shape(decode_yaml(bomb.encode()))
     with pytest.raises(MalformedObjectError):
         check_shape(decode_yaml(b"&a [*a]"))
+
+
+def test_a_yaml_body_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "OBJECT_NODES_MAX", 101)
+    with pytest.raises(MalformedObjectError, match="more than 101 values"):
+        decode_yaml(b"[" + b"1," * 101 + b"}: no YAML")
+    assert decode_yaml(b"[" + b"{a: 1}," * 50 + b"]") == [{"a": 1}] * 50
+
+
+def test_merge_keys_are_refused_in_a_body_and_taken_in_a_file() -> None:
+    bomb = "a0: &a0 {x: 1, y: 2}\n"
+    for number in range(1, 12):
+        bomb += f"a{number}: &a{number} {{<<: [{', '.join([f'*a{number - 1}'] * 10)}]}}\n"
+    with pytest.raises(MalformedObjectError, match=r"merge keys .* at line 2"):
+        decode_yaml(bomb.encode())
+    assert decode_yaml(b'a: &a {b: 1}\nc: *a\n"<<": d') == {"a": {"b": 1}, "c": {"b": 1}, "<<": "d"}
+    assert list(yaml_documents(b"a: &a {b: 1}\nc: {<<: *a}")) == [{"a": {"b": 1}, "c": {"b": 1}}]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 
 import pytest
 
+from headgate.filter import union as union_module
+from headgate.filter.plan import CompiledFilter
 from tests.control.support import Answer, Server, broker, eventually, trigger
 
 PATH = "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter"
@@ -36,6 +39,36 @@ def test_tells_what_the_triggers_of_a_broker_want(server: Server) -> None:
     }
     server.request("DELETE", server.path("triggers", "a"))
     assert server.request("GET", PATH).json["cel"] == 'ce.type == "b"'
+
+
+def test_one_broker_that_takes_long_holds_up_no_other(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.request("POST", server.path("brokers"), broker("other"))
+    put(server, "a", "ce.type == 'a'")
+    entered, release, computed = threading.Event(), threading.Event(), []
+    real = union_module.union
+
+    def slow(filters: Iterable[CompiledFilter]) -> union_module.Union:
+        given = list(filters)
+        if given:
+            computed.append(given)
+            entered.set()
+            assert release.wait(20)
+        return real(given)
+
+    monkeypatch.setattr(union_module, "union", slow)
+    answers: list[Answer] = []
+    asking = [threading.Thread(target=lambda: answers.append(server.request("GET", PATH))) for _ in range(2)]
+    for thread in asking:
+        thread.start()
+    try:
+        assert entered.wait(20)
+        assert server.request("GET", PATH.replace("brokers/default", "brokers/other")).json["cel"] == "false"
+    finally:
+        release.set()
+        for thread in asking:
+            thread.join()
+    assert [answer.json["cel"] for answer in answers] == ['ce.type == "a"'] * 2
+    assert len(computed) == 1
 
 
 def test_a_broker_that_does_not_exist(server: Server) -> None:

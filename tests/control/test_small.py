@@ -72,6 +72,8 @@ def test_no_label_selectors(text: str) -> None:
 def test_field_selectors() -> None:
     assert field_selector("") == Fields()
     assert field_selector("metadata.name=a,metadata.namespace==b") == Fields("a", "b")
+    assert field_selector("metadata.name=a,metadata.name=b,metadata.name=b") == Fields("")
+    assert field_selector("metadata.namespace=a,metadata.namespace=b") == Fields(None, "")
     for text in ("spec.broker=x", "metadata.name!=a", "metadata.name"):
         with pytest.raises(MalformedObjectError):
             field_selector(text)

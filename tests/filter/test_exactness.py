@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import Counter
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
+from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.plan import Verdict
@@ -107,3 +109,22 @@ def test_nine_filters_in_ten_need_no_candidate() -> None:
 def test_hard_cases(text: str, data: bytes, expected: tuple[OutcomeKind, Verdict | None]) -> None:
     of = Event(specversion="1.0", id="1", source="/a", type="t", data_kind=DataKind.JSON, data=data)
     assert said(text, EventView(of)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("data.l.exists(i, i.a == -1) || ce.type == 't'", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.l.exists(i, i == -1) || data.x == 5", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("!(data.l.all(i, i == 0) && ce.type != 't')", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("data.l.all(i, i >= 0) && data.x == 6", (OutcomeKind.FALSE, None)),
+        # The checker refuses the canonical form of this one, whose meaning stays as it is written.
+        ("data.l.exists(i, i == -1) || data.x == 5 || !(data.b ? 1 : data.b)", (OutcomeKind.TRUE, Verdict.MATCH)),
+    ],
+)
+def test_what_no_macro_decides_is_decided_before_cel_runs_out_of_rounds(
+    text: str, expected: tuple[OutcomeKind, Verdict | None]
+) -> None:
+    data = {"l": list(range(ROUNDS_MAX + 1)), "x": 5, "b": True}
+    of = Event("1.0", "1", "/a", "t", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    assert said(compile_cel(text).cel, EventView(of)) == expected

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -19,6 +20,9 @@ from headgate.filter.compiler import compile_cel
 from headgate.filter.dialects import to_cel
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.literals import literals
+from headgate.filter.numbers import bounds
+from headgate.filter.prune import pruning
 from headgate.filter.regex import regex_size
 from headgate.limits import EVENT_BYTES_MAX, FILTER_REGEX_INSTRUCTIONS_MAX
 
@@ -365,3 +369,49 @@ def test_deep_subscription_filters_are_refused_at_once() -> None:
 )
 def test_the_size_of_a_pattern(pattern: str, least: int, most: int) -> None:
     assert least <= regex_size(pattern).instructions <= most
+
+
+def calls(work: Callable[[], object]) -> int:
+    """Python functions that `work` calls."""
+    count = 0
+
+    def called(_: object, what: str, __: object) -> None:
+        nonlocal count
+        count += what == "call"
+
+    sys.setprofile(called)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+NESTS = {
+    "? :": lambda n, inner: f'(({inner}) ? ce.a{n} == "one{n}" : ce.b{n} == "two{n}")',
+    "? : negated": lambda n, inner: f'!(({inner}) ? ce.a{n} == "one{n}" : ce.b{n} == "two{n}")',
+    "==": lambda n, inner: f'(({inner}) == (ce.a{n} == "one{n}"))',
+    "map": lambda n, inner: f"[1].map(x{n}, {inner}).size() == 1",
+}
+
+
+@pytest.mark.parametrize("kind", NESTS)
+@pytest.mark.parametrize("work", [compile_cel, program, literals, pruning, bounds])
+def test_a_nest_costs_no_multiple_for_every_level(work: Callable[[str], object], kind: str) -> None:
+    def nest(levels: int) -> str:
+        text = f'ce.type == "{work.__name__}"'  # of no test before, which would be remembered
+        for level in range(levels):
+            text = NESTS[kind](level, text)
+        return text
+
+    deep, flat = nest(8), nest(4)
+    work("true")
+    assert calls(lambda: work(deep)) < 8 * calls(lambda: work(flat))
+
+
+def test_what_nests_deeper_than_a_message_may_is_refused() -> None:
+    text = "1"
+    for level in range(14):
+        text = f"[1].map(x{level}, {text}).size()"
+    with pytest.raises(FilterError, match="FILTER_DEPTH_MAX"):
+        compile_cel(f"{text} == 1")

@@ -12,6 +12,7 @@ from headgate.event.model import Event
 from headgate.filter.cel import OutcomeKind, compile_expression
 from headgate.filter.evaluate import EventView, program
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
+from headgate.filter.value import filter_value_rule
 from headgate.log.bloom import build, might_contain, probe
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter, random_hard_filter
@@ -147,6 +148,11 @@ def test_a_filter_that_no_time_decides_takes_events_without_one() -> None:
 
 def chunk(*, times: tuple[int, int] | None = None, unfiltered: bool = False, holds: bool = True) -> ChunkSummary:
     return ChunkSummary(10, 20, times, unfiltered, lambda wanted: holds)
+
+
+@pytest.mark.parametrize("name", ["in", "true", "false", "null", "import", "2nd", "region"])
+def test_an_attribute_may_be_named_like_a_word_of_cel(name: str) -> None:
+    assert pruning(f'ce["{name}"] == "a"', filter_value_rule(name).cel) == Pruning(frozenset({"a"}))
 
 
 def test_prospects() -> None:

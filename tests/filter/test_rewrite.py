@@ -109,6 +109,12 @@ CONDITION_PAIRS = {
         ("data.a && data.a", "data.a"),
         ("(data.a && data.b) || data.c", "data.a && data.b || data.c"),
     ],
+    rules.macros_last: [
+        ("data.l.exists(x, x == 1) || data.c", "data.c || data.l.exists(x, x == 1)"),
+        ("data.l.all(x, x > 1) && data.a || data.b", "data.b || data.a && data.l.all(x, x > 1)"),
+        ("size(data.l.map(x, x)) > 1 && data.l.all(x, x)", "size(data.l.map(x, x)) > 1 && data.l.all(x, x)"),
+        ("data.b || data.a", "data.b || data.a"),
+    ],
 }
 NOT_PAIRS = [
     ("!(data.a && data.b)", "!data.a || !data.b"),

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.event.model import Event
+from headgate.event.model import DataKind, Event
+from headgate.filter import union as union_module
+from headgate.filter.ast import Node
+from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.union import union
-from headgate.limits import UNION_CHARACTERS_MAX, UNION_FILTERS_MAX
+from headgate.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
 from tests.filter.hostile_events import events, random_event
 from tests.filter.strategies import filters, random_filter, random_hard_filter
 
@@ -117,12 +122,78 @@ def test_widens_step_by_step(size: int, expected: str) -> None:
         )
 
 
+LONG = ROUNDS_MAX * 6 // 10
+
+
+@pytest.mark.parametrize(
+    ("texts", "data", "expected"),
+    [
+        # Together they take more rounds than one evaluation has, and each may look at its share.
+        (
+            ["data.l.exists(i, i.a == -1)", f"data.l.exists(i, i.a == {LONG - 1})"],
+            {"l": [{"a": n} for n in range(LONG)]},
+            f"size(data.l) > {(ROUNDS_MAX - 1) // 2}",
+        ),
+        (
+            ["data.l.exists(i, i == -1)", f"ce.type == 't' && data.m.exists(i, i == {LONG - 1})"],
+            {"l": list(range(LONG)), "m": list(range(LONG))},
+            f"size(data.m) > {(ROUNDS_MAX - 1) // 2}",
+        ),
+        # What runs out of rounds by itself comes behind what needs none, and stays as it is.
+        (["data.l.exists(i, i == -1)", "data.k == 'v'"], {"l": [0] * (ROUNDS_MAX + 1), "k": "v"}, 'data.k == "v" || '),
+        (
+            ["data.l.exists(i, i.exists(j, j == -1))", "data.k == 'v'"],
+            {"l": [[0] * 200] * 200, "k": "v"},
+            'data.k == "v" || data.l.exists',
+        ),
+        # How many rounds these take no size tells: keys alone.
+        (
+            ["ce.type == 't' && data.l.exists(i, i.exists(j, j == 1))", "data.k.exists(k, k == 'v')"],
+            {"l": [[0] * 70] * 140 + [[1]], "k": ["u"] * 200},
+            'ce.type == "t" || data.k.exists',
+        ),
+    ],
+)
+def test_filters_that_are_true_one_by_one_do_not_run_out_of_rounds_together(
+    texts: list[str], data: object, expected: str
+) -> None:
+    event = Event("1.0", "1", "/a", "t", data_kind=DataKind.JSON, data=json.dumps(data).encode())
+    assert any(true_on(text, EventView(event)) for text in texts)
+    cel, exact = joined(texts)
+    assert true_on(cel, EventView(event)), cel
+    assert expected in cel
+    assert exact == cel.startswith('data.k == "v"')
+    nothing = EventView(Event("1.0", "1", "/a", "u", data_kind=DataKind.JSON, data=b"{}"))
+    assert not true_on(cel, nothing)
+
+
 def test_very_many_filters_are_joined_by_their_keys() -> None:
     texts = [f"ce.type == 'order.{n % 50}' && data.n == {n}" for n in range(UNION_FILTERS_MAX + 1)]
     cel, exact = joined(texts)
     assert not exact
     assert program(cel)
     assert cel.startswith('ce.type in ["order.0", "order.1"')
+
+
+def test_keys_beyond_a_limit_are_widened_before_they_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    joins: list[int] = []
+    real = union_module._joined
+
+    def counted(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+        given = list(alternatives)
+        joins.append(len(given))
+        return real(given)
+
+    monkeypatch.setattr(union_module, "_joined", counted)
+    # Each list is a thousand rows; all but the type of each is told apart by the data alone.
+    lists = [json.dumps([f"t{n}.{item}" for item in range(FILTER_LIST_ITEMS_MAX)]) for n in range(5)]
+    texts = [f"ce.type in {types} && data.n == {m}" for types in lists for m in range(2)]
+    cel, exact = joined(texts)
+    assert not exact
+    assert joins
+    assert max(joins) <= UNION_KEYS_MAX
+    assert true_on(cel, EventView(Event("1.0", "1", "/a", "t4.999")))
+    assert not true_on(cel, EventView(Event("1.0", "1", "/a", "t5.1")))
 
 
 def test_what_no_key_finds_widens_to_everything() -> None:

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log import damage
 from headgate.log.writer import PartitionWriter
 from headgate.server.proxy import ProcessProxy
+from headgate.stream import follow
 from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
@@ -327,3 +329,20 @@ def test_a_damaged_chunk_ends_the_answer_with_its_place_or_is_passed_over(tmp_pa
         assert str(path) in json.loads(answer.body)["message"]
 
     scenario(tmp_path, work)
+
+
+def test_a_filter_is_understood_in_a_thread_and_not_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made: list[str] = []
+
+    class Watched(follow.Scan):
+        def __init__(self, *arguments: Any) -> None:
+            made.append(threading.current_thread().name)
+            super().__init__(*arguments)
+
+    monkeypatch.setattr(follow, "Scan", Watched)
+
+    async def work(client: Client, _: Log) -> None:
+        assert (await client.get("limit=1&filter=true")).status == 200
+
+    scenario(tmp_path, work)
+    assert [name.partition("_")[0] for name in made] == ["read"]

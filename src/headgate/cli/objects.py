@@ -23,10 +23,12 @@ from headgate.cli.client import (
 )
 from headgate.control.admission import NAMESPACE_DEFAULT, kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
-from headgate.control.objects import FILTER_ANNOTATION, Kind
+from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
 from headgate.errors import HeadgateError
 from headgate.limits import MANIFEST_BYTES_MAX
 
+_COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
+"""Annotations that the server writes: sent back, they would say that a filter that is left out is to stay."""
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 app = typer.Typer(no_args_is_help=True)
@@ -118,7 +120,7 @@ def _apply(server: str, document: Document, namespace: str) -> str:
         made = request(server, "POST", collection, body=body)
         return f"{kind.value.lower()}.{kind.group}/{made['metadata']['name']} created"
     for field in ("labels", "annotations"):
-        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key != FILTER_ANNOTATION}
+        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
         given = metadata.get(field)
         metadata[field] = kept | given if isinstance(given, dict) else kept
     body["metadata"] = metadata

@@ -21,7 +21,7 @@ from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import MalformedObjectError
-from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body
+from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kubestatus import Status, failure, success
 from headgate.control.namespaces import namespace_list, namespace_object
 from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
@@ -196,7 +196,7 @@ class ControlApi:
 
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
-        options = _delete_options(await read_body(request, JSON_TYPES | YAML_TYPES))
+        options = await _delete_options(request)
         dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
         async for page in self._pages(query):
             for item in page.items:
@@ -254,7 +254,7 @@ class ControlApi:
         return await self._written(request, await run_in_threadpool(work))
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        options = _delete_options(await read_body(request, JSON_TYPES | YAML_TYPES))
+        options = await _delete_options(request)
         dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
         wanted = options.preconditions or DeleteOptions.Preconditions()
 
@@ -268,9 +268,7 @@ class ControlApi:
     async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
         response = await self._answer(request, admitted.obj)
         response.status_code = status_code
-        for warning in admitted.warnings:
-            quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
-            response.headers.append("Warning", f'299 - "{quoted}"'.encode("ascii", "backslashreplace").decode())
+        warn(response, admitted.warnings)
         return response
 
     async def _answer(self, request: Request, obj: Object) -> Response:
@@ -358,10 +356,11 @@ def _list_head(kind: Kind, form: Form) -> bytes:
             return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()
 
 
-def _delete_options(body: bytes) -> DeleteOptions:
+async def _delete_options(request: Request) -> DeleteOptions:
+    body = await read_body(request, JSON_TYPES | YAML_TYPES)
     if not body:
         return DeleteOptions()
     try:
-        return msgspec.convert(decode_json(body), DeleteOptions)
+        return msgspec.convert(await run_in_threadpool(decoded, request, body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error

@@ -7,10 +7,13 @@ from typing import Final
 
 import msgspec
 from ruamel.yaml import YAML
-from ruamel.yaml.constructor import SafeConstructor
+from ruamel.yaml.composer import Composer, ComposerError
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import MappingNode, Node
 
 from headgate.control.errors import MalformedObjectError
+from headgate.limits import OBJECT_NODES_MAX
 
 JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
 YAML_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
@@ -21,6 +24,32 @@ class _Constructor(SafeConstructor):
 
 
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+
+
+class _PlainConstructor(_Constructor):
+    """No merge keys: each copies what it names, and a chain of them ten times more for every 65 bytes."""
+
+    def flatten_mapping(self, node: MappingNode) -> None:
+        for key, _ in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise ConstructorError(None, None, "merge keys (<<) are not supported", key.start_mark)
+
+
+class _BoundedComposer(Composer):
+    """Stops at OBJECT_NODES_MAX values: to parse the rest of a body would take seconds."""
+
+    def __init__(self, loader: YAML | None = None) -> None:
+        super().__init__(loader=loader)
+        self._values = 0
+
+    def compose_node(self, parent: Node | None, index: object) -> Node:
+        is_key = parent is not None and index is None
+        self._values += not is_key
+        if self._values > OBJECT_NODES_MAX:
+            mark = self.parser.peek_event().start_mark
+            raise ComposerError(None, None, f"it has more than {OBJECT_NODES_MAX} values (OBJECT_NODES_MAX)", mark)
+        node: Node = super().compose_node(parent, index)
+        return node
 
 
 def media_type(header: str) -> str:
@@ -44,22 +73,26 @@ def decode_yaml(body: bytes) -> object:
     """The only document of a YAML stream.
 
     Raises:
-        MalformedObjectError: It is no YAML, or not exactly one document.
+        MalformedObjectError: It is no YAML, not exactly one document, has merge keys or too many values.
     """
-    documents = list(yaml_documents(body))
+    documents = list(_documents(body, _PlainConstructor, _BoundedComposer))
     if len(documents) != 1:
         raise MalformedObjectError(f"the body holds {len(documents)} documents, expected one")
     return documents[0]
 
 
 def yaml_documents(body: bytes) -> Iterator[object]:
-    """The documents of a YAML stream that are not empty; JSON is YAML too.
+    """The documents of a YAML stream that are not empty, a file of the caller's own; JSON is YAML too.
 
     Raises:
         MalformedObjectError: It is no YAML; the message says where.
     """
+    return _documents(body, _Constructor, Composer)
+
+
+def _documents(body: bytes, constructor: type[_Constructor], composer: type[Composer]) -> Iterator[object]:
     yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor = _Constructor
+    yaml.Constructor, yaml.Composer = constructor, composer
     try:
         for document in yaml.load_all(body.decode("utf-8-sig")):
             if document is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from headgate.control.bodies import YAML_TYPES, decode_json, decode_yaml, media_
 from headgate.control.kubestatus import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
-from headgate.limits import OBJECT_BYTES_MAX
+from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
 
@@ -71,6 +72,22 @@ def decoded(request: Request, body: bytes) -> object:
     """The body as the document it says it is: YAML or JSON."""
     is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
     return decode_yaml(body) if is_yaml else decode_json(body)
+
+
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
+
+
+def warn(response: Response, warnings: Iterable[str]) -> None:
+    """Puts warnings into headers, as far as there is room; what is no printable ASCII is escaped."""
+    left = WARNINGS_CHARACTERS_MAX
+    for warning in warnings:
+        text = _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", warning[:left])
+        text = text[:left] + "..." if len(text) > left or len(warning) > left else text
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.append("Warning", f'299 - "{quoted}"')
+        left -= len(text) + len('299 - ""')
+        if left <= 0:
+            break
 
 
 async def _on_error(request: Request, error: Exception) -> Response:

@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -73,6 +74,9 @@ class Propagation:
         self._feed = feed
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._lock = threading.Lock()
+        """Of the table of known filters: held for no computation."""
+        self._turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
+        """One by broker that is being computed: who asks about the same one waits for the answer."""
 
     def routes(self) -> Iterator[Route]:
         """Where it answers."""
@@ -116,20 +120,28 @@ class Propagation:
             raise ObjectNotFoundError(Kind.BROKER, name)
         targets = [target for target in table.targets if target.broker == broker]
         filters = tuple(sorted(target.filter.cel for target in targets))
-        with self._lock:
-            known = self._known.get(broker)
-            if known is None or known.filters != filters:
-                # Imported late: cel-cpp is heavy, and few servers are asked.
-                from headgate.filter.union import union
+        with self._turn(broker):
+            with self._lock:
+                known = self._known.get(broker)
+            if known is not None and known.filters == filters:
+                return known
+            # Imported late: cel-cpp is heavy, and few servers are asked.
+            from headgate.filter.union import union
 
-                joined = union(target.filter for target in targets)
-                metadata = {"namespace": namespace, "name": name}
-                answer = BrokerFilter(API_VERSION, "BrokerFilter", metadata, joined.cel, joined.exact, len(targets))
-                body = msgspec.json.encode(answer)
-                known = self._known[broker] = _Known(filters, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            joined = union(target.filter for target in targets)
+            metadata = {"namespace": namespace, "name": name}
+            answer = BrokerFilter(API_VERSION, "BrokerFilter", metadata, joined.cel, joined.exact, len(targets))
+            body = msgspec.json.encode(answer)
+            known = _Known(filters, body, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
+            with self._lock:
+                self._known[broker] = known
                 while len(self._known) > PROPAGATION_BROKERS_KEPT:
                     self._known.popitem(last=False)
         return known
+
+    def _turn(self, broker: str) -> threading.Lock:
+        with self._lock:
+            return self._turns.setdefault(broker, threading.Lock())
 
 
 def _wait_s(text: str) -> float:

@@ -95,10 +95,11 @@ def field_selector(text: str) -> Fields:
         field, operator, value = (group.strip() for group in _split(part))
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
             raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
+        # Nothing has two names or lies in two namespaces; the empty name is nobody's.
         if field == "metadata.name":
-            name = value
+            name = value if name in (None, value) else ""
         else:
-            namespace = value
+            namespace = value if namespace in (None, value) else ""
     return Fields(name, namespace)
 
 

@@ -192,8 +192,10 @@ _OF_TEXTS: Final = _BYTE.keys() - {"size", "format", "join"}
 class _Estimate:
     """One walk over a tree, for one size of event."""
 
-    def __init__(self, size: EventSize) -> None:
+    def __init__(self, size: EventSize, known: dict[tuple[object, ...], tuple[float, float]] | None = None) -> None:
         self._size = size
+        # What `_largest_map` found, by what it depends on: it walks a body once more, so a nest would cost 2^depth.
+        self._known = {} if known is None else known
         self.steps = 0.0
         self.largest = 0.0
         self.repeats = False
@@ -287,12 +289,16 @@ class _Estimate:
         self, transform: Node, variable: str, source: _Value, scope: dict[str, _Value], kept: float
     ) -> float:
         """The most bytes of one list that `map` makes: elements share the range, all else comes every time."""
-        alone = _Estimate(self._size)
         bound = {name: _Value(value.most, value.most, value.items, value.most) for name, value in scope.items()}
         bound[variable] = _scaled(self._inside(_Value(source.most, source.most, source.items, source.most)), 1 / kept)
-        made = alone.walk(transform, bound, kept)
-        self.largest = max(self.largest, alone.largest)
-        return max(kept * (made.bytes + _ITEM_BYTES), made.most)
+        asked = (id(transform), kept, *bound.items())
+        if asked not in self._known:
+            alone = _Estimate(self._size, self._known)
+            made = alone.walk(transform, bound, kept)
+            self._known[asked] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
+        most, largest = self._known[asked]
+        self.largest = max(self.largest, largest)
+        return most
 
     def _call(self, call: Call, parts: list[_Value], rounds: float) -> _Value:
         name = call.function

@@ -25,6 +25,7 @@ from cel.expr import checked_pb2
 from cel_expr_python import cel as _cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter.cel_messages import plain, refusal
@@ -33,7 +34,7 @@ from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
 from headgate.filter.unparse import string_literal
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -211,9 +212,17 @@ class Expression:
         self._handle = handle
 
     def checked(self) -> checked_pb2.CheckedExpr:
-        """The `cel.expr.CheckedExpr` message."""
+        """The `cel.expr.CheckedExpr` message.
+
+        Raises:
+            FilterError: It nests deeper than protobuf reads: a macro is several messages in one another.
+        """
         wrapper = AnyMessage.FromString(self._handle.serialize())
-        return checked_pb2.CheckedExpr.FromString(wrapper.value)
+        try:
+            return checked_pb2.CheckedExpr.FromString(wrapper.value)
+        except DecodeError:
+            what = "the expression nests too deep, a macro counts as several levels"
+            raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
 
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""

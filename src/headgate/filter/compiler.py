@@ -30,7 +30,7 @@ from headgate.filter.plan import (
     Residual,
     Signature,
 )
-from headgate.filter.rewrite import flatten_all, resolve, rewrite
+from headgate.filter.rewrite import flatten_all, macros_last_all, resolve, rewrite
 from headgate.filter.said import Atom
 from headgate.filter.unparse import unparse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
@@ -87,7 +87,7 @@ def compile_cel(text: str) -> CompiledFilter:
     meaning = unparse(canonical)
     if canonical != flatten_all(tree) and not _compiles(meaning):
         # A rewrite can make a type visible that the checker refuses: `!(c ? 1 : data.b)`. The meaning stays as written.
-        meaning = unparse(resolve(tree))
+        meaning = unparse(macros_last_all(resolve(tree)))
     if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
         what = f"the expression's canonical form has {len(meaning)} characters"
         raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)

@@ -14,7 +14,7 @@ from headgate.filter.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
 from headgate.filter.atoms import atoms
 from headgate.filter.operands import EXACT_DOUBLE_MAX
 from headgate.filter.plan import Constant, ConstantKind, Op, Place, Probe
-from headgate.filter.rewrite import push_not
+from headgate.filter.rewrite import branches
 from headgate.filter.said import Atom, Unsaid, one_of
 from headgate.filter.unparse import unparse
 from headgate.filter.words import words
@@ -52,11 +52,9 @@ def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conj
             return _product([_lower(operand, known) for operand in operands])
         case Or(operands):
             return _sum([_lower(operand, known) for operand in operands])
-        case Conditional(condition, then, otherwise):
-            # Conditions are lowered twice, so conditions inside conditions must be remembered or cost 2^depth.
+        case Conditional():
             if node not in known:
-                unless = push_not(Not(condition))
-                known[node] = _lower(Or((And((condition, then)), And((unless, otherwise)))), known)
+                known[node] = _lower(Or(branches(node)), known)
             return known[node]
         case _ if node in _TRUE:
             return _ALWAYS
@@ -132,9 +130,13 @@ def _contradicts(conjunction: Conjunction) -> bool:
 
 
 def _leaf(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
+    if node in known:
+        return known[node]
     simpler = words(node)
     if simpler is not None:
-        return _lower(simpler, known)
+        # Simpler words may say a part twice, `a == b` of two conditions both of them: remembered like a condition.
+        known[node] = _lower(simpler, known)
+        return known[node]
     said = atoms(node)
     if isinstance(said, Unsaid):
         return (Conjunction(said.necessary, (_reason(node, said.why),)),)

@@ -29,13 +29,12 @@ from headgate.filter.ast import (
     MacroKind,
     Name,
     Node,
-    Not,
     Or,
     Select,
 )
 from headgate.filter.cel import compile_expression
 from headgate.filter.decode import decode
-from headgate.filter.rewrite import push_not, rewrite
+from headgate.filter.rewrite import branches, rewrite
 from headgate.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
     FILTERS_CACHED_MAX,
@@ -82,7 +81,7 @@ def literals(cel: str) -> tuple[Clause, ...]:
         FilterError: It is no expression.
     """
     expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    clauses = dict.fromkeys(_clauses(rewrite(decode(expression.checked().expr))))
+    clauses = dict.fromkeys(_clauses(rewrite(decode(expression.checked().expr)), None, {}))
     return tuple(sorted(clauses, key=_worth, reverse=True)[:LITERAL_CLAUSES_MAX])
 
 
@@ -91,17 +90,20 @@ def _worth(clause: Clause) -> tuple[int, int]:
     return min(map(len, clause.texts)), -len(clause.texts)
 
 
-def _clauses(node: Node, element: str | None = None) -> list[Clause]:
+_Known = dict[tuple[Node, str | None], list[Clause]]
+
+
+def _clauses(node: Node, element: str | None, known: _Known) -> list[Clause]:
     """Clauses of a condition; `element` names an element of JSON data, inside a macro over it."""
     match node:
         case And(operands):
-            return [clause for operand in operands for clause in _clauses(operand, element)]
+            return [clause for operand in operands for clause in _clauses(operand, element, known)]
         case Or(operands):
-            return _any_of([_clauses(operand, element) for operand in operands])
-        case Conditional(condition, then, otherwise):
-            unless = push_not(Not(condition))
-            branches = (And((condition, then)), And((unless, otherwise)))
-            return _any_of([_clauses(branch, element) for branch in branches])
+            return _any_of([_clauses(operand, element, known) for operand in operands])
+        case Conditional():
+            if (node, element) not in known:
+                known[node, element] = _any_of([_clauses(branch, element, known) for branch in branches(node)])
+            return known[node, element]
         case Compare(Comparison.EQ, left, right):
             return _clause(_in_data(left, element), (right,))
         case In(left, ListOf(items)):
@@ -112,7 +114,7 @@ def _clauses(node: Node, element: str | None = None) -> list[Clause]:
             return _clause(_in_data(target, element), (text,))
         case Macro(MacroKind.EXISTS, source, variable, predicate, None) if variable not in _ROOTS:
             inside = predicate is not None and (_in_data(source, element) or _are_values(source))
-            return _clauses(predicate, variable) if inside and predicate is not None else []
+            return _clauses(predicate, variable, known) if inside and predicate is not None else []
         case _:
             return []
 

@@ -29,13 +29,12 @@ from headgate.filter.ast import (
     LiteralKind,
     Name,
     Node,
-    Not,
     Or,
     Select,
 )
 from headgate.filter.cel import compile_expression
 from headgate.filter.decode import decode
-from headgate.filter.rewrite import push_not, resolve, rewrite, whole_text
+from headgate.filter.rewrite import branches, resolve, rewrite, whole_text
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"
@@ -120,7 +119,7 @@ def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
         FilterError: One of the texts is no expression.
     """
     tree = rewrite(_tree(cel))
-    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree))
+    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, {}))
 
 
 def _tree(text: str) -> Node:
@@ -130,11 +129,14 @@ def _tree(text: str) -> Node:
 # --- filter values --------------------------------------------------------------------------------------------------
 
 
-def _pinned(tree: Node, value: Node) -> frozenset[str] | None:
+_Strings = frozenset[str] | None
+
+
+def _pinned(tree: Node, value: Node) -> _Strings:
     """Strings of which `value` is one wherever `tree` is true; None when there may be any number."""
     if isinstance(value, Literal):
         return frozenset({value.value}) if isinstance(value.value, str) else None
-    found = _strings(tree, value)
+    found = _strings(tree, value, {})
     match value:
         case Call("_+_", None, (left, right)) if found is None:
             heads, tails = _pinned(tree, left), _pinned(tree, right)
@@ -145,16 +147,17 @@ def _pinned(tree: Node, value: Node) -> frozenset[str] | None:
             return found
 
 
-def _strings(node: Node, value: Node) -> frozenset[str] | None:
+def _strings(node: Node, value: Node, known: dict[Node, _Strings]) -> _Strings:
     match node:
         case And(operands):
-            known = [found for operand in operands if (found := _strings(operand, value)) is not None]
-            return frozenset.intersection(*known) if known else None
+            parts = [found for operand in operands if (found := _strings(operand, value, known)) is not None]
+            return frozenset.intersection(*parts) if parts else None
         case Or(operands):
-            return _union(_strings(operand, value) for operand in operands)
-        case Conditional(condition, then, otherwise):
-            unless = push_not(Not(condition))
-            return _union(_strings(branch, value) for branch in (And((condition, then)), And((unless, otherwise))))
+            return _union(_strings(operand, value, known) for operand in operands)
+        case Conditional():
+            if node not in known:
+                known[node] = _union(_strings(branch, value, known) for branch in branches(node))
+            return known[node]
         case Compare(Comparison.EQ, left, Literal(LiteralKind.STRING, str(text))) if left == value:
             return frozenset({text})
         case In(element, ListOf(items)) if element == value:
@@ -170,7 +173,7 @@ def _strings(node: Node, value: Node) -> frozenset[str] | None:
             return None
 
 
-def _union(parts: Iterable[frozenset[str] | None]) -> frozenset[str] | None:
+def _union(parts: Iterable[_Strings]) -> _Strings:
     union: frozenset[str] = frozenset()
     for part in parts:
         if part is None or len(union := union | part) > PRUNE_VALUES_MAX:
@@ -192,17 +195,18 @@ _MIRRORED: Final = {
 }
 
 
-def _times(node: Node) -> _Range | None:
+def _times(node: Node, known: dict[Node, _Range | None]) -> _Range | None:
     """The range of `ce.time` wherever `node` is true; None when an event may also have no time."""
     match node:
         case And(operands):
-            found = [part for operand in operands if (part := _times(operand)) is not None]
+            found = [part for operand in operands if (part := _times(operand, known)) is not None]
             return _intersection(found) if found else None
         case Or(operands):
-            return _hull([_times(operand) for operand in operands])
-        case Conditional(condition, then, otherwise):
-            unless = push_not(Not(condition))
-            return _hull([_times(And((condition, then))), _times(And((unless, otherwise)))])
+            return _hull([_times(operand, known) for operand in operands])
+        case Conditional():
+            if node not in known:
+                known[node] = _hull([_times(branch, known) for branch in branches(node)])
+            return known[node]
         case Compare(comparison, left, right) if left == _TIME:
             return _bounded(comparison, right)
         case Compare(comparison, left, right) if right == _TIME and comparison in _MIRRORED:

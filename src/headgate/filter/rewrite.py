@@ -34,6 +34,7 @@ from headgate.filter.ast import (
     Not,
     Or,
     Select,
+    children,
     map_children,
 )
 from headgate.filter.unparse import is_plain_field
@@ -317,6 +318,14 @@ def _negate(node: Node) -> Node:
             return Not(node)
 
 
+def branches(node: Conditional) -> tuple[Node, Node]:
+    """`c ? a : b` is true where `c && a` or `!c && b` is.
+
+    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
+    """
+    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
+
+
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
     match node:
@@ -333,6 +342,26 @@ def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Nod
     for operand in operands:
         flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
     return tuple(flat)
+
+
+def macros_last(node: Node) -> Node:
+    """`data.l.exists(...) || x` is `x || data.l.exists(...)`, and so for `&&`.
+
+    cel-cpp gives up on all of an expression after so many rounds of its macros, and looks at operands in their order:
+    what decides without a macro is looked at first, as a row of the matcher decides by itself.
+    """
+    match node:
+        case And(operands):
+            return And(tuple(sorted(operands, key=has_macro)))
+        case Or(operands):
+            return Or(tuple(sorted(operands, key=has_macro)))
+        case _:
+            return node
+
+
+def has_macro(node: Node) -> bool:
+    """Whether a macro stands in it."""
+    return isinstance(node, Macro) or any(map(has_macro, children(node)))
 
 
 def _literal_order(literal: Literal) -> tuple[str, str]:
@@ -363,7 +392,7 @@ NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
 )
 """Exact wherever they stand."""
 
-CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten)
+CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten, macros_last)
 """Exact for conditions."""
 
 RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
@@ -371,6 +400,9 @@ RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), pus
 
 resolve: Final[Callable[[Node], Node]] = everywhere(index_to_field, dotted_attribute)
 """Only what gives a path its meaning: index forms become fields, dotted extension names one name."""
+
+macros_last_all: Final[Callable[[Node], Node]] = conditions(flatten, macros_last)
+"""Nothing but the order in which operands are looked at."""
 
 flatten_all: Final[Callable[[Node], Node]] = conditions(flatten)
 """Nothing but joining nested `&&` and `||`."""

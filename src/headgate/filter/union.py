@@ -4,16 +4,20 @@ A source applies it before it sends. The promise is one-sided: for every event o
 union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
 error), and both mean that nobody wants the event.
 
-Joined alternatives lose those that others imply, and equalities of one place become one list. A filter that takes too
-long on some large event takes part by its keys alone: together with others it would be given up on events where it is
-true. What is too long then is widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then
-values become prefixes, ever shorter; last comes `true`.
+Joined alternatives lose those that others imply, and equalities of one place become one list. What is too long then is
+widened in steps: conditions beside keys are dropped, then keys beside `ce.type`, then values become prefixes, ever
+shorter; last comes `true`.
+
+cel-cpp gives up on all of an evaluation after so many rounds of its macros, so filters could be true one by one and an
+error together. Alternatives without a macro are looked at first. Of two or more macros each has its share of the
+rounds: the union is true, and no longer exact, of events on which one of them might take more. A filter whose macros
+nest beside others, or that takes too long on some large event for other reasons, takes part by its keys alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -28,28 +32,32 @@ from headgate.filter.ast import (
     ListOf,
     Literal,
     LiteralKind,
+    Macro,
     Name,
     Node,
     Or,
     Select,
+    children,
 )
+from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.cel import compile_expression
 from headgate.filter.compiler import compile_cel
 from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import program
-from headgate.filter.plan import CompiledFilter, Form, KeyKind, KeyPart, Place, PlanRow, Root
-from headgate.filter.rewrite import rewrite
+from headgate.filter.plan import CompiledFilter, Form, KeyKind, PlanRow, Root
+from headgate.filter.rewrite import has_macro, rewrite
 from headgate.filter.unparse import unparse
 from headgate.limits import (
     FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_LIST_ITEMS_MAX,
     UNION_CHARACTERS_MAX,
     UNION_FILTERS_MAX,
+    UNION_KEYS_MAX,
+    UNION_WRITTEN_CHARACTERS_MAX,
 )
 
 _PREFIXES: Final = (32, 16, 12, 8, 6, 4, 3, 2, 1)
-_TYPE: Final = Place(Root.CE, ("type",))
 _PATHS_MERGED_MAX: Final = 16
 _EVERYTHING: Final = frozenset[Node]()
 
@@ -81,56 +89,115 @@ def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHAR
         (cel,) = different
         if len(cel) <= characters_max:
             return Union(cel, exact=True)
-    if len(different) <= UNION_FILTERS_MAX:
-        cheap = {cel: program(cel).is_unlimited for cel in different}
-        alternatives = _joined(
-            alternative
-            for cel, one in different.items()
-            for alternative in (_alternatives(cel) if cheap[cel] else (_keys(row, None) for row in one.rows))
-        )
-        if (text := _fitting(alternatives, characters_max)) is not None:
-            return Union(text, exact=all(cheap.values()))
-    rows = [row for one in different.values() for row in one.rows]
-    for keys in _widenings():
-        if (text := _fitting(_joined(map(keys, rows)), characters_max)) is not None:
-            return Union(text, exact=False)
+    if len(different) <= UNION_FILTERS_MAX and sum(map(len, different)) <= UNION_WRITTEN_CHARACTERS_MAX:
+        found = _as_written(different.values(), characters_max)
+        if found is not None:
+            return found
+    for keys in _widenings(different.values()):
+        if len(keys) <= UNION_KEYS_MAX:
+            text = _fitting(_joined(map(_nodes, keys)), characters_max)
+            if text is not None:
+                return Union(text, exact=False)
     return Union("true", exact=False)
 
 
-def _widenings() -> Iterator[Callable[[PlanRow], frozenset[Node]]]:
-    """Ever less of a row: an event on which a filter is true meets the keys of one of its rows."""
-    yield lambda row: _keys(row, None)
-    yield lambda row: _keys(row, _TYPE)
-    for length in _PREFIXES:
-        yield lambda row, length=length: _keys(row, _TYPE, length)  # type: ignore[misc]
+def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Union | None:
+    """The filters as they are written, as far as they can stand together; None when that is too long."""
+    exact = True
+    alternatives: list[frozenset[Node]] = []
+    trees = [_tree(one.cel) for one in filters]
+    macros = [_macros(tree) for tree in trees]
+    alone = sum(map(len, macros)) == 1  # last, it has all rounds, as in its filter
+    for one, tree, its in zip(filters, trees, macros, strict=True):
+        if program(one.cel).is_unlimited and (alone or not any(map(_nests, its))):
+            alternatives += _alternatives(tree)
+        else:
+            exact = False
+            alternatives += dict.fromkeys(_nodes(_keys(row)) for row in one.rows)
+    joined = _joined(alternatives)
+    guards = _guards(joined)
+    text = _fitting([*joined, *guards], characters_max)
+    return None if text is None else Union(text, exact=exact and not guards)
 
 
-def _keys(row: PlanRow, only: Place | None, length: int | None = None) -> frozenset[Node]:
-    """The conditions of a row's keys on attributes, as far as they are certain."""
-    found = set()
-    for part, constant in zip(row.signature.key, row.key, strict=True):
-        plain = part.place.root is Root.CE and part.place.form is Form.VALUE and isinstance(constant, str)
-        if plain and (only is None or part.place == only) and (node := _condition(part, str(constant), length)):
-            found.add(node)
-    return frozenset(found)
+def _macros(node: Node) -> list[Macro]:
+    """The macros of an expression, but for those that stand in others."""
+    return [node] if isinstance(node, Macro) else [macro for child in children(node) for macro in _macros(child)]
 
 
-def _condition(part: KeyPart, text: str, length: int | None) -> Node | None:
-    path = Select(Name("ce"), part.place.path[0])
-    match part.kind:
-        case KeyKind.STRING if length is None or len(text) <= length:
-            return Compare(Comparison.EQ, path, Literal(LiteralKind.STRING, text))
-        case KeyKind.STRING | KeyKind.PREFIX:
-            return Call("startsWith", path, (Literal(LiteralKind.STRING, text[:length]),))
-        case KeyKind.SUFFIX if length is None:
-            return Call("endsWith", path, (Literal(LiteralKind.STRING, text),))
-        case _:
+def _nests(macro: Macro) -> bool:
+    """Whether it takes more rounds than its range has items: the range may be a macro's, or the body have one."""
+    return any(map(has_macro, children(macro)))
+
+
+def _guards(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
+    """Alternatives that are true where macros together may take more rounds than one evaluation has."""
+    macros = [macro for alternative in alternatives for node in alternative for macro in _macros(node)]
+    if len(macros) < 2:
+        return []
+    share = Literal(LiteralKind.INT, (ROUNDS_MAX - 1) // len(macros))
+    ranges = dict.fromkeys(macro.range for macro in macros)
+    return [frozenset({Compare(Comparison.GT, Call("size", None, (one,)), share)}) for one in ranges]
+
+
+class _Key(NamedTuple):
+    """A condition of a row's key on an attribute: plain, because there may be a million of them."""
+
+    name: str
+    kind: KeyKind
+    text: str
+
+    def node(self) -> Node:
+        """The same in CEL."""
+        path, text = Select(Name("ce"), self.name), Literal(LiteralKind.STRING, self.text)
+        if self.kind is KeyKind.STRING:
+            return Compare(Comparison.EQ, path, text)
+        return Call("startsWith" if self.kind is KeyKind.PREFIX else "endsWith", path, (text,))
+
+    def shortened(self, length: int) -> _Key | None:
+        """A prefix that says no more; None for what has none."""
+        if self.kind is KeyKind.SUFFIX:
             return None
+        return self if len(self.text) <= length else _Key(self.name, KeyKind.PREFIX, self.text[:length])
 
 
-def _alternatives(cel: str) -> Iterator[frozenset[Node]]:
+_Keys = frozenset[_Key]
+_KINDS: Final = frozenset({KeyKind.STRING, KeyKind.PREFIX, KeyKind.SUFFIX})
+
+
+def _keys(row: PlanRow) -> _Keys:
+    """The conditions of a row's keys on attributes, as far as they are certain."""
+    return frozenset(
+        _Key(part.place.path[0], part.kind, constant)
+        for part, constant in zip(row.signature.key, row.key, strict=True)
+        if part.place.root is Root.CE and part.place.form is Form.VALUE
+        if part.kind in _KINDS and isinstance(constant, str)
+    )
+
+
+def _nodes(keys: _Keys) -> frozenset[Node]:
+    return frozenset(key.node() for key in keys)
+
+
+def _widenings(filters: Iterable[CompiledFilter]) -> Iterator[dict[_Keys, None]]:
+    """Ever less of the rows, each once: an event on which a filter is true meets the keys of one of its rows."""
+    keys = dict.fromkeys(_keys(row) for one in filters for row in one.rows)
+    yield keys
+    keys = dict.fromkeys(frozenset(key for key in one if key.name == "type") for one in keys)
+    yield keys
+    for length in _PREFIXES:
+        keys = dict.fromkeys(
+            frozenset(shorter for key in one if (shorter := key.shortened(length)) is not None) for one in keys
+        )
+        yield keys
+
+
+def _tree(cel: str) -> Node:
+    return rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
+
+
+def _alternatives(tree: Node) -> Iterator[frozenset[Node]]:
     """The alternatives of a filter, each as conditions that hold together."""
-    tree = rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
     for alternative in tree.operands if isinstance(tree, Or) else (tree,):
         if alternative != FALSE:
             operands = alternative.operands if isinstance(alternative, And) else (alternative,)
@@ -211,7 +278,7 @@ class _Implied:
     def __init__(self, alternatives: Collection[frozenset[Node]]) -> None:
         self._all = set(alternatives)
         self._constants: dict[Node, set[Literal]] = {}
-        self._prefixes: dict[Node, set[str]] = {}
+        self._prefixes: dict[Node, dict[int, set[str]]] = {}
         for alternative in alternatives:
             if len(alternative) == 1:
                 self._add(next(iter(alternative)))
@@ -219,7 +286,7 @@ class _Implied:
     def _add(self, node: Node) -> None:
         match node:
             case Call("startsWith", path, (Literal(LiteralKind.STRING, str(prefix)),)) if path is not None:
-                self._prefixes.setdefault(path, set()).add(prefix)
+                self._prefixes.setdefault(path, {}).setdefault(len(prefix), set()).add(prefix)
             case _:
                 if (found := _equality(node)) is not None:
                     self._constants.setdefault(found.path, set()).update(found.constants)
@@ -244,18 +311,19 @@ class _Implied:
                 return False
 
     def _has_prefix(self, path: Node, text: str, *, shorter: bool) -> bool:
-        known = self._prefixes.get(path)
-        return known is not None and any(text[:length] in known for length in range(len(text) + (not shorter)))
+        longest = len(text) - shorter
+        return any(length <= longest and text[:length] in of for length, of in self._prefixes.get(path, {}).items())
 
 
 def _fitting(alternatives: list[frozenset[Node]], characters_max: int) -> str | None:
     """The alternatives as one text; None when it is too long, no broker would admit it, or it may take too long."""
     if not alternatives:
         return "false"
-    ordered = [sorted(map(_operand, alternative)) for alternative in alternatives]
-    if [] in ordered:
+    if _EVERYTHING in alternatives:
         return "true"
-    text = " || ".join(sorted(" && ".join(operands) for operands in ordered))
+    ordered = (sorted((has_macro(node), _operand(node)) for node in alternative) for alternative in alternatives)
+    written = sorted((operands[-1][0], " && ".join(text for _, text in operands)) for operands in ordered)
+    text = " || ".join(text for _, text in written)
     if len(text) > characters_max:
         return None
     try:

@@ -16,6 +16,7 @@ from headgate.filter.cel import Expression, compile_expression
 from headgate.filter.cost import check_limits
 from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
+from headgate.filter.unparse import is_plain_field
 from headgate.filter.view import EventView
 from headgate.limits import FILTERS_CACHED_MAX
 
@@ -59,7 +60,7 @@ def filter_value_rule(text: str) -> FilterValueRule:
         FilterError: No name and no such expression, or over a limit.
     """
     if is_name(text) and text != "data":
-        return FilterValueRule(f"ce.{text}" if text[0].isalpha() else f'ce["{text}"]', text)
+        return FilterValueRule(f"ce.{text}" if is_plain_field(text) else f'ce["{text}"]', text)
     expression = _expression(text)
     result = expression.result_type()
     if result not in {"STRING", "DYN"}:

@@ -63,7 +63,8 @@ async def turns(
     places = await loop.run_in_executor(threads, start, directory, partitions, request.start)
     if request.first is not None:
         places = await _seek(directory, request, places, threads)
-    scan = Scan(directory, request.query, places)
+    # In a thread: a filter's constants and promises are derived from its text when the scan is made.
+    scan = await loop.run_in_executor(threads, Scan, directory, request.query, places)
     left = request.limit
     told_at = time.monotonic()
     deadline = told_at + request.wait_s
