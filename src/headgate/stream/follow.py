@@ -15,7 +15,7 @@ from headgate.rpc.credits import Credits
 from headgate.scan.find import Finder, Sought, landing
 from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
-from headgate.scan.turns import LogScanner
+from headgate.scan.turns import LogScanner, scanning
 from headgate.stream.request import ReadRequest
 
 
@@ -59,15 +59,13 @@ async def turns(
         PositionError: The request names no place of this log.
         CorruptChunkError: A chunk is damaged.
     """
-    loop = asyncio.get_running_loop()
-    places = await loop.run_in_executor(threads, start, directory, partitions, request.start)
+    places = await asyncio.get_running_loop().run_in_executor(threads, start, directory, partitions, request.start)
     if request.first is not None:
         places = await _seek(directory, request, places, threads)
-    scan = Scan(directory, request.query, places)
     left = request.limit
     told_at = time.monotonic()
     deadline = told_at + request.wait_s
-    try:
+    async with scanning(threads, partial(Scan, directory, request.query, places)) as (scan, step):
         if credits is not None:
             yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
         while left is None or left > 0:
@@ -76,7 +74,7 @@ async def turns(
                 most = min(most, await credits.left())
                 if not most:
                     break
-            pieces = await loop.run_in_executor(threads, scan.step, most)
+            pieces = await step(most)
             at_end = not pieces and scan.at_end()
             now = time.monotonic()
             if pieces:
@@ -94,8 +92,6 @@ async def turns(
                     break
                 await asyncio.sleep(READ_POLL_S)
         yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
-    finally:
-        scan.close()
 
 
 async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:
