@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from headgate.scan.scan import Piece, Query, Scan
 from headgate.scan.turns import LogScanner, Wish
 from headgate.stream import follow
 from headgate.stream.request import ReadRequest
+from tests.log.support import open_files
 from tests.scan.test_find import BROKER, RULE, store
 
 
@@ -48,8 +48,7 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
 
     monkeypatch.setattr(Scan, "step", slow)
     asyncio.run(work())
-    opened = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
-    assert not [path for path in opened if path.startswith(str(tmp_path))]
+    assert open_files(tmp_path) == []
 
 
 def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,6 @@ from headgate.filter.value import FilterValueRule
 from headgate.limits import READ_EVENTS_PER_TURN, SIFT_S
 from headgate.scan.scan import Piece, Query, Scan
 
-
 Step = Callable[[int], Awaitable[list[Piece]]]
 """`Scan.step` by another thread: one at a time."""
 
