@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.filter.value import FilterValueRule
-from headgate.limits import READ_EVENTS_PER_TURN, SIFT_S
+from headgate.limits import READ_EVENTS_PER_TURN, SCAN_TURN_S, SIFT_S
 from headgate.scan.scan import Piece, Query, Scan
 
 Step = Callable[[int], Awaitable[list[Piece]]]
@@ -34,7 +34,7 @@ async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerato
     files only then: a step beside a close would open them anew, for nobody to close.
 
     Args:
-        threads: Shared with others; a step holds one for some 40 ms.
+        threads: Shared with others; a step holds one for SCAN_TURN_S.
         make: Makes the scan: a new filter is compiled, which takes a while.
     """
     making = threads.submit(make)
@@ -42,7 +42,7 @@ async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerato
 
     async def step(events_max: int) -> list[Piece]:
         nonlocal running
-        turn = threads.submit(scan.step, events_max)
+        turn = threads.submit(lambda: scan.step(events_max, time.monotonic() + SCAN_TURN_S))
         running = turn
         return await asyncio.wrap_future(turn)
 
@@ -121,7 +121,7 @@ class LogScanner:
 
     Args:
         directory: Directory of the log's partitions.
-        threads: Shared with others: a turn holds one for some 40 ms at a time.
+        threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 
     def __init__(self, directory: Path, threads: Executor) -> None:

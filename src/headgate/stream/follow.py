@@ -51,7 +51,7 @@ async def turns(
         directory: Directory of the partitions.
         partitions: Of the log.
         request: What is wanted.
-        threads: Where the log is read; shared by all readers, a turn holds one for some 40 ms.
+        threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 
