@@ -35,6 +35,11 @@ class Turn:
     counters: Counters
     at_end: bool
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the events, as they are stored."""
+        return sum(piece.size_bytes for piece in self.pieces)
+
 
 async def turns(
     directory: Path,
