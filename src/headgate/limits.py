@@ -163,7 +163,7 @@ READ_WAIT_S_MAX: Final = 60.0
 READ_POLL_S: Final = 0.02
 """How often a reader at the end looks for more."""
 READ_PROGRESS_S: Final = 1.0
-"""How often a reader that matches nothing is told where it is."""
+"""How often a reader is told where it is, in every partition."""
 READ_THREADS: Final = 4
 """Threads that read the log for all readers."""
 READ_DRAIN_S_MAX: Final = 1

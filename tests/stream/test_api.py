@@ -221,7 +221,7 @@ def test_server_sent_events_follow_and_resume(tmp_path: Path):
             log.store(EVENTS, EVENTS + 1)  # of type0 and type1
             text = await source.readuntil(b'"e12"')
             assert b'"e13"' not in text
-        answer = asyncio.create_task(client.get("from=latest&limit=1", "text/event-stream", last_event_id="0:2,1:99"))
+        answer = asyncio.create_task(client.get("from=latest&limit=1", "text/event-stream", last_event_id="0:2,1:7"))
         assert b'"e4"' in (await answer).body
 
     scenario(tmp_path, work)
@@ -232,6 +232,7 @@ def test_server_sent_events_follow_and_resume(tmp_path: Path):
     [
         ("from=nowhere", 400, "nowhere"),
         ("from=7:1", 400, "position"),
+        ("from=0:7,1:6", 400, "0:7 is behind the end of this log, 0:6"),
         ("filter=ce.type%20%3D", 422, "filter"),
         ("unknown=1", 400, "unknown"),
     ],

@@ -69,3 +69,22 @@ def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(Scan, "__init__", named)
     asyncio.run(work())
     assert made == ["read_0"]
+
+
+def test_one_that_follows_is_told_where_it_is_while_events_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events say where they are themselves, and nothing of the other partitions."""
+    store(tmp_path, random.Random(1), 2)
+    monkeypatch.setattr(follow, "READ_EVENTS_PER_TURN", 1)
+
+    async def work(every_s: float) -> list[bool]:
+        monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
+        with ThreadPoolExecutor(1) as threads:
+            turns = follow.turns(tmp_path, [0, 1], ReadRequest(Query(BROKER, RULE), follow=True), threads)
+            found = [await anext(turns) for _ in range(4)]
+            await turns.aclose()
+        return [bool(turn.pieces) for turn in found]
+
+    assert asyncio.run(work(0.0)) == [True, False, True, False]
+    assert asyncio.run(work(1_000.0)) == [True, False, True, True]
