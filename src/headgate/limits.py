@@ -171,7 +171,7 @@ READ_DRAIN_S_MAX: Final = 1
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that are handed on at once."""
 READERS_MAX: Final = 256
-"""Readers at the same time, each with a few open files."""
+"""Readers at the same time, each with a socket and up to three open files a partition."""
 
 # --- control -------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10
