@@ -48,7 +48,7 @@ def tail(
                 typer.echo(_harmless(line.decode().rstrip()))
             if "specversion" in found:  # an event, whatever its extensions are called
                 if not as_json:
-                    typer.echo(_harmless(_shown(found)))
+                    typer.echo(_shown(found))
                 partition, offset = map(int, found["hgposition"].split(":"))
                 places[partition] = offset + 1
             elif "progress" in found:
@@ -72,9 +72,9 @@ def _harmless(text: str) -> str:
 
 
 def _shown(event: dict[str, Any]) -> str:
-    """Place, time, type, source, subject and data on one line."""
+    """Place, time, type, source, subject and data on one line, for a terminal."""
     data = event.get("data", event.get("data_base64", ""))
     parts = [event.get(name, "") for name in ("hgposition", "time", "type", "source", "subject")]
     if data:
         parts.append(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return "  ".join(filter(None, parts))
+    return _harmless("  ".join(filter(None, parts)))
