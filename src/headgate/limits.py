@@ -133,6 +133,12 @@ SCAN_CHUNKS_MAX: Final = 2_048
 """Chunks that a reader passes over in one turn: some 10 ms, then the others have theirs."""
 SCAN_BODIES_MAX: Final = 16
 """Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
+SCAN_TURN_S: Final = 0.1
+"""One turn of a reader, and an evaluation more: what the others wait for where a filter is dear."""
+SCAN_TURN_BYTES_MAX: Final = 8 << 20
+"""Event bytes that one turn hands out, and an event more: as much as a chunk of large events holds."""
+SCAN_DECODED_MAX: Final = 256
+"""Events that are decoded at once for a filter: a turn may be over before most of them are looked at."""
 SIFT_S: Final = 0.2
 """One turn of a long scan that another process asked for: what a cancel or a stop waits for at most."""
 SIFT_RETRY_S: Final = 0.2
@@ -150,6 +156,10 @@ READ_EVENTS_MAX: Final = 1_000_000_000
 """A reader's own limit; to read more it asks again."""
 READ_BATCH_EVENTS_MAX: Final = 10_000
 """Events of one answer in the batch format, which is one JSON array in memory."""
+READ_BATCH_BYTES_MAX: Final = 8 << 20
+"""Event bytes of one such answer, and a turn more."""
+READ_ENCODE_BYTES_MAX: Final = 256 << 10
+"""Event bytes that are encoded on the event loop, in a millisecond or two; more are in a thread."""
 READ_VALUES_MAX: Final = 256
 """Filter values of one reader: each is looked for in every chunk's filter."""
 READ_WAIT_S_MAX: Final = 60.0
@@ -157,7 +167,7 @@ READ_WAIT_S_MAX: Final = 60.0
 READ_POLL_S: Final = 0.02
 """How often a reader at the end looks for more."""
 READ_PROGRESS_S: Final = 1.0
-"""How often a reader that matches nothing is told where it is."""
+"""How often a reader is told where it is, in every partition."""
 READ_THREADS: Final = 4
 """Threads that read the log for all readers."""
 READ_DRAIN_S_MAX: Final = 1
@@ -165,7 +175,7 @@ READ_DRAIN_S_MAX: Final = 1
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that are handed on at once."""
 READERS_MAX: Final = 256
-"""Readers at the same time, each with a few open files."""
+"""Readers at the same time, each with a socket and up to three open files a partition."""
 
 # --- control -------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10

@@ -54,6 +54,12 @@ def forget_published(directory: Path) -> None:
     (directory / "committed").unlink()
 
 
+def open_files(directory: Path) -> list[str]:
+    """What this process has open below a directory."""
+    links = [os.path.realpath(link) for link in Path("/proc/self/fd").iterdir()]
+    return [path for path in links if path.startswith(f"{directory}/")]
+
+
 CODECS = list(Codec)
 
 

@@ -17,7 +17,7 @@ from headgate.log.format import Codec, pack_chunk
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.retention import retain
-from tests.log.support import append, batch, last_segment, open_writer, read_all
+from tests.log.support import append, batch, last_segment, open_files, open_writer, read_all
 from tests.support import REPOSITORY
 
 
@@ -269,6 +269,21 @@ while expected < int(sys.argv[2]):
     expected = chunk.next_offset
 print("end", reader.records_missed, flush=True)
 """
+
+
+def test_a_start_by_time_that_meets_damage_leaves_no_file_open(tmp_path):
+    times = iter([0, 1, 2])
+    with open_writer(tmp_path, clock_us=lambda: next(times)) as writer:
+        for _ in range(3):
+            append(writer, 1)
+    path = last_segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[data.index(b"HGC1", data.index(b"HGC1") + 4) + 10] ^= 1
+    path.write_bytes(data)
+    for _ in range(3):
+        with pytest.raises(CorruptChunkError):
+            PartitionReader.open_at_time(tmp_path, 2)
+    assert open_files(tmp_path) == []
 
 
 def test_another_process_reads_while_this_one_writes(tmp_path):

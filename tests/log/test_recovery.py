@@ -9,6 +9,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
+from headgate.log import damage
 from headgate.log.bloom import build
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import Codec, encode_body, pack_chunk, unpack_chunk_header
@@ -189,24 +190,79 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
         assert writer.recovered.cut_bytes == len(whole) - cut - start
 
 
-def test_lost_promises_are_reported_and_kept_aside(tmp_path):
+def flip_in_last_chunk(path, data, starts):
+    path.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
+
+
+def cut_last_chunk(path, data, starts):
+    path.write_bytes(data[: starts[2]])
+
+
+def tear_last_chunk(path, data, starts):
+    path.write_bytes(data[:-3])
+
+
+def cut_everything(path, data, starts):
+    path.write_bytes(data[:7])
+
+
+def remove_segment(path, data, starts):
+    path.unlink()
+
+
+ACCIDENTS = [
+    (flip_in_last_chunk, 4),
+    (cut_last_chunk, 4),
+    (tear_last_chunk, 4),
+    (cut_everything, 0),
+    (remove_segment, 0),
+]
+
+
+@pytest.mark.parametrize(("accident", "left"), ACCIDENTS)
+def test_published_records_that_are_gone_are_damage(tmp_path, accident, left):
     path, data, starts = three_chunks(tmp_path)
-    damaged = bytearray(data)
-    damaged[-3] ^= 1
-    path.write_bytes(damaged)
-    with open_writer(tmp_path) as writer:
-        assert writer.next_offset == 4
-        assert writer.recovered.records_lost == 2
-    aside = path.with_suffix(".cut-4")
-    assert aside.read_bytes() == damaged[starts[2] :]
-    with open_writer(tmp_path) as writer:
-        assert writer.recovered.records_lost == 0
-    assert read_all(tmp_path) == [0, 1, 2, 3]
+    accident(path, data, starts)
+    there = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(CorruptChunkError) as refused:
+        open_writer(tmp_path)
+    assert refused.value.first_offset == left
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == there
+
+
+@pytest.mark.parametrize(("accident", "left"), ACCIDENTS)
+def test_offsets_of_published_records_that_are_gone_are_not_given_out_again(tmp_path, monkeypatch, accident, left):
+    path, data, starts = three_chunks(tmp_path)
+    accident(path, data, starts)
+    said = []
+    monkeypatch.setattr(damage._log, "error", lambda *_, **facts: said.append(facts))
+    damage.choose("skip")
+    try:
+        for _ in range(2):  # as long as nothing is added, the next opening finds the same
+            open_writer(tmp_path).close()
+        with open_writer(tmp_path) as writer:
+            assert append(writer, 2) == 6
+        with open_writer(tmp_path) as writer:
+            assert append(writer, 1) == 8
+        (facts,) = said
+        assert (facts["first_offset"], facts["next_offset"]) == (left, 6)
+        assert read_all(tmp_path) == [*range(left), 6, 7, 8]
+    finally:
+        damage.choose("stop")
+
+
+def test_a_torn_tail_behind_what_was_published_is_cut_without_a_word(tmp_path, monkeypatch):
+    path, data, _ = three_chunks(tmp_path)
+    monkeypatch.setattr(damage, "passed_over", lambda *_: pytest.fail("no damage"))
+    for tail in (b"HGC1 torn", bytes(4_096)):
+        path.write_bytes(data + tail)
+        with open_writer(tmp_path) as writer:
+            assert (writer.next_offset, writer.recovered.cut_bytes) == (6, len(tail))
 
 
 def test_an_honest_torn_tail_keeps_nothing_aside(tmp_path):
     path, data, _ = three_chunks(tmp_path)
     path.write_bytes(data + b"HGC1 torn")
     with open_writer(tmp_path) as writer:
-        assert (writer.recovered.cut_bytes, writer.recovered.records_lost) == (9, 0)
+        assert writer.recovered.cut_bytes == 9
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name, "committed", "lock"]

@@ -75,6 +75,19 @@ def test_every_damaged_place_is_found_at_once(partition):
     assert report.records == 8
 
 
+def test_a_missing_oldest_segment_is_found_and_one_that_retention_took_is_not(partition):
+    (_, one), (first, two), _ = list_segments(partition)
+    with open_writer(partition) as writer:
+        writer.publish_first_offset(first)
+        assert inspect(partition, bodies=True).problems == []  # the file itself goes later
+        one.unlink()
+        assert inspect(partition, bodies=True).problems == []
+        writer.publish_first_offset(0)
+        (problem,) = inspect(partition, bodies=True).problems
+    assert (problem.path, problem.byte) == (two, 0)
+    assert "from 0 on" in problem.reason
+
+
 def test_headers_only_does_not_see_bodies(partition):
     damage(last_segment(partition), -20)
     assert inspect(partition, bodies=False).problems == []
@@ -86,7 +99,7 @@ def test_missing_segment_and_missing_end(partition):
     segments[1][1].unlink()
     [problem] = inspect(partition, bodies=True).problems
     assert problem.path == segments[2][1]
-    assert "starts at 8, the one before ends at 4" in problem.reason
+    assert "starts at 8, and none before it holds the records from 4 on" in problem.reason
     path = last_segment(partition)
     path.write_bytes(path.read_bytes()[: starts(path)[1]])
     assert "ends at record 10, but 12 was published" in inspect(partition, bodies=True).problems[-1].reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -170,4 +171,81 @@ def test_a_wanted_value_that_was_only_the_filter_s_word_is_counted(tmp_path: Pat
     scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"t"})), {0: 0})
     assert scan.step(1) == []
     assert (scan.counters.chunks_read, scan.counters.false_positive_chunks) == (1, 1)
+    scan.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "limits", [(1, math.inf, 1 << 30), (3, math.inf, 1 << 30), (1_000, 0.0, 1 << 30), (1_000, 0.0, 1)]
+)
+def test_turns_that_end_inside_chunks_find_and_count_what_long_ones_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, limits: tuple[int, float, int]
+):
+    rng = random.Random(seed)
+    rule = filter_value_rule(RULES[seed])
+    stored = store(tmp_path, rng, rule)
+    start = dict.fromkeys(stored, 0)
+    events_max, until, bytes_max = limits
+    for _ in range(15):
+        query = random_query(rng, rule)
+        long, short = Scan(tmp_path, query, start), Scan(tmp_path, query, start)
+        wanted = read(long, stored, 10_000)
+        found: list[tuple[int, int]] = []
+        with monkeypatch.context() as patched:
+            patched.setattr("headgate.scan.scan.SCAN_TURN_BYTES_MAX", bytes_max)
+            while not short.at_end():
+                before = short.positions
+                pieces = short.step(events_max, until)
+                found += [(piece.partition, offset) for piece in pieces for offset in piece.offsets]
+                assert short.positions != before, "no progress"
+        assert sorted(found) == sorted(wanted)
+        assert short.counters == long.counters
+        long.close()
+        short.close()
+
+
+def one_chunk(directory: Path, events: list[Event], rule: FilterValueRule) -> None:
+    with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
+        chunk = encode([Entries("ns/a", LogRule(rule), events)])
+        writer.append(chunk.batch, chunk.filter_values, also=chunk.also)
+
+
+@pytest.mark.parametrize("cel", [None, "ce.id != 'x'"])
+def test_a_turn_ends_above_its_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cel: str | None):
+    rule = filter_value_rule("type")
+    events = [Event("1.0", str(n), "/s", "t", data_kind=DataKind.BINARY, data=bytes(1_000)) for n in range(10)]
+    one_chunk(tmp_path, events, rule)
+    monkeypatch.setattr("headgate.scan.scan.SCAN_TURN_BYTES_MAX", 2_500)
+    scan = Scan(tmp_path, Query("ns/a", rule, cel=cel), {0: 0})
+    turns = []
+    while pieces := scan.step(1_000):
+        turns.append([offset for piece in pieces for offset in piece.offsets])
+        assert sum(piece.size_bytes for piece in pieces) < 4_000
+    assert turns == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]
+    scan.close()
+
+
+def test_a_turn_that_is_late_looks_at_one_event(tmp_path: Path):
+    rule = filter_value_rule("type")
+    one_chunk(tmp_path, [Event("1.0", str(n), "/s", "t") for n in range(4)], rule)
+    scan = Scan(tmp_path, Query("ns/a", rule, cel="int(ce.id) % 2 == 1"), {0: 0})
+    turns = []
+    while not scan.at_end():
+        turns.append(sum(len(piece.offsets) for piece in scan.step(1_000, 0.0)))
+    assert turns == [0, 1, 0, 1]
+    assert (scan.counters.chunks_read, scan.counters.events_scanned, scan.counters.events_matched) == (1, 4, 2)
+    scan.close()
+
+
+def test_an_extension_is_no_column_whatever_it_is_called(tmp_path: Path):
+    rule = filter_value_rule("extensions")
+    one_chunk(tmp_path, [Event("1.0", "1", "/s", "t", extensions={"extensions": "gold"})], rule)
+    scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"gold"})), {0: 0})
+    assert [piece.offsets for piece in scan.step(10)] == [[0]]
+    scan.close()
+
+
+def test_a_scan_of_no_partitions_is_at_its_end(tmp_path: Path):
+    scan = Scan(tmp_path, Query("ns/a", filter_value_rule("type")), {})
+    assert (scan.step(10), scan.at_end(), scan.positions) == ([], True, {})
     scan.close()

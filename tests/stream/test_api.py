@@ -8,6 +8,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log import damage
 from headgate.log.writer import PartitionWriter
+from headgate.scan.scan import Piece, Scan
 from headgate.server.proxy import ProcessProxy
-from headgate.stream import follow
+from headgate.stream import api, follow
 from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
@@ -244,7 +246,7 @@ def test_server_sent_events_follow_and_resume(tmp_path: Path):
             log.store(EVENTS, EVENTS + 1)  # of type0 and type1
             text = await source.readuntil(b'"e12"')
             assert b'"e13"' not in text
-        answer = asyncio.create_task(client.get("from=latest&limit=1", "text/event-stream", last_event_id="0:2,1:99"))
+        answer = asyncio.create_task(client.get("from=latest&limit=1", "text/event-stream", last_event_id="0:2,1:7"))
         assert b'"e4"' in (await answer).body
 
     scenario(tmp_path, work)
@@ -255,6 +257,7 @@ def test_server_sent_events_follow_and_resume(tmp_path: Path):
     [
         ("from=nowhere", 400, "nowhere"),
         ("from=7:1", 400, "position"),
+        ("from=0:7,1:6", 400, "0:7 is behind the end of this log, 0:6"),
         ("filter=ce.type%20%3D", 422, "filter"),
         ("unknown=1", 400, "unknown"),
     ],
@@ -346,3 +349,84 @@ def test_a_filter_is_understood_in_a_thread_and_not_on_the_event_loop(tmp_path: 
 
     scenario(tmp_path, work)
     assert [name.partition("_")[0] for name in made] == ["read"]
+
+
+def test_a_batch_has_what_comes_before_damage(tmp_path: Path):
+    """The third chunk of partition 0, event 4, is damaged: the batch ends before it, the next one begins with it."""
+
+    async def work(client: Client, log: Log) -> None:
+        (path,) = (tmp_path / "log" / "0").glob("*.seg")
+        data = bytearray(path.read_bytes())
+        data[data.index(b'"n": 4')] ^= 1
+        path.write_bytes(data)
+        answer = await client.get("from=earliest", "application/cloudevents-batch+json")
+        assert answer.status == 200
+        assert sorted(each["id"] for each in json.loads(answer.body)) == sorted(names(0, 2, *range(1, EVENTS, 2)))
+        assert answer.headers["headgate-position"] == "0:2,1:6"
+        assert answer.headers["headgate-at-end"] == "false"
+        answer = await client.get("from=0:2,1:6", "application/cloudevents-batch+json")
+        assert answer.status == 500
+
+    scenario(tmp_path, work)
+
+
+def test_a_batch_ends_above_its_bytes_and_large_ones_are_encoded_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(api, "READ_BATCH_BYTES_MAX", 1)
+    monkeypatch.setattr(api, "READ_ENCODE_BYTES_MAX", 0)
+    monkeypatch.setattr("headgate.scan.scan.SCAN_TURN_BYTES_MAX", 1)
+    threads: list[str] = []
+    encode_batch = api.encode_batch
+
+    def named(events: list[Event]) -> bytes:
+        threads.append(threading.current_thread().name)
+        return encode_batch(events)
+
+    monkeypatch.setattr(api, "encode_batch", named)
+
+    async def work(client: Client, log: Log) -> None:
+        seen, position = [], "earliest"
+        for _ in range(EVENTS):
+            answer = await client.get(f"from={position}", "application/cloudevents-batch+json")
+            (event,) = json.loads(answer.body)
+            seen.append(event["id"])
+            position = answer.headers["headgate-position"]
+        assert sorted(seen) == sorted(names(*range(EVENTS)))
+        assert threading.main_thread().name not in threads
+
+    scenario(tmp_path, work)
+
+
+@pytest.mark.parametrize("query", ["", "first=data.n%20%3D%3D%2099"])
+@pytest.mark.parametrize("accept", ["", "application/cloudevents-batch+json"])
+def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, accept: str
+):
+    """A scan that never ends: only that its client has left can end it."""
+    looking = threading.Event()
+
+    def looks(scan: Scan, *_: object) -> list[Piece]:
+        looking.set()
+        time.sleep(0.01)
+        return []
+
+    monkeypatch.setattr(Scan, "step", looks)
+    monkeypatch.setattr(Scan, "at_end", lambda _: False)
+    monkeypatch.setattr("headgate.stream.follow.READ_PROGRESS_S", 1_000)
+
+    async def work() -> None:
+        log = Log(tmp_path / "log")
+        log.store(0)
+        log.close()
+        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
+        async with listening(reader, tmp_path / "r.sock"):
+            async with Client(tmp_path / "r.sock").open(query, accept):
+                await asyncio.to_thread(looking.wait, 30)
+                assert readers._count == 1
+            while readers._count:
+                await asyncio.sleep(0.01)
+        readers.close()
+
+    asyncio.run(asyncio.wait_for(work(), 30))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner
@@ -21,7 +22,9 @@ LINES = [
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_what_the_server_says(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    monkeypatch.setattr(tail_module, "lines", lambda *_, **__: iter([json.dumps(line) for line in LINES[:count]]))
+    monkeypatch.setattr(
+        tail_module, "lines", lambda *_, **__: iter([json.dumps(line).encode() for line in LINES[:count]])
+    )
     result = CliRunner().invoke(app, ["tail", "--no-follow"])
     assert result.stdout == "0:4  t  /s\n"
     assert (result.exit_code == 0) == (count == 2), result.output
@@ -31,3 +34,34 @@ def test_what_the_server_says(monkeypatch: pytest.MonkeyPatch, count: int) -> No
         assert isinstance(result.exception, HeadgateError)
         assert "damaged at byte 64" in result.exception.message
         assert "--from 0:5" in result.exception.hint
+
+
+def said(*lines: dict[str, object]) -> Iterator[bytes]:
+    for line in lines:
+        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("lines", "place"),
+    [
+        ([{"progress": {"position": "0:4,1:7"}}, EVENT], "0:5,1:7"),
+        ([EVENT, {"progress": {"position": "0:9,1:7"}}, EVENT | {"hgposition": "1:7"}], "0:9,1:8"),
+        ([EVENT], "0:5"),
+    ],
+)
+def test_where_to_go_on_is_behind_the_last_event_shown(
+    monkeypatch: pytest.MonkeyPatch, lines: list[dict[str, object]], place: str
+) -> None:
+    monkeypatch.setattr(tail_module, "lines", lambda *_, **__: said(*lines))
+    assert f"--from {place}\n" in CliRunner().invoke(app, ["tail"]).stderr
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_what_a_terminal_would_obey_is_escaped(monkeypatch: pytest.MonkeyPatch, form: list[str]) -> None:
+    data = "\x1b[2J\x9b31m\x7f é"
+    monkeypatch.setattr(tail_module, "lines", lambda *_, **__: said(EVENT | {"data": data}))
+    (line,) = CliRunner().invoke(app, ["tail", *form]).stdout.splitlines()
+    assert r"\u001b[2J\u009b31m\u007f é" in line
+    if form:
+        assert json.loads(line)["data"] == data

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Server, lines
 from headgate.errors import UnavailableError
+from headgate.log import positions
+
+_CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def tail(
@@ -36,31 +40,41 @@ def tail(
     parameters += [(name, text) for name, text in (("filter", filter_), ("first", first)) if text is not None]
     parameters += [("filterValue", each) for each in value or ()]
     parameters += [("limit", str(limit))] if limit is not None else []
-    position = ""
+    places: dict[int, int] = {}
     try:
         for line in lines(server, f"/{broker}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
-            if as_json:
-                typer.echo(line)
             found = json.loads(line)
+            if as_json:
+                typer.echo(_harmless(line.decode().rstrip()))
             if "specversion" in found:  # an event, whatever its extensions are called
                 if not as_json:
                     typer.echo(_shown(found))
+                partition, offset = map(int, found["hgposition"].split(":"))
+                places[partition] = offset + 1
             elif "progress" in found:
-                position = found["progress"]["position"]
+                places |= positions.parse(found["progress"]["position"])
             else:
-                raise UnavailableError(
-                    found["error"]["message"], hint=f"read up to --from {position}" if position else ""
-                )
+                raise UnavailableError(found["error"]["message"], hint=_on(places))
     except KeyboardInterrupt:
         pass
-    if position:
-        print(f"headgate: read up to --from {position}", file=sys.stderr)
+    if places:
+        print(f"headgate: {_on(places)}", file=sys.stderr)
+
+
+def _on(places: dict[int, int]) -> str:
+    """Where to go on; "" when nothing was read."""
+    return f"read up to --from {positions.write(places)}" if places else ""
+
+
+def _harmless(text: str) -> str:
+    """A terminal obeys control characters. JSON has those above U+007E in texts only, and writes them so."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _shown(event: dict[str, Any]) -> str:
-    """Place, time, type, source, subject and data on one line."""
+    """Place, time, type, source, subject and data on one line, for a terminal."""
     data = event.get("data", event.get("data_base64", ""))
     parts = [event.get(name, "") for name in ("hgposition", "time", "type", "source", "subject")]
     if data:
         parts.append(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return "  ".join(filter(None, parts))
+    return _harmless("  ".join(filter(None, parts)))

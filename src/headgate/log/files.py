@@ -160,9 +160,11 @@ class Committed:
         self._words[0] = next_offset
 
     def publish_first(self, first_offset: int) -> None:
-        """Say that records below are going away."""
+        """Say that records below are going away; durable before they do, or they would look lost after a power cut."""
         assert self._words is not None
+        assert self._map is not None
         self._words[1] = first_offset
+        self._map.flush()
 
     def close(self) -> None:
         """Unmap; afterwards both offsets are read from the file again."""

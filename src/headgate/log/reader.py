@@ -111,9 +111,17 @@ class PartitionReader:
 
     @classmethod
     def open_at_time(cls, directory: Path, time_us: int) -> PartitionReader:
-        """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none."""
+        """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
+
+        Raises:
+            CorruptChunkError: A chunk that had to be looked at is damaged. Not where damage is passed over.
+        """
         self = cls(directory, 0)
-        self.position = self._segments.offset_at_time(time_us, self.committed_offset())
+        try:
+            self.position = self._segments.offset_at_time(time_us, self.committed_offset())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __init__(self, directory: Path, start: int) -> None:

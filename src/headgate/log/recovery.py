@@ -10,10 +10,11 @@ import pyarrow as pa
 
 from headgate.log import damage
 from headgate.log.errors import CorruptChunkError
-from headgate.log.files import FileOps, read_at, sync_directory, write_all
+from headgate.log.files import FileOps, read_at, sync_directory
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     CHUNK_MAGIC,
+    COMMITTED_NAME,
     SEGMENT_ALIGN,
     SEGMENT_FIXED_BYTES,
     ChunkHeader,
@@ -51,15 +52,14 @@ class Recovered:
     """A partition after recovery.
 
     Attributes:
-        segment: The last segment, which the writer goes on with; None when there is none.
-        schema: Its schema.
+        segment: The last segment; None when there is none.
+        schema: Its schema; None: the writer does not go on with it, but starts a new one.
         data_start: Byte of its first chunk.
         end: Byte behind its last chunk.
         first_offset: First offset kept.
         next_offset: Offset of the next record.
         append_time_us: Append time of the last chunk, NO_APPEND_TIME without one.
         cut_bytes: Bytes of a torn tail that were removed.
-        records_lost: Records once published as durable that are gone: the disk broke its promise.
     """
 
     segment: Path | None
@@ -70,7 +70,6 @@ class Recovered:
     next_offset: int
     append_time_us: int
     cut_bytes: int
-    records_lost: int
 
 
 def list_segments(directory: Path) -> list[tuple[int, Path]]:
@@ -173,14 +172,17 @@ def find_chunk(fd: int, position: int, offset_min: int) -> int | None:
 def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered:
     """Find the end of a partition, cut a torn tail, remove a last segment that was never finished.
 
+    A tail is torn where nothing of it was published: publishing comes behind the sync. Published records that cannot be
+    read are damage, and their offsets are never given out again.
+
     Args:
         directory: The partition; nobody else writes it.
         files: System calls.
         published_offset: Next offset that the file `committed` held before, 0 when unknown.
 
     Raises:
-        CorruptChunkError: A bad chunk has a good one behind it, or a segment header is damaged before good chunks.
-            Not where damage is passed over.
+        CorruptChunkError: A bad chunk has a good one behind it, a segment header is damaged before good chunks, or
+            published records are gone. Not where damage is passed over.
         OSError: The disk does not answer.
     """
     segments = list_segments(directory)
@@ -193,16 +195,15 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
                 schema, start = read_segment_header(fd)
             except FormatError as error:
                 behind = find_chunk(fd, SEGMENT_ALIGN, first)
-                if behind is not None and damage.skips():
+                if behind is not None or published_offset > first:
+                    _refuse(CorruptChunkError(path, 0, str(error), first))
                     return _without_schema(path, fd, behind, segments, published_offset)
-                if behind is not None:
-                    raise CorruptChunkError(path, 0, str(error)) from error
                 cut_bytes += os.fstat(fd).st_size
                 files.unlink(path)
                 sync_directory(files, directory)
                 segments.pop()
                 if not segments:
-                    return _empty(first, cut_bytes, published_offset)
+                    return _empty(first, cut_bytes)
                 continue
             good = walk(path, fd, start, first)
             while good.problem and damage.skips():
@@ -210,17 +211,36 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
                 if further is None:
                     break
                 good = further
-            if good.problem:
-                cut_bytes += _cut(path, fd, good, files, published_offset)
+            if good.problem and good.next_offset >= published_offset:
+                cut_bytes += _cut(path, fd, good, files)
         finally:
             files.close(fd)
         append_time_us = good.append_time_us
         if append_time_us == NO_APPEND_TIME and len(segments) > 1:
             append_time_us = _last_append_time(*segments[-2])
-        lost = max(0, published_offset - good.next_offset)
-        kept_first = segments[0][0]
-        return Recovered(path, schema, start, good.end, kept_first, good.next_offset, append_time_us, cut_bytes, lost)
-    return _empty(0, 0, published_offset)
+        kept_first, end = segments[0][0], good.next_offset
+        if end < published_offset:
+            _pass_over_lost(path, good.end, good.problem or "the file ends", end, published_offset)
+            return Recovered(path, None, 0, 0, kept_first, published_offset, append_time_us, cut_bytes)
+        return Recovered(path, schema, start, good.end, kept_first, end, append_time_us, cut_bytes)
+    if published_offset:
+        _pass_over_lost(directory / COMMITTED_NAME, 0, "there is no segment", 0, published_offset)
+    return _empty(published_offset, 0)
+
+
+def _refuse(error: CorruptChunkError) -> None:
+    """Raises the error, unless damage is passed over."""
+    if not damage.skips():
+        raise error
+
+
+def _pass_over_lost(path: Path, byte: int, problem: str, end: int, published_offset: int) -> None:
+    """Says which published records are gone from the log's end. Their bytes stay: a new segment begins behind them."""
+    lost = published_offset - end
+    reason = f"{problem}; {lost} records from {end} on are gone, which were published as durable"
+    error = CorruptChunkError(path, byte, reason, end)
+    _refuse(error)
+    damage.passed_over(error, end, published_offset)
 
 
 def _pass_over(path: Path, fd: int, good: Walk) -> Walk | None:
@@ -235,37 +255,30 @@ def _pass_over(path: Path, fd: int, good: Walk) -> Walk | None:
 
 
 def _without_schema(
-    path: Path, fd: int, position: int, segments: list[tuple[int, Path]], published_offset: int
+    path: Path, fd: int, position: int | None, segments: list[tuple[int, Path]], published_offset: int
 ) -> Recovered:
     """The end of a last segment whose header is damaged: nothing can be read of it, and a new segment follows."""
-    header = read_chunk(fd, position, with_payload=False)
-    assert header is not None
-    good = walk(path, fd, position, header.first_offset)
-    end = max(good.next_offset, published_offset)
+    end, append_time_us = published_offset, NO_APPEND_TIME
+    header = None if position is None else read_chunk(fd, position, with_payload=False)
+    if position is not None and header is not None:
+        good = walk(path, fd, position, header.first_offset)
+        end, append_time_us = max(good.next_offset, end), good.append_time_us
+    elif len(segments) > 1:
+        append_time_us = _last_append_time(*segments[-2])
     error = CorruptChunkError(path, 0, "the segment header is damaged", segments[-1][0])
     damage.passed_over(error, segments[-1][0], end)
-    return Recovered(path, None, 0, 0, segments[0][0], end, good.append_time_us, 0, 0)
+    return Recovered(path, None, 0, 0, segments[0][0], end, append_time_us, 0)
 
 
-def _empty(next_offset: int, cut_bytes: int, published_offset: int) -> Recovered:
-    lost = max(0, published_offset - next_offset)
-    return Recovered(None, None, 0, 0, next_offset, next_offset, NO_APPEND_TIME, cut_bytes, lost)
+def _empty(next_offset: int, cut_bytes: int) -> Recovered:
+    return Recovered(None, None, 0, 0, next_offset, next_offset, NO_APPEND_TIME, cut_bytes)
 
 
-def _cut(path: Path, fd: int, good: Walk, files: FileOps, published_offset: int) -> int:
+def _cut(path: Path, fd: int, good: Walk, files: FileOps) -> int:
     behind = chunk_behind(fd, good.end, good.next_offset)
     if behind is not None:
         raise CorruptChunkError(path, good.end, f"{good.problem}; a good chunk follows at byte {behind}")
     size = os.fstat(fd).st_size
-    if published_offset > good.next_offset:
-        # Not a torn write: these records were acknowledged. The bytes are put aside, for whoever wants to look.
-        aside = path.with_suffix(f".cut-{good.next_offset}")
-        out = files.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
-            write_all(files, out, [read_at(fd, size - good.end, good.end)], 0)
-            files.fsync(out)
-        finally:
-            files.close(out)
     files.ftruncate(fd, good.end)
     files.fsync(fd)
     return size - good.end

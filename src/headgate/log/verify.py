@@ -123,8 +123,10 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
     committed = Committed(directory)
     published = committed.next_offset() if (directory / COMMITTED_NAME).is_file() else _ALL
     segments = list_segments(directory)
-    offset = segments[0][0] if segments else 0
-    report.first_offset = max(offset, committed.first_offset())
+    there = segments[0][0] if segments else 0
+    # Asked behind the listing: what retention has removed by then is below it.
+    report.first_offset = committed.first_offset() if published != _ALL else there
+    offset = min(there, report.first_offset) if segments else report.first_offset
     for first, path in segments:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -138,7 +140,9 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
             report.bytes += os.fstat(fd).st_size
             if first != offset and offset < published:
                 report.problems.append(
-                    Problem(path, 0, f"the segment starts at {first}, the one before ends at {offset}")
+                    Problem(
+                        path, 0, f"the segment starts at {first}, and none before it holds the records from {offset} on"
+                    )
                 )
             offset = _Inspection(report, path, fd, published, bodies=bodies).run(first)
         finally:

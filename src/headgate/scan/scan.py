@@ -6,32 +6,34 @@ in a matching event's bytes, looked for in the whole chunk and then in each row'
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
+from headgate.event.arrow import from_batch_all
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.literals import ESCAPE, Clause, literals
-from headgate.filter.numbers import Bound, bounds
+from headgate.filter.literals import ESCAPE, literals
+from headgate.filter.numbers import bounds
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import EXTENSION, FilterValueRule
-from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX
+from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.bloom import might_contain, probe
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
+from headgate.scan.rows import TEXTS, rows_bounded, rows_holding, rows_of, sizes_of, texts_of
 
-_NOT_OF_EVENTS: Final = frozenset({"broker", "produced"})
-_TEXTS: Final = [field.name for field in EVENT_SCHEMA if field.type == pa.utf8() and field.name not in _NOT_OF_EVENTS]
+_ATTRIBUTES: Final = frozenset(TEXTS) - {"extensions"}  # an extension of that name has no column
 _NOTHING_PRUNED: Final = Pruning()
 _ENDLESS: Final[Mapping[int, int]] = {}
 _NEVER: Final = 1 << 63
@@ -98,9 +100,40 @@ class Piece:
     append_time_us: int
     batch: pa.RecordBatch
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the events as they are stored."""
+        size: int = self.batch.nbytes
+        return size
+
     def events(self) -> list[Event]:
         """The events, in the order of `offsets`."""
         return [stored.event for stored in from_batch_all(self.batch)]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What one turn has handed out, and what it still may.
+
+    Attributes:
+        events_left: Events that may still be handed out; 0: it is over.
+        bytes_left: Event bytes that may still be; below 1: it is over.
+        until: When it is over, as `time.monotonic()` says.
+        pieces: Handed out.
+    """
+
+    events_left: int
+    bytes_left: int
+    until: float
+    pieces: list[Piece] = field(default_factory=list)
+
+    def add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.events_left -= len(piece.offsets)
+        self.bytes_left -= piece.size_bytes
+
+    def is_over(self) -> bool:
+        return self.events_left <= 0 or self.bytes_left <= 0 or time.monotonic() >= self.until
 
 
 class Scan:
@@ -127,6 +160,7 @@ class Scan:
             for partition, offset in sorted(start.items())
         }
         self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}
+        self._inside: dict[int, int] = {}  # partition -> where inside a chunk, which has been counted, it goes on
         self._turn = 0
         self.counters = Counters()
 
@@ -142,11 +176,12 @@ class Scan:
             for partition, reader in self._readers.items()
         )
 
-    def step(self, events_max: int) -> list[Piece]:
-        """Goes on for one turn, through every partition at most once.
+    def step(self, events_max: int, until: float = math.inf) -> list[Piece]:
+        """Goes on for one turn, through every partition at most once; ends early above SCAN_TURN_BYTES_MAX.
 
         Args:
             events_max: Events to hand out at most; at least 1.
+            until: When to end, as `time.monotonic()` says; one event is looked at, however late it is.
 
         Returns:
             In the order of the log within each partition; empty when nothing matched in this turn or at the end.
@@ -154,40 +189,39 @@ class Scan:
         Raises:
             CorruptChunkError: A chunk is damaged; the position stands before it, and what came before was handed out.
         """
-        pieces: list[Piece] = []
-        left = events_max
+        turn = _Turn(events_max, SCAN_TURN_BYTES_MAX, until)
         partitions = list(self._readers)
-        turn, self._turn = self._turn, (self._turn + 1) % len(partitions)
-        for partition in partitions[turn:] + partitions[:turn]:
+        first, self._turn = self._turn, (self._turn + 1) % max(1, len(partitions))
+        for partition in partitions[first:] + partitions[:first]:
+            before = self._readers[partition].position
             try:
-                self._read(partition, left, pieces)
+                self._read(partition, turn)
             except CorruptChunkError:
-                if not pieces:
+                if not turn.pieces:
                     raise
                 break  # the next turn says so
-            left = events_max - sum(len(piece.offsets) for piece in pieces)
-            if left <= 0:
-                break
-        return pieces
+            if turn.is_over() and self._readers[partition].position != before:
+                break  # not where nothing was to be looked at: every turn goes on somewhere
+        return turn.pieces
 
     def close(self) -> None:
         """Closes every file."""
         for reader in self._readers.values():
             reader.close()
 
-    def _read(self, partition: int, events_max: int, pieces: list[Piece]) -> None:
+    def _read(self, partition: int, turn: _Turn) -> None:
         """Adds a partition's next pieces."""
         reader, counters = self._readers[partition], self.counters
         before = reader.chunks_skipped, reader.records_missed, reader.records_corrupt
         try:
-            self._read_on(reader, partition, events_max, pieces)
+            self._read_on(reader, partition, turn)
         finally:
             counters.chunks_skipped += reader.chunks_skipped - before[0]
             counters.events_missed += reader.records_missed - before[1]
             counters.events_corrupt += reader.records_corrupt - before[2]
 
-    def _read_on(self, reader: PartitionReader, partition: int, events_max: int, pieces: list[Piece]) -> None:
-        counters, end = self.counters, self._end[partition]
+    def _read_on(self, reader: PartitionReader, partition: int, turn: _Turn) -> None:
+        end = self._end[partition]
         for _ in range(SCAN_BODIES_MAX):
             if reader.position >= end:
                 break
@@ -199,18 +233,8 @@ class Scan:
             )
             if chunk is None or chunk.first_offset >= end:
                 break
-            piece = self._select(partition, chunk, end)
-            if piece is None:
-                continue
-            if len(piece.offsets) > events_max:
-                reader.seek(piece.offsets[events_max])
-                piece = Piece(
-                    partition, piece.offsets[:events_max], piece.append_time_us, piece.batch.slice(0, events_max)
-                )
-            counters.events_matched += len(piece.offsets)
-            events_max -= len(piece.offsets)
-            pieces.append(piece)
-            if events_max <= 0:
+            self._take(partition, chunk, end, turn)
+            if turn.is_over():
                 break
 
     # --- chunks ---------------------------------------------------------------------------------------
@@ -226,32 +250,76 @@ class Scan:
         )
         return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH
 
-    def _select(self, partition: int, chunk: Chunk, end: int) -> Piece | None:
-        self.counters.chunks_read += 1
-        self.counters.events_scanned += chunk.record_count
-        if self._clauses and chunk.header.codec == Codec.NONE and not self._may_occur(chunk):
-            return None
-        if self._bounds and not self._numbers_may_occur(chunk):
-            return None
+    def _take(self, partition: int, chunk: Chunk, end: int, turn: _Turn) -> None:
+        """Adds what is wanted of a chunk. Where the turn is over before its end, the reader goes on inside it."""
+        counters = self.counters
+        is_new = self._inside.pop(partition, None) != chunk.first_offset
+        counters.chunks_read += is_new
+        counters.events_scanned += chunk.record_count
+        if not self._may_match(chunk):
+            return
         batch = chunk.batch if chunk.next_offset <= end else chunk.batch.slice(0, end - chunk.first_offset)
+        rows = self._candidates(batch, is_new=is_new)
+        taken, looked = self._choose(batch, rows, turn)
+        if taken:
+            counters.events_matched += len(taken)
+            offsets = [chunk.first_offset + row for row in taken]
+            turn.add(Piece(partition, offsets, chunk.append_time_us, rows_of(batch, taken)))
+        if looked < len(rows):
+            at = chunk.first_offset + rows[looked]
+            counters.events_scanned -= chunk.next_offset - at
+            self._inside[partition] = at
+            self._readers[partition].seek(at)
+
+    def _may_match(self, chunk: Chunk) -> bool:
+        """Whether the filter may be true of an event of the chunk, by its bytes."""
+        if self._clauses and chunk.header.codec == Codec.NONE and not self._may_occur(chunk):
+            return False
+        return not self._bounds or self._numbers_may_occur(chunk)
+
+    def _candidates(self, batch: pa.RecordBatch, *, is_new: bool) -> list[int]:
+        """The rows that may be wanted; the filter itself has not been asked."""
         mask = pc.equal(batch.column("broker"), self._query.broker)
         if self._query.values is not None:
             mask = pc.and_(mask, self._have_value(batch))
             if not mask.true_count:
-                self.counters.false_positive_chunks += 1
-                return None
+                self.counters.false_positive_chunks += is_new
+                return []
         rows: list[int] = pc.indices_nonzero(mask).to_pylist()
         for clause in self._clauses:
-            holding = _rows_holding(batch, clause)
+            holding = rows_holding(batch, clause)
             rows = [row for row in rows if row in holding]
-        if self._bounds and rows:
-            rows = _rows_bounded(batch.column("data"), rows, self._bounds)
-        if self._program is not None:
-            rows = self._true(batch, rows)
-        if not rows:
-            return None
-        offsets = [chunk.first_offset + row for row in rows]
-        return Piece(partition, offsets, chunk.append_time_us, _rows_of(batch, rows))
+        return rows_bounded(batch.column("data"), rows, self._bounds) if self._bounds and rows else rows
+
+    def _choose(self, batch: pa.RecordBatch, rows: list[int], turn: _Turn) -> tuple[list[int], int]:
+        """The rows that are handed out, and how many were looked at: fewer than all when the turn is over."""
+        if batch.nbytes > turn.bytes_left:
+            sizes = sizes_of(batch)
+        elif self._program is None:
+            return rows[: turn.events_left], min(len(rows), turn.events_left)
+        else:
+            sizes = []
+        taken: list[int] = []
+        size = looked = 0
+        for row, is_true in zip(rows, self._verdicts(batch, rows), strict=True):
+            looked += 1
+            if is_true:
+                taken.append(row)
+                size += sizes[row] if sizes else 0
+            if len(taken) >= turn.events_left or size >= turn.bytes_left or time.monotonic() >= turn.until:
+                break
+        return taken, looked
+
+    def _verdicts(self, batch: pa.RecordBatch, rows: list[int]) -> Iterator[bool]:
+        """Of each row whether it satisfies the filter; evaluated as they are asked for."""
+        if self._program is None:
+            yield from repeat(True, len(rows))
+            return
+        for first in range(0, len(rows), SCAN_DECODED_MAX):
+            for stored in from_batch_all(rows_of(batch, rows[first : first + SCAN_DECODED_MAX])):
+                verdict = self._program.evaluate(stored.event).kind
+                self.counters.filter_errors += verdict is OutcomeKind.ERROR
+                yield verdict is OutcomeKind.TRUE
 
     def _may_occur(self, chunk: Chunk) -> bool:
         """Whether every clause has one of its texts somewhere in the chunk's bytes, or may have it escaped."""
@@ -262,32 +330,20 @@ class Scan:
         if not all(clause.in_data for clause in missing):
             return False
         # Only the data's own bytes say whether something is escaped: a chunk's numbers hold any two bytes.
-        data = _texts_of(chunk.batch.column("data"))
+        data = texts_of(chunk.batch.column("data"))
         return ESCAPE[:1] in data and ESCAPE in data  # one byte is looked for ten times as fast as two
 
     def _numbers_may_occur(self, chunk: Chunk) -> bool:
         """Whether every bound has one of its numbers somewhere in the chunk's data, or may have it escaped."""
-        data = _texts_of(chunk.batch.column("data"))
+        data = texts_of(chunk.batch.column("data"))
         return all(bound.occurs(data) for bound in self._bounds) or (ESCAPE[:1] in data and ESCAPE in data)
-
-    def _true(self, batch: pa.RecordBatch, rows: list[int]) -> list[int]:
-        """The rows that satisfy the filter."""
-        assert self._program is not None
-        true: list[int] = []
-        for row, stored in zip(rows, from_batch_all(_rows_of(batch, rows)), strict=True):
-            verdict = self._program.evaluate(stored.event).kind
-            if verdict is OutcomeKind.TRUE:
-                true.append(row)
-            elif verdict is OutcomeKind.ERROR:
-                self.counters.filter_errors += 1
-        return true
 
     def _have_value(self, batch: pa.RecordBatch) -> pa.Array:
         """Rows whose filter value is wanted: the producer's, else the rule's."""
         query, rule = self._query, self._query.rule
         assert query.values is not None
         given = pc.fill_null(pc.match_substring(batch.column("extensions"), f'"{EXTENSION}"'), False)
-        if rule.attribute in _TEXTS and not given.true_count:
+        if rule.attribute in _ATTRIBUTES and not given.true_count:
             column = batch.column(rule.attribute)
             mask = pc.is_in(column, value_set=pa.array(sorted(query.values), pa.utf8()))
             if query.match_unfiltered:
@@ -301,54 +357,3 @@ class Scan:
         value = self._query.rule.of(event) if given is None else canonical(given)
         assert self._query.values is not None
         return value in self._query.values if value else self._query.match_unfiltered
-
-
-def _rows_of(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
-    return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int32()))
-
-
-def _rows_holding(batch: pa.RecordBatch, clause: Clause) -> set[int]:
-    """Rows in which one of a clause's texts occurs somewhere, or may be written with escapes."""
-    rows: set[int] = set()
-    for name in _TEXTS:
-        _add_rows(rows, batch.column(name), clause.texts)
-    if clause.in_data:
-        _add_rows(rows, batch.column("data"), (*clause.texts, ESCAPE))
-    return rows
-
-
-def _rows_bounded(column: pa.Array, rows: list[int], bounds: Sequence[Bound]) -> list[int]:
-    """Of these rows those whose data has a number in every range, or may have it behind an escaped name."""
-    if column.null_count == len(column):
-        return []
-    ends = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
-    data = _texts_of(column)
-    return [
-        row
-        for row in rows
-        if all(bound.occurs_within(data, ends[row], ends[row + 1]) for bound in bounds)
-        or data.find(ESCAPE, ends[row], ends[row + 1]) >= 0
-    ]
-
-
-def _texts_of(column: pa.Array) -> bytes:
-    """All values of a text or binary column, end to end; before and behind a slice too."""
-    values = column.buffers()[2]
-    return b"" if values is None else values.to_pybytes()
-
-
-def _add_rows(rows: set[int], column: pa.Array, texts: Sequence[bytes]) -> None:
-    """Adds the rows whose values hold one of the texts. Arrow's own search is ten times slower."""
-    if column.null_count == len(column):
-        return
-    first, count = column.offset, len(column)
-    ends = memoryview(column.buffers()[1]).cast("i")[first : first + count + 1]
-    values = _texts_of(column)
-    for text in texts:
-        at = values.find(text, ends[0], ends[count])
-        while at >= 0:
-            row = bisect_right(ends, at) - 1
-            inside = at + len(text) <= ends[row + 1]
-            if inside:
-                rows.add(row)
-            at = values.find(text, ends[row + 1] if inside else at + 1, ends[count])

@@ -9,17 +9,52 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import Executor
-from contextlib import closing
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from headgate.filter.value import FilterValueRule
-from headgate.limits import READ_EVENTS_PER_TURN, SIFT_S
-from headgate.scan.scan import Query, Scan
+from headgate.limits import READ_EVENTS_PER_TURN, SCAN_TURN_S, SIFT_S
+from headgate.scan.scan import Piece, Query, Scan
+
+Step = Callable[[int], Awaitable[list[Piece]]]
+"""`Scan.step` by another thread: one at a time."""
+
+
+@asynccontextmanager
+async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerator[tuple[Scan, Step], None]:
+    """A scan that is made and stepped in threads, and closed when it is left.
+
+    Whoever leaves in the middle of a step does not wait for it. The thread goes on until the step ends, and closes the
+    files only then: a step beside a close would open them anew, for nobody to close.
+
+    Args:
+        threads: Shared with others; a step holds one for SCAN_TURN_S.
+        make: Makes the scan: a new filter is compiled, which takes a while.
+    """
+    making = threads.submit(make)
+    running: Future[Any] = making
+
+    async def step(events_max: int) -> list[Piece]:
+        nonlocal running
+        turn = threads.submit(lambda: scan.step(events_max, time.monotonic() + SCAN_TURN_S))
+        running = turn
+        return await asyncio.wrap_future(turn)
+
+    def close(_: Future[Any]) -> None:
+        if not making.cancelled() and making.exception() is None:
+            making.result().close()
+
+    try:
+        scan = await asyncio.wrap_future(making)
+        yield scan, step
+    finally:
+        running.add_done_callback(close)
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -86,7 +121,7 @@ class LogScanner:
 
     Args:
         directory: Directory of the log's partitions.
-        threads: Shared with others: a turn holds one for some 40 ms at a time.
+        threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 
     def __init__(self, directory: Path, threads: Executor) -> None:
@@ -95,15 +130,14 @@ class LogScanner:
 
     async def sift(self, wish: Wish) -> Sifted:
         """See `Scanner`."""
-        loop = asyncio.get_running_loop()
         query = Query(wish.broker, wish.rule, cel=wish.cel)
         make = partial(Scan, self._directory, query, wish.start, wish.end)
-        with closing(await loop.run_in_executor(self._threads, make)) as scan:
+        async with scanning(self._threads, make) as (scan, step):
             found: list[Located] = []
             until = time.monotonic() + SIFT_S
             while len(found) < wish.count_max:
                 room = min(wish.count_max - len(found), READ_EVENTS_PER_TURN)
-                pieces = await loop.run_in_executor(self._threads, scan.step, room)
+                pieces = await step(room)
                 for piece in pieces:
                     found += [Located(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
                 if time.monotonic() >= until or (not pieces and scan.at_end()):

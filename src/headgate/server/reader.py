@@ -12,13 +12,18 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.logrules import LogRule
 from headgate.control.reconcile import served_rules
 from headgate.control.store import Store
-from headgate.limits import ROUTING_POLL_S
+from headgate.limits import READERS_MAX, ROUTING_POLL_S
 from headgate.server import child, local, ready, rpc
 from headgate.server.asking import sift_route
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
+
+_FILES_A_PARTITION = 3
+"""Of one reader: the mapped offsets and two segments."""
+_OTHER_FILES = 1_024
+"""The database, gRPC's connections, scans for the dispatcher, the event loop's own."""
 
 
 def run(context: child.Context) -> None:
@@ -28,6 +33,7 @@ def run(context: child.Context) -> None:
 
 async def _serve(settings: Settings) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
         rules = Rules(store)

@@ -11,10 +11,11 @@ reads can go on there. A client that reads slowly is read for slowly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -25,7 +26,7 @@ from starlette.routing import Route
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
-from headgate.limits import READ_BATCH_EVENTS_MAX
+from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
 from headgate.scan.scan import Counters, Piece
@@ -37,6 +38,8 @@ POSITION_EXTENSION: Final = "hgposition"
 LINES: Final = "application/x-ndjson"
 SERVER_SENT: Final = "text/event-stream"
 _NOT_STORED: Final = {"cache-control": "no-store"}
+_LEFT: Final = 499  # nobody sees it
+_T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
@@ -80,10 +83,12 @@ class ReadApi:
         wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
-            return await self._batch(wanted)
+            return await _while_there(request, self._batch(wanted)) or Response(status_code=_LEFT)
         reading = self._readers.reading(wanted)
         # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
-        first = await anext(reading)
+        first = await _while_there(request, anext(reading))
+        if first is None:
+            return Response(status_code=_LEFT)
         write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
         return StreamingResponse(_written(first, reading, write, end), media_type=form, headers=_NOT_STORED)
 
@@ -91,13 +96,46 @@ class ReadApi:
         limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
         events: list[Event] = []
         bounded = replace(wanted, limit=limit, follow=False)
+        size_bytes = 0
         async with aclosing(self._readers.reading(bounded)) as reading:
-            async for turn in reading:
-                events += [event for piece in turn.pieces for event in _placed(piece)]
+            try:
+                async for turn in reading:
+                    events += await _aside(turn.size_bytes, partial(_events_of, turn))
+                    size_bytes += turn.size_bytes
+                    if size_bytes >= READ_BATCH_BYTES_MAX:
+                        break
+            except CorruptChunkError:
+                if not events:
+                    raise  # else it is the first thing that the next request meets
         progress = _progress(turn)
         fields = msgspec.structs.asdict(progress).items()
         headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
-        return Response(encode_batch(events), media_type=BATCH_JSON, headers=headers | _NOT_STORED)
+        body = await _aside(size_bytes, partial(encode_batch, events))
+        return Response(body, media_type=BATCH_JSON, headers=headers | _NOT_STORED)
+
+
+async def _while_there(request: Request, work: Awaitable[_T]) -> _T | None:
+    """What the work gives; None when the client leaves before: the work has been cancelled then."""
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.wait([working, gone])
+
+
+async def _left(request: Request) -> None:
+    """Returns when the client is gone."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _aside(size_bytes: int, work: Callable[[], _T]) -> _T:
+    """Encodes, or decodes, so many bytes: the other readers do not wait for many."""
+    return work() if size_bytes <= READ_ENCODE_BYTES_MAX else await asyncio.to_thread(work)
 
 
 async def _written(
@@ -107,10 +145,10 @@ async def _written(
     end: Callable[[CorruptChunkError], bytes],
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(reading):
-        yield write(first)
+        yield await _aside(first.size_bytes, partial(write, first))
         try:
             async for turn in reading:
-                yield write(turn)
+                yield await _aside(turn.size_bytes, partial(write, turn))
         except CorruptChunkError as error:  # everything before it has been written
             _log.error("a reader stops", error=error.message)
             yield end(error)
@@ -133,6 +171,10 @@ def _placed(piece: Piece) -> list[Event]:
     ]
 
 
+def _events_of(turn: Turn) -> list[Event]:
+    return [event for piece in turn.pieces for event in _placed(piece)]
+
+
 def _progress(turn: Turn) -> Progress:
     counters: Counters = turn.counters
     return Progress(
@@ -153,7 +195,7 @@ def _line(turn: Turn) -> bytes:
     """Events, a line each; a turn without events is a line `{"progress": ...}`."""
     if not turn.pieces:
         return msgspec.json.encode({"progress": _progress(turn)}) + b"\n"
-    return b"".join(_one_line(event) + b"\n" for piece in turn.pieces for event in _placed(piece))
+    return b"".join(_one_line(event) + b"\n" for event in _events_of(turn))
 
 
 def _last_line(error: CorruptChunkError) -> bytes:
@@ -174,7 +216,7 @@ def _one_line(event: Event) -> bytes:
 def _server_sent(turn: Turn) -> bytes:
     """The same as messages; the last one of a turn has the position as its id, which browsers send when they return."""
     position = positions.write(turn.positions).encode()
-    events = [_one_line(event) for piece in turn.pieces for event in _placed(piece)]
+    events = [_one_line(event) for event in _events_of(turn)]
     if not events:
         return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))
     messages = [b"data: %b\n\n" % event for event in events[:-1]]

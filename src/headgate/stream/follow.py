@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator
 from concurrent.futures import Executor
@@ -11,11 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
+from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.find import Finder, Sought, landing
 from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
-from headgate.scan.turns import LogScanner
+from headgate.scan.turns import LogScanner, scanning
 from headgate.stream.request import ReadRequest
 
 
@@ -35,6 +37,11 @@ class Turn:
     counters: Counters
     at_end: bool
 
+    @property
+    def size_bytes(self) -> int:
+        """Of the events, as they are stored."""
+        return sum(piece.size_bytes for piece in self.pieces)
+
 
 async def turns(
     directory: Path,
@@ -45,39 +52,37 @@ async def turns(
 ) -> AsyncGenerator[Turn, None]:
     """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
 
-    The last turn ends the read; one that follows has none. Closing the iterator closes the files.
+    One that follows begins to say where it is behind its first step, and has no last turn, which others end with.
+    Closing the iterator closes the files.
 
     Args:
         directory: Directory of the partitions.
         partitions: Of the log.
         request: What is wanted.
-        threads: Where the log is read; shared by all readers, a turn holds one for some 40 ms.
+        threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 
     Raises:
-        PositionError: The request names no place of this log.
+        PositionError: The request names no place of this log, or one behind its end.
         CorruptChunkError: A chunk is damaged.
     """
-    loop = asyncio.get_running_loop()
-    places = await loop.run_in_executor(threads, start, directory, partitions, request.start)
+    places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, partitions, request.start)
     if request.first is not None:
         places = await _seek(directory, request, places, threads)
-    # In a thread: a filter's constants and promises are derived from its text when the scan is made.
-    scan = await loop.run_in_executor(threads, Scan, directory, request.query, places)
     left = request.limit
-    told_at = time.monotonic()
-    deadline = told_at + request.wait_s
-    try:
+    deadline = time.monotonic() + request.wait_s
+    told_at = -math.inf if request.follow and credits is None else time.monotonic()
+    async with scanning(threads, partial(Scan, directory, request.query, places)) as (scan, step):
         if credits is not None:
             yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
-        while left is None or left > 0:
+        while True:
             most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
             if credits is not None:
                 most = min(most, await credits.left())
                 if not most:
                     break
-            pieces = await loop.run_in_executor(threads, scan.step, most)
+            pieces = await step(most)
             at_end = not pieces and scan.at_end()
             now = time.monotonic()
             if pieces:
@@ -87,16 +92,28 @@ async def turns(
                 if credits is not None:
                     credits.take(count)
                 deadline = now  # what waits for a first event has it
-            if pieces or now - told_at >= READ_PROGRESS_S:
-                told_at = now
+            if pieces:
                 yield Turn(pieces, scan.positions, replace(scan.counters), at_end)
+            if left == 0 or (at_end and not request.follow and now >= deadline):
+                break
+            if now - told_at >= READ_PROGRESS_S:  # also while there are events, which do not say where the others are
+                told_at = now
+                yield Turn([], scan.positions, replace(scan.counters), at_end)
             if at_end:
-                if not request.follow and now >= deadline:
-                    break
                 await asyncio.sleep(READ_POLL_S)
         yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
-    finally:
-        scan.close()
+
+
+def _begin(directory: Path, partitions: list[int], said: str) -> dict[int, int]:
+    """Where to begin; not behind the end, where a reader would wait for what may be long past, and miss it."""
+    places = start(directory, partitions, said)
+    for partition, end in start(directory, partitions, NEXT).items():
+        if places[partition] > end:
+            raise PositionError(
+                f"position {partition}:{places[partition]} is behind the end of this log, {partition}:{end}",
+                hint="no such position was given for what is in it now: begin with earliest, or next",
+            )
+    return places
 
 
 async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:

@@ -1,0 +1,90 @@
+"""Does a reader hold up nobody, and leave nothing behind? Its turns in threads, and what happens when it goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.scan.scan import Piece, Query, Scan
+from headgate.scan.turns import LogScanner, Wish
+from headgate.stream import follow
+from headgate.stream.request import ReadRequest
+from tests.log.support import open_files
+from tests.scan.test_find import BROKER, RULE, store
+
+
+@pytest.mark.parametrize("who", ["scanner", "follower"])
+def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends(
+    tmp_path: Path, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = store(tmp_path, random.Random(1), 1)
+    entered, go_on = threading.Event(), threading.Event()
+    step = Scan.step
+
+    def slow(scan: Scan, *arguments: Any) -> list[Piece]:
+        entered.set()
+        assert go_on.wait(30)
+        return step(scan, *arguments)
+
+    async def work() -> None:
+        with ThreadPoolExecutor(1) as threads:
+            if who == "scanner":
+                wish = Wish(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
+                reading = asyncio.create_task(LogScanner(tmp_path, threads).sift(wish))
+            else:
+                turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads)
+                reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]
+            await asyncio.to_thread(entered.wait, 30)
+            reading.cancel()
+            await asyncio.wait([reading])
+            go_on.set()
+        assert reading.cancelled()
+
+    monkeypatch.setattr(Scan, "step", slow)
+    asyncio.run(work())
+    assert open_files(tmp_path) == []
+
+
+def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its filter may be new, and to compile it takes a while."""
+    store(tmp_path, random.Random(1), 1)
+    made: list[str] = []
+    make = Scan.__init__
+
+    def named(scan: Scan, *arguments: Any) -> None:
+        made.append(threading.current_thread().name)
+        make(scan, *arguments)
+
+    async def work() -> None:
+        with ThreadPoolExecutor(1, thread_name_prefix="read") as threads:
+            turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads)
+            assert [turn.at_end async for turn in turns][-1]
+
+    monkeypatch.setattr(Scan, "__init__", named)
+    asyncio.run(work())
+    assert made == ["read_0"]
+
+
+def test_one_that_follows_is_told_where_it_is_while_events_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events say where they are themselves, and nothing of the other partitions."""
+    store(tmp_path, random.Random(1), 2)
+    monkeypatch.setattr(follow, "READ_EVENTS_PER_TURN", 1)
+
+    async def work(every_s: float) -> list[bool]:
+        monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
+        with ThreadPoolExecutor(1) as threads:
+            turns = follow.turns(tmp_path, [0, 1], ReadRequest(Query(BROKER, RULE), follow=True), threads)
+            found = [await anext(turns) for _ in range(4)]
+            await turns.aclose()
+        return [bool(turn.pieces) for turn in found]
+
+    assert asyncio.run(work(0.0)) == [True, False, True, False]
+    assert asyncio.run(work(1_000.0)) == [True, False, True, True]
