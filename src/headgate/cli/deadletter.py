@@ -21,6 +21,7 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Ids of letters; without a
 Trigger = Annotated[str, typer.Option("--trigger", help="Letters of this trigger.")]
 Reason = Annotated[str, typer.Option("--reason", help="Letters with this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="sending, kept or redriving.")]
+StateKept = Annotated[str, typer.Option("--state", help="sending, kept or redriving; kept when no ids are given.")]
 Since = Annotated[str, typer.Option("--since", help="Died at or after this time (RFC 3339).")]
 Until = Annotated[str, typer.Option("--until", help="Died before this time (RFC 3339).")]
 Filter = Annotated[str, typer.Option("--filter", help="CEL over the event, as in a trigger's filter.")]
@@ -73,7 +74,7 @@ def redrive(
     ids: Ids = None,
     trigger: Trigger = "",
     reason: Reason = "",
-    state: State = "",
+    state: StateKept = "",
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
@@ -83,7 +84,7 @@ def redrive(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Send dead letters to their triggers' subscribers again; the server goes on when this command has ended."""
-    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
 
@@ -92,7 +93,7 @@ def discard(
     ids: Ids = None,
     trigger: Trigger = "",
     reason: Reason = "",
-    state: State = "",
+    state: StateKept = "",
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
@@ -104,7 +105,7 @@ def discard(
     """Forget dead letters for good."""
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
-    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("discard", query, ids, namespace, server, as_json=as_json)
 
 

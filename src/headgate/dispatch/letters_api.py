@@ -50,7 +50,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         trigger: Name of the trigger in the namespace.
         reason: As letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
-        state: `sending`, `kept` or `redriving`.
+        state: `sending`, `kept` or `redriving`; a redrive and a discard without it and without `ids` mean `kept`.
         since: Died at or after, RFC 3339.
         until: Died before, RFC 3339.
         filter: CEL over the event, as in `spec.filter.expression`.
@@ -140,7 +140,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _redrive(self, request: Request) -> Response:
-        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
+        selection, namespace = await _asked(request), request.path_params["namespace"]
         if not 0 < selection.rate <= limits.REDRIVE_RATE_MAX:
             raise InvalidInputError(f"rate must be above 0 and at most {limits.REDRIVE_RATE_MAX:.0f} letters a second")
 
@@ -153,7 +153,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _discard(self, request: Request) -> Response:
-        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
+        selection, namespace = await _asked(request), request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
@@ -247,11 +247,15 @@ def _view(letter: Letter, *, whole: bool = False) -> LetterView:
     )
 
 
-def _decoded(body: bytes) -> Selection:
+async def _asked(request: Request) -> Selection:
+    """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
     try:
-        return msgspec.json.decode(body, type=Selection)
+        selection = msgspec.json.decode(await read_body(request, _TYPES), type=Selection)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         raise InvalidInputError(f"the body is no selection of dead letters: {error}") from error
+    if selection.ids or selection.state:
+        return selection
+    return msgspec.structs.replace(selection, state=State.KEPT)
 
 
 def _converted(query: dict[str, object]) -> Selection:
