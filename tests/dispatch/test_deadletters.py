@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
+from headgate.dispatch import letters as letters_module
 from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
@@ -311,6 +312,30 @@ def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
     assert due() == [1_250, 1_350, 1_450, 1_550, 1_650]
     assert store.discard(ids) == 6
     assert store.totals().bytes == 0
+
+
+def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off(store: LetterStore):
+    store.apply([letter(0), letter(0, target=2), letter(1)], [], [])
+    assert store.redrive([1], now_us=1_000, pace_us=100) == 1
+    store.apply([], [], [Reschedule(1, State.REDRIVING, 1, 86_400_000_000, "429")])
+    assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
+    assert [one.due_us for one in store.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
+    store.resume(5_000)
+    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
+
+
+def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(store: LetterStore):
+    store.apply([letter(n, state=State.KEPT) for n in range(4)], [], [])
+    store.redrive([1, 2, 3], now_us=0, pace_us=10)
+    store.redrive([4], now_us=0, pace_us=1_000)
+    store.resume(500)
+    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
+
+
+def test_where_a_redrive_begins_is_looked_up_in_an_index(store: LetterStore):
+    """A million letters are no matter of a redrive of one: it holds the file's only right to write meanwhile."""
+    plan = store._connection.execute(f"EXPLAIN QUERY PLAN {letters_module._LAST_PACED}", (1,)).fetchall()
+    assert [row[3] for row in plan] == ["SEARCH letters USING INDEX letters_paced (target=?)"]
 
 
 def test_room_counts_within_a_transaction(store: LetterStore, monkeypatch):

@@ -44,6 +44,7 @@ CREATE TABLE IF NOT EXISTS letters (
   due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, due_us) WHERE state != 'kept';
+CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
 CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
@@ -68,6 +69,7 @@ WITH RECURSIVE walk(target) AS (
 SELECT target, (SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target)
 FROM walk WHERE target NOTNULL
 """
+_LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -101,7 +103,7 @@ class Letter:
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         due_us: When the next one may start, microseconds since 1970 UTC.
-        pace_us: Of a redrive, between two letters.
+        pace_us: Of a redrive, between the letter before it and this one.
         problem: Why the last of them failed, for people.
     """
 
@@ -188,11 +190,16 @@ class LetterStore(StoreFile):
         return taken
 
     def resume(self, now_us: int) -> None:
-        """After a start: redrives that should have gone while nothing ran keep their pace from now on."""
+        """After a start: redrives that should have gone while nothing ran keep their pace from now on.
+
+        A letter stands `pace_us` behind the one before it, whatever pace that one has.
+        """
         self._connection.execute(
-            "UPDATE letters SET due_us = max(due_us, ?1 + turn * pace_us) FROM ("
-            " SELECT id AS one, row_number() OVER (ORDER BY due_us, id) - 1 AS turn FROM letters"
-            " WHERE state = 'redriving') WHERE id = one",
+            "UPDATE letters SET due_us = ?1 + behind_us FROM ("
+            " SELECT id AS one, sum(pace_us) OVER line - first_value(pace_us) OVER line AS behind_us FROM letters"
+            " WHERE state = 'redriving' AND failures = 0"
+            " WINDOW line AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+            ") WHERE id = one AND due_us < ?1 + behind_us",
             (now_us,),
         )
 
@@ -224,22 +231,32 @@ class LetterStore(StoreFile):
         return found[0] if found else None
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
-        """Send letters to their subscribers again, one every `pace_us`, behind those that are being sent again.
+        """Send letters to their subscribers again, of each target one every `pace_us`.
+
+        They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
+        may wait for a day.
 
         Returns:
             How many there were.
         """
         run = self._connection.execute
+        count, last_us = 0, dict[int, int]()
         with self._transaction():
-            (last_us,) = run("SELECT max(due_us) FROM letters WHERE state = 'redriving'").fetchone()
-            due_us = max(now_us, (last_us or 0) + pace_us)
-            count = 0
             for id_ in ids:
-                count += run(
+                found = run("SELECT target FROM letters WHERE id = ? AND state != 'redriving'", (id_,)).fetchone()
+                if found is None:
+                    continue
+                (target,) = found
+                if target not in last_us:
+                    (end_us,) = run(_LAST_PACED, (target,)).fetchone()
+                    last_us[target] = end_us or 0
+                last_us[target] = due_us = max(now_us, last_us[target] + pace_us)
+                run(
                     "UPDATE letters SET state = 'redriving', failures = 0, due_us = ?, pace_us = ?, problem = ''"
-                    " WHERE id = ? AND state != 'redriving'",
-                    (due_us + count * pace_us, pace_us, id_),
-                ).rowcount
+                    " WHERE id = ?",
+                    (due_us, pace_us, id_),
+                )
+                count += 1
         return count
 
     def discard(self, ids: Iterable[int]) -> int:
