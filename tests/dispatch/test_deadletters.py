@@ -12,7 +12,7 @@ import pytest
 
 from headgate import limits
 from headgate.dispatch import letters as letters_module
-from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State
+from headgate.dispatch.letters import Ended, Letter, LetterStore, Reschedule, State
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
 from tests.dispatch.harness import (
@@ -292,9 +292,9 @@ def test_letters_come_back_as_they_went_and_only_once(store: LetterStore):
     assert store.waiting() == {1: 5}
     assert store.due(1, 4, 9) == []
     assert store.due(1, 5, 9) == [found]
-    store.apply([], [], [Reschedule(found.id, State.KEPT, 3, 0, "why")])
+    store.apply([], [], [Reschedule(found.id, State.SENDING, State.KEPT, 3, 0, "why")])
     assert (store.waiting(), store.totals().kept) == ({}, 1)
-    store.apply([letter(8)], [found.id], [])
+    store.apply([letter(8)], [Ended(found.id, State.KEPT)], [])
     assert (store.totals().count, store.totals().kept) == (1, 0)
 
 
@@ -317,11 +317,22 @@ def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
 def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off(store: LetterStore):
     store.apply([letter(0), letter(0, target=2), letter(1)], [], [])
     assert store.redrive([1], now_us=1_000, pace_us=100) == 1
-    store.apply([], [], [Reschedule(1, State.REDRIVING, 1, 86_400_000_000, "429")])
+    store.apply([], [], [Reschedule(1, State.REDRIVING, State.REDRIVING, 1, 86_400_000_000, "429")])
     assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
     assert [one.due_us for one in store.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
     store.resume(5_000)
     assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_redrive_of_a_letter_that_is_under_way_holds(store: LetterStore, taken: bool):
+    store.apply([letter(0)], [], [])
+    assert store.redrive([1], now_us=500, pace_us=100) == 1
+    ended = Ended(1, State.SENDING)
+    store.apply([], [ended] if taken else [], [] if taken else [Reschedule(1, ended.began, State.KEPT, 0, 0, "400")])
+    assert [one.id for one in store.due(1, 500, 9)] == [1]
+    assert store.apply([], [Ended(1, State.REDRIVING)], []) == 0
+    assert store.totals().count == 0
 
 
 def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(store: LetterStore):
@@ -342,4 +353,4 @@ def test_room_counts_within_a_transaction(store: LetterStore, monkeypatch):
     monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
     assert store.apply([letter(n) for n in range(5)], [], []) == 2
     (first, _) = store.page("TRUE", (), after=0, limit=9)
-    assert store.apply([letter(9)], [first.id], []) == 1
+    assert store.apply([letter(9)], [Ended(first.id, State.SENDING)], []) == 1

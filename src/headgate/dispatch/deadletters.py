@@ -23,7 +23,7 @@ from headgate.control.routing import DeliverySpec, Target
 from headgate.dispatch import wire
 from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
-from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State, Totals
+from headgate.dispatch.letters import Ended, Letter, LetterStore, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
 from headgate.event.trace import context_of
@@ -66,7 +66,7 @@ class DeadLetters:
         self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
-        self._gone: list[int] = []
+        self._gone: list[Ended] = []
         self._changed: list[Reschedule] = []
         self._writing: asyncio.Future[None] | None = None
         self._retry_at = 0.0
@@ -133,7 +133,7 @@ class DeadLetters:
         self,
         result: Future[tuple[int, Totals]],
         new: list[tuple[Letter, asyncio.Future[None]]],
-        gone: list[int],
+        gone: list[Ended],
         changed: list[Reschedule],
     ) -> None:
         error = result.exception()
@@ -143,7 +143,7 @@ class DeadLetters:
             self._gone, self._changed = gone + self._gone, changed + self._changed
         else:
             taken, self.totals = result.result()
-            self._busy.difference_update(gone, (change.id for change in changed))
+            self._busy.difference_update(one.id for one in (*gone, *changed))
             self._wake.set()
             if taken < len(new):
                 self._tell("the dead-letter store is full, deliveries wait", **self._fill())
@@ -229,7 +229,7 @@ class DeadLetters:
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
-            self._gone.append(letter.id)
+            self._gone.append(Ended(letter.id, letter.state))
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
@@ -238,7 +238,8 @@ class DeadLetters:
         if fate is Fate.AGAIN and failures <= rules.retry:
             now_us = self._clock_us()
             wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
-            self._change(Reschedule(letter.id, letter.state, failures, now_us + int(wait_s * 1e6), problem))
+            due_us = now_us + int(wait_s * 1e6)
+            self._change(Reschedule(letter.id, letter.state, letter.state, failures, due_us, problem))
         else:
             self._keep(letter, problem)
 
@@ -255,7 +256,7 @@ class DeadLetters:
     def _keep(self, letter: Letter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
         self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
-        self._change(Reschedule(letter.id, State.KEPT, 0, 0, problem))
+        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, problem))
 
     def _change(self, change: Reschedule) -> None:
         self._changed.append(change)

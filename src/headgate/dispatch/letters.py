@@ -142,10 +142,22 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Reschedule:
-    """Another state, or another attempt later, for a stored letter."""
+class Ended:
+    """An attempt after which a stored letter goes away.
+
+    Attributes:
+        id: Of the letter.
+        began: Its state when the attempt began; a letter that is in another one now stays as it is.
+    """
 
     id: int
+    began: State
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule(Ended):
+    """Another state, or another attempt later, for a stored letter."""
+
     state: State
     failures: int
     due_us: int
@@ -168,18 +180,20 @@ class LetterStore(StoreFile):
 
     # --- the dispatcher's -------------------------------------------------------------------------------
 
-    def apply(self, new: Sequence[Letter], gone: Sequence[int], changed: Sequence[Reschedule]) -> int:
+    def apply(self, new: Sequence[Letter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+
+        What a person decided while an attempt was under way holds, whatever came of the attempt.
 
         Returns:
             How many of the new ones are on disk now, from the first on.
         """
         run, many = self._connection.execute, self._connection.executemany
         with self._transaction():
-            many("DELETE FROM letters WHERE id = ?", [(id_,) for id_ in gone])
+            many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
             many(
-                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ?",
-                [(c.state, c.failures, c.due_us, c.problem, c.id) for c in changed],
+                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ? AND state = ?",
+                [(c.state, c.failures, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
             for letter in new:
