@@ -421,9 +421,11 @@ DEADLETTERS_BATCH_MAX: Final = 256
 DEADLETTERS_BATCH_BYTES_MAX: Final = 8 << 20
 """Their events."""
 DEADLETTER_ATTEMPTS_MAX: Final = 256
-"""Letters on their way at the same time, all together."""
+"""Letters on their way at the same time, all together, until what became of them is on disk."""
 DEADLETTER_URL_ATTEMPTS_MAX: Final = 32
 """Letters on their way to one URL at the same time: one sink that hangs does not take the places of the others."""
+DEADLETTER_UNPROVEN_ATTEMPTS_MAX: Final = 1
+"""Letters of a trigger on their way to somebody who did not answer the last one: whoever hangs holds one place."""
 DEADLETTER_RETRY_S: Final = 1.0
 """Pause before letters that found no room, or no disk, are written again."""
 DEADLETTER_POLL_S: Final = 0.05

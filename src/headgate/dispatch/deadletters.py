@@ -3,6 +3,9 @@
 A delivery ends when its letter is on disk; from then on a failing sink is no matter of the trigger any more. Letters
 are written in groups, as many as came while the last group was synced. What is sent goes by the trigger's own rules
 (retry, back-off, timeout, format); when these are used up the letter is kept for a person.
+
+Whoever hangs holds up nobody else: a trigger's letters for its sink and those that are redriven are two lines, a line
+has one attempt under way until somebody answers it, and each turn begins behind the line that was served last.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -21,13 +25,16 @@ from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import DeliverySpec, Target
 from headgate.dispatch import wire
+from headgate.dispatch.circuit import Rate
 from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
-from headgate.dispatch.letters import Ended, Letter, LetterStore, Reschedule, State, Totals
+from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
 from headgate.event.trace import context_of
 from headgate.observe import metrics
+
+_T = TypeVar("_T")
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
 _LOUD_S: Final = 10.0
@@ -72,6 +79,10 @@ class DeadLetters:
         self._retry_at = 0.0
         self._busy: set[int] = set()  # letters under way, until what became of them is on disk
         self._by_url: Counter[str] = Counter()
+        self._by_line: Counter[Line] = Counter()
+        self._served = Line(0, State.SENDING)  # the last that was
+        self._answering: set[Line] = set()  # somebody took, or refused, the last letter of these
+        self._rates: dict[int, Rate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
@@ -172,10 +183,10 @@ class DeadLetters:
     async def _send_due(self) -> None:
         seen, next_us = -1, 0
         while True:
+            self._wake.clear()
             version = self._poller.data_version()
             if version != seen or next_us <= self._clock_us():
                 seen, next_us = version, await self._start_due()
-            self._wake.clear()
             timer = self._loop.call_later(limits.DEADLETTER_POLL_S, self._wake.set)  # wait_for may swallow a cancel
             await self._wake.wait()
             timer.cancel()
@@ -188,27 +199,71 @@ class DeadLetters:
         metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
         metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
         metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
-        for target, due_us in (await run(thread, self._store.waiting)).items():
-            if due_us > now_us:
-                next_us = min(next_us, due_us)
+        waiting = await run(thread, self._store.waiting)
+        self._forget(waiting)
+        served = self._served
+        for line in sorted(waiting, key=lambda line: (line <= served, line)):
+            if waiting[line] > now_us:
+                next_us = min(next_us, waiting[line])
                 continue
             next_us = now_us  # look again at the next turn: there may be more than there are places
-            room = limits.DEADLETTER_URL_ATTEMPTS_MAX
-            for letter in await run(thread, self._store.due, target, now_us, room + len(self._busy)):
-                if letter.id not in self._busy and len(self._tasks) < limits.DEADLETTER_ATTEMPTS_MAX:
-                    self._start(letter)
+            room = self._room(line)
+            if room > 0:
+                work = partial(self._store.due, line, now_us, room, but=frozenset(self._busy))
+                for letter in await run(thread, work):
+                    self._start(line, letter)
         return next_us
 
-    def _start(self, letter: Letter) -> None:
+    def _forget(self, waiting: Container[Line]) -> None:
+        """Nothing is remembered of lines without letters."""
+        self._answering = {line for line in self._answering if line in waiting}
+        self._rates = {id_: rate for id_, rate in self._rates.items() if Line(id_, State.REDRIVING) in waiting}
+
+    def _room(self, line: Line) -> int:
+        """How many more letters of a line may start now."""
+        target = self._find(line.target)
+        room = limits.DEADLETTER_ATTEMPTS_MAX - len(self._busy)
+        most = limits.DEADLETTER_URL_ATTEMPTS_MAX
+        # Each letter of a trigger that is gone has a sink of its own, and there is no subscriber.
+        url = _address(target, line.state) if target else None if line.state is State.SENDING else ""
+        if url is not None:
+            room = min(room, most - self._by_url[url])
+        if url != "" and line not in self._answering:
+            most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
+        if target is not None and line.state is State.REDRIVING:
+            most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
+            rate = self._rate(target)
+            if rate is not None:
+                rested = rate.wait_s(self._loop.time()) <= 0
+                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_POLL_S)) if rested else 0
+        return min(room, most - self._by_line[line])
+
+    def _rate(self, target: Target) -> Rate | None:
+        """The trigger's rate limit, for what is redriven."""
+        per_s = target.delivery.rate_per_s
+        if per_s is None:
+            return None
+        rate = self._rates.get(target.id)
+        if rate is None or rate.per_s != per_s:
+            rate = self._rates[target.id] = Rate(per_s)
+        return rate
+
+    def _start(self, line: Line, letter: Letter) -> None:
         target = self._find(letter.target)
-        redriving = letter.state is State.REDRIVING
-        if redriving:
-            url = target.subscriber_uri if target else ""
+        if target is not None:
+            url = _address(target, letter.state)
         else:
-            url = letter.sink if target is None else target.delivery.dead_letter_uri or ""
+            url = letter.sink if letter.state is State.SENDING else ""
         if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
             return
+        if letter.state is State.REDRIVING and target is not None and (rate := self._rate(target)) is not None:
+            now = self._loop.time()
+            if rate.wait_s(now) > 0:
+                return
+            rate.take(now)
+        self._served = line
         self._by_url[url] += 1
+        self._by_line[line] += 1
         self._busy.add(letter.id)
         task = self._loop.create_task(self._send(letter, target, url))
         self._tasks.add(task)
@@ -223,9 +278,8 @@ class DeadLetters:
                 return
             outcome = await self._attempt(letter, url, rules, redriving=redriving)
         finally:
-            self._by_url[url] -= 1
-            if not self._by_url[url]:
-                del self._by_url[url]
+            _drop(self._by_url, url)
+            _drop(self._by_line, Line(letter.target, letter.state))
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
@@ -249,6 +303,7 @@ class DeadLetters:
             event = wire.dead(event, letter.destination, letter.code, letter.data)
         headers, body = wire.encoded(event, rules.format, reply=redriving)
         outcome = await self._transport.post(url, headers, body, rules.timeout_s)
+        (self._answering.add if outcome.answered else self._answering.discard)(Line(letter.target, letter.state))
         if redriving and outcome.reply is not None:
             return await self._replies.store(letter.broker, letter.event, outcome.reply, context_of(letter.event))
         return outcome
@@ -266,3 +321,15 @@ class DeadLetters:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler({"message": "sending dead letters failed", "exception": error})
+
+
+def _address(target: Target, state: State) -> str:
+    """Where letters of a target go that are in this state; empty when nowhere."""
+    return target.subscriber_uri if state is State.REDRIVING else target.delivery.dead_letter_uri or ""
+
+
+def _drop(counts: Counter[_T], one: _T) -> None:
+    """Count one less, and remember no zeros."""
+    counts[one] -= 1
+    if not counts[one]:
+        del counts[one]

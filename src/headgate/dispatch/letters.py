@@ -14,11 +14,11 @@ taken: the deliveries that should be buried wait, nothing is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS letters (
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
   due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
-CREATE INDEX IF NOT EXISTS letters_due ON letters (target, due_us) WHERE state != 'kept';
+CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
 CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
 CREATE TABLE IF NOT EXISTS totals (
@@ -66,8 +66,13 @@ WITH RECURSIVE walk(target) AS (
   SELECT min(target) FROM letters WHERE state != 'kept'
   UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
   FROM walk WHERE walk.target NOTNULL)
-SELECT target, (SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target)
-FROM walk WHERE target NOTNULL
+SELECT target, line, (
+  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = line) AS first_us
+FROM walk, (SELECT 'sending' AS line UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
+"""
+_DUE: Final = """
+SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
+ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
 _encode_event = msgspec.msgpack.Encoder().encode
@@ -80,6 +85,13 @@ class State(StrEnum):
     SENDING = "sending"
     KEPT = "kept"
     REDRIVING = "redriving"
+
+
+class Line(NamedTuple):
+    """Letters that wait behind each other: those of a target (its id) for its sink, or for its subscriber again."""
+
+    target: int
+    state: State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,16 +229,16 @@ class LetterStore(StoreFile):
             (now_us,),
         )
 
-    def waiting(self) -> dict[int, int]:
-        """Targets with letters to send, and when the first one of each is due."""
-        rows = self._connection.execute(_WAITING)
-        return dict(rows.fetchall())
+    def waiting(self) -> dict[Line, int]:
+        """Lines with letters to send, and when the first one of each is due."""
+        rows = self._connection.execute(_WAITING).fetchall()
+        return {Line(target, State(state)): due_us for target, state, due_us in rows}
 
-    def due(self, target: int, now_us: int, limit: int) -> list[Letter]:
-        """A target's letters that are to be sent now, the longest due first."""
-        return self._letters(
-            "WHERE target = ? AND state != 'kept' AND due_us <= ? ORDER BY due_us, id LIMIT ?", (target, now_us, limit)
-        )
+    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[Letter]:
+        """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
+        rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
+        found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
+        return [letter for letter in found if letter is not None and letter.state is line.state]
 
     # --- people's ---------------------------------------------------------------------------------------
 
