@@ -7,13 +7,19 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from starlette.applications import Starlette
+from typer.testing import CliRunner
 
+from headgate.cli import deadletter
 from headgate.control.http import ERROR_HANDLERS
+from headgate.dispatch import letters as letters_module
+from headgate.dispatch import letters_api
 from headgate.dispatch.letters import LetterStore, State
 from headgate.dispatch.letters_api import LettersApi
+from tests.dispatch.harness import event
 from tests.dispatch.test_deadletters import letter
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
@@ -65,3 +71,45 @@ def test_without_ids_or_a_state_only_letters_that_are_kept_are_meant(api: Api, w
     assert api.post(what, ids=[1]) == {"count": 1}
     assert api.post(what, state="sending") == {"count": 1}
     assert State.SENDING not in api.states
+
+
+def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.store.apply([letter(n, state=State.KEPT, event=event(n, type=f"t{n % 2}")) for n in range(6)], [], [])
+    did: list[str] = []
+    decode, takes = letters_module._decode_event, letters_api._takes
+    monkeypatch.setattr(letters_module, "_decode_event", lambda raw: did.append("read") or decode(raw))
+    monkeypatch.setattr(letters_api, "_takes", lambda *given: takes(*given) and not did.append("took"))
+    status, answer = api.ask("GET", BASE)
+    assert (status, [item["eventId"] for item in answer["items"]]) == (200, [f"e{n}" for n in range(6)])
+    assert did == []
+    status, answer = api.ask("GET", BASE, query=b"filter=ce.type%3D%3D%27t1%27")
+    assert (status, [item["eventId"] for item in answer["items"]]) == (200, ["e1", "e3", "e5"])
+    assert did == ["read", "read", "took"] * 3
+
+
+def test_a_letter_is_shown_with_its_event(api: Api) -> None:
+    api.store.apply([letter(7, state=State.KEPT, sink="http://sink/")], [], [])
+    status, answer = api.ask("GET", f"{BASE}/1")
+    assert status == 200
+    assert (answer["eventId"], answer["answer"], answer["sink"]) == ("e7", "no", "http://sink/")
+    assert answer["event"]["data"] == {"n": 1}
+    api.store.discard([1])
+    assert api.ask("GET", f"{BASE}/1")[0] == 404
+    assert api.store.event(1) is None
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [((), [3, 1]), (("--filter", "true"), [None, None])])
+def test_the_command_asks_for_no_more_letters_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], asked: list[int | None]
+) -> None:
+    limits_asked: list[int | None] = []
+
+    def request(server: str, method: str, path: str) -> dict[str, Any]:
+        query = dict(parse_qsl(path.partition("?")[2]))
+        limits_asked.append(int(query["limit"]) if "limit" in query else None)
+        return {"items": [{"id": 1}] * 2, "next": 1, "ceiling": 9}
+
+    monkeypatch.setattr(deadletter, "request", request)
+    result = CliRunner().invoke(deadletter.app, ["list", "--limit", "3", "--json", *arguments])
+    assert len(json.loads(result.output)) == 3
+    assert limits_asked == asked

@@ -10,7 +10,7 @@ import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
 from headgate.control.admission import NAMESPACE_DEFAULT
-from headgate.limits import REDRIVE_RATE_DEFAULT
+from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
@@ -45,6 +45,8 @@ def list_(
     items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, since, until, filter_)
     while len(items) < limit:
+        if not filter_:  # with one, a page is what is looked at, not what is found
+            query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
         answer = request(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
         items += answer["items"]
         if "next" not in answer:

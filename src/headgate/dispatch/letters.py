@@ -8,6 +8,8 @@ or, after a redrive, the subscriber has taken it, or when a person discards it.
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
 
+Events stand in a table of their own: who lists letters, or changes what is to become of them, reads and writes none.
+
 The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
 taken: the deliveries that should be buried wait, nothing is lost.
 """
@@ -38,11 +40,12 @@ CODE_FILTER_ERROR: Final = 422
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
   id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
-  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, event BLOB NOT NULL,
+  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
   due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
 CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
@@ -50,16 +53,18 @@ CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
 CREATE TRIGGER IF NOT EXISTS letters_in AFTER INSERT ON letters BEGIN
-  UPDATE totals SET count = count + 1, bytes = bytes + length(NEW.event), kept = kept + (NEW.state = 'kept'); END;
+  UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
-  UPDATE totals SET count = count - 1, bytes = bytes - length(OLD.event), kept = kept - (OLD.state = 'kept'); END;
+  DELETE FROM events WHERE id = OLD.id;
+  UPDATE totals SET count = count - 1, bytes = bytes - OLD.bytes, kept = kept - (OLD.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 _FIELDS: Final = (
-    "target, position, trigger, broker, source, event_id, type, event, died_us, reason, destination, code, data,"
+    "target, position, trigger, broker, source, event_id, type, bytes, died_us, reason, destination, code, data,"
     " attempts, sink, state, failures, due_us, pace_us, problem"
 )
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -75,6 +80,10 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_ENTRIES: Final = (
+    "SELECT id, trigger, state, reason, died_us, attempts, code, destination, data, sink, problem, source, event_id,"
+    " type, bytes FROM letters"
+)
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -137,6 +146,34 @@ class Letter:
     due_us: int = 0
     pace_us: int = 0
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored letter without its event; what has the same name as in `Letter` is the same.
+
+    Attributes:
+        source: Of the event.
+        event_id: Of the event.
+        type: Of the event.
+        bytes: Of the event in the store.
+    """
+
+    id: int
+    trigger: str
+    state: str
+    reason: str
+    died_us: int
+    attempts: int
+    code: int
+    destination: str
+    data: bytes
+    sink: str
+    problem: str
+    source: str
+    event_id: str
+    type: str
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +248,10 @@ class LetterStore(StoreFile):
             for letter in new:
                 if self.totals().full:
                     break
-                run(f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})", _row(letter))
+                raw = _encode_event(letter.event)
+                row = run(_INSERT, _row(letter, len(raw)))
+                if row.rowcount:  # else: it was there already
+                    run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                 taken += 1
         return taken
 
@@ -242,8 +282,19 @@ class LetterStore(StoreFile):
 
     # --- people's ---------------------------------------------------------------------------------------
 
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Entry]:
         """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        found = (after, *parameters, limit)
+        rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
+        return [Entry(*row) for row in rows]
+
+    def event(self, id_: int) -> Event | None:
+        """The event of a letter; None when it is gone."""
+        found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
+        return _decode_event(found[0]) if found else None
+
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+        """The same with all their events: for few of them."""
         return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
     def newest(self) -> int:
@@ -293,7 +344,8 @@ class LetterStore(StoreFile):
         return count
 
     def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
-        rows = self._connection.execute(f"SELECT id, {_FIELDS} FROM letters {clause}", parameters)
+        fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
+        rows = self._connection.execute(f"{fields} {clause}", parameters)
         return [_letter(row) for row in rows]
 
 
@@ -318,7 +370,7 @@ def letter_of(
     )
 
 
-def _row(letter: Letter) -> tuple[object, ...]:
+def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     event = letter.event
     return (
         letter.target,
@@ -328,7 +380,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
         event.source,
         event.id,
         event.type,
-        _encode_event(event),
+        size_bytes,
         letter.died_us,
         letter.reason,
         letter.destination,
@@ -345,7 +397,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    id_, target, position, trigger, broker, _, _, _, event, died_us, reason, destination, code, data, *rest = row
+    id_, event, target, position, trigger, broker, _, _, _, _, died_us, reason, destination, code, data, *rest = row
     attempts, sink, state, failures, due_us, pace_us, problem = rest
     return Letter(
         id=id_,

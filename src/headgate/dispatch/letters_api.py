@@ -26,10 +26,11 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.http import JSON, read_body
-from headgate.dispatch.letters import Letter, LetterStore, State
+from headgate.dispatch.letters import Entry, LetterStore, State
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
+from headgate.event.model import Event
 from headgate.filter.compiler import compile_filter
 from headgate.filter.evaluate import OutcomeKind, Program, program
 from headgate.observe import metrics
@@ -75,7 +76,12 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A letter as people see it; `event` is the event in the JSON format, only where one letter is shown."""
+    """A letter as people see it.
+
+    Attributes:
+        bytes: Of the event in the store.
+        event: In the JSON format; only where one letter is shown.
+    """
 
     id: int
     namespace: str
@@ -124,7 +130,7 @@ class LettersApi:
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
-            return msgspec.json.encode({"items": [_view(letter) for letter in found], **page})
+            return msgspec.json.encode({"items": [_view(one) for one in found], **page})
 
         return await self._answer(work)
 
@@ -132,10 +138,11 @@ class LettersApi:
         key, namespace = request.path_params["id"], request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
-            letter = store.get(key)
-            if letter is None or letter.trigger.partition("/")[0] != namespace:
+            found = store.entries("id = ?", (key,), after=0, limit=1)
+            event = store.event(key)
+            if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
                 raise LetterNotFoundError(f"there is no dead letter {key}", hint="it may have been sent or discarded")
-            return msgspec.json.encode(_view(letter, whole=True))
+            return msgspec.json.encode(_view(found[0], event))
 
         return await self._answer(work)
 
@@ -177,7 +184,7 @@ class LettersApi:
 _NUMBERS: Final = frozenset({"after", "ceiling", "limit"})
 
 
-def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Letter]]:
+def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Entry]]:
     """The letters of one page that are meant, and where the next page begins."""
     wanted = _program(selection.filter)
     limit = selection.limit
@@ -212,38 +219,43 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
             need(f"died_us {sign} ?", instant)
     if selection.ids:
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
-    found = store.page(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
     page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
     if wanted is not None:
-        found = [letter for letter in found if wanted.evaluate(letter.event).kind is OutcomeKind.TRUE]
+        found = [one for one in found if _takes(wanted, store.event(one.id))]  # one event in memory at a time
     return page, found
+
+
+def _takes(wanted: Program, event: Event | None) -> bool:
+    """Whether a filter takes an event; one whose letter has just gone is none."""
+    return event is not None and wanted.evaluate(event).kind is OutcomeKind.TRUE
 
 
 def _program(expression: str) -> Program | None:
     return program(compile_filter({"expression": expression}).cel) if expression else None
 
 
-def _view(letter: Letter, *, whole: bool = False) -> LetterView:
-    namespace, _, trigger = letter.trigger.partition("/")
-    event = letter.event
+def _view(entry: Entry, event: Event | None = None) -> LetterView:
+    """A letter in a list, or with its event."""
+    namespace, _, trigger = entry.trigger.partition("/")
     return LetterView(
-        id=letter.id,
+        id=entry.id,
         namespace=namespace,
         trigger=trigger,
-        state=letter.state,
-        reason=letter.reason,
-        died=rfc3339.text(letter.died_us),
-        attempts=letter.attempts,
-        code=letter.code,
-        destination=letter.destination,
-        answer=letter.data.decode("utf-8", "replace") if whole else "",
-        sink=letter.sink,
-        problem=letter.problem,
-        event_id=event.id,
-        event_source=event.source,
-        event_type=event.type,
-        bytes=len(event.data or b""),
-        event=msgspec.Raw(encode_event(event)) if whole else None,
+        state=entry.state,
+        reason=entry.reason,
+        died=rfc3339.text(entry.died_us),
+        attempts=entry.attempts,
+        code=entry.code,
+        destination=entry.destination,
+        answer=entry.data.decode("utf-8", "replace") if event else "",
+        sink=entry.sink,
+        problem=entry.problem,
+        event_id=entry.event_id,
+        event_source=entry.source,
+        event_type=entry.type,
+        bytes=entry.bytes,
+        event=msgspec.Raw(encode_event(event)) if event else None,
     )
 
 
