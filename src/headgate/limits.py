@@ -399,7 +399,7 @@ CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
 RATE_PER_S_MAX: Final = 1_000_000.0
 RATE_PER_S_MIN: Final = 0.01
-"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers."""
+"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers. No redrive and no replay is slower."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for the targets still to come."""
 WARM_S: Final = 30.0

@@ -87,6 +87,49 @@ def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeyp
     assert did == ["read", "read", "took"] * 3
 
 
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("limit=²", "$.limit"),
+        ("limit=0", "1 to 1000"),
+        ("after=" + "9" * 30, "$.after"),
+        ("after=" + "9" * 5_000, "$.after"),
+        ("ceiling=-1", "$.ceiling"),
+        ("ids=1", "$.ids"),
+        ("nosuch=1", "nosuch"),
+    ],
+)
+def test_a_query_that_cannot_be_meant_is_refused(api: Api, query: str, named: str) -> None:
+    status, answer = api.ask("GET", BASE, query=query.encode())
+    assert status == 400
+    assert named in answer["message"]
+
+
+@pytest.mark.parametrize("id_", ["9" * 20, "9" * 5_000, "²", "nosuch"])
+def test_an_id_that_none_can_be_is_refused(api: Api, id_: str) -> None:
+    status, answer = api.ask("GET", f"{BASE}/{id_}")
+    assert status == 400
+    assert "is no id" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b'{"rate":1e-20}', "0.01"),
+        (b'{"rate":1e9}', "10000"),
+        (b'{"after":%s}' % (b"9" * 25), "$.after"),
+        (b'{"ids":[%s]}' % (b"9" * 25), "$.ids"),
+        (b'{"trigger":"\xff"}', "utf-8"),
+        (b'{"trigger":"\\ud800"}', "selection"),
+        (b"", "selection"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(api: Api, body: bytes, named: str) -> None:
+    status, answer = api.ask("POST", f"{BASE}/redrive", body)
+    assert status == 400
+    assert named in answer["message"]
+
+
 def test_a_letter_is_shown_with_its_event(api: Api) -> None:
     api.store.apply([letter(7, state=State.KEPT, sink="http://sink/")], [], [])
     status, answer = api.ask("GET", f"{BASE}/1")

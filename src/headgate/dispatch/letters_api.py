@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, read_body
+from headgate.control.http import JSON, path_id, read_body
 from headgate.dispatch.letters import Entry, LetterStore, State
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
@@ -37,6 +37,7 @@ from headgate.observe import metrics
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _TYPES: Final = frozenset({JSON})
+_Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
 class LetterNotFoundError(NotFoundError):
@@ -68,9 +69,9 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: str = ""
     until: str = ""
     filter: str = ""
-    ids: tuple[int, ...] = ()
-    after: int = 0
-    ceiling: int = 0
+    ids: tuple[_Id, ...] = ()
+    after: _Id = 0
+    ceiling: _Id = 0
     limit: int = limits.DEADLETTER_PAGE_MAX
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
@@ -121,11 +122,10 @@ class LettersApi:
         yield Route(base, self._list, methods=["GET"])
         yield Route(f"{base}/redrive", self._redrive, methods=["POST"])
         yield Route(f"{base}/discard", self._discard, methods=["POST"])
-        yield Route(f"{base}/{{id:int}}", self._show, methods=["GET"])
+        yield Route(f"{base}/{{id}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
-        query = dict(request.query_params)
-        selection = _converted({name: int(v) if v.isdigit() and name in _NUMBERS else v for name, v in query.items()})
+        selection = _converted(dict(request.query_params))
         namespace = request.path_params.get("namespace")
 
         def work(store: LetterStore) -> bytes:
@@ -135,7 +135,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _show(self, request: Request) -> Response:
-        key, namespace = request.path_params["id"], request.path_params["namespace"]
+        key, namespace = path_id(request), request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
             found = store.entries("id = ?", (key,), after=0, limit=1)
@@ -148,8 +148,9 @@ class LettersApi:
 
     async def _redrive(self, request: Request) -> Response:
         selection, namespace = await _asked(request), request.path_params["namespace"]
-        if not 0 < selection.rate <= limits.REDRIVE_RATE_MAX:
-            raise InvalidInputError(f"rate must be above 0 and at most {limits.REDRIVE_RATE_MAX:.0f} letters a second")
+        least, most = limits.RATE_PER_S_MIN, limits.REDRIVE_RATE_MAX
+        if not least <= selection.rate <= most:
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} letters a second")
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
@@ -179,9 +180,6 @@ class LettersApi:
                 store.close()
 
         return Response(await run_in_threadpool(run), media_type=JSON)
-
-
-_NUMBERS: Final = frozenset({"after", "ceiling", "limit"})
 
 
 def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Entry]]:
@@ -263,15 +261,15 @@ async def _asked(request: Request) -> Selection:
     """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
     try:
         selection = msgspec.json.decode(await read_body(request, _TYPES), type=Selection)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError(f"the body is no selection of dead letters: {error}") from error
     if selection.ids or selection.state:
         return selection
     return msgspec.structs.replace(selection, state=State.KEPT)
 
 
-def _converted(query: dict[str, object]) -> Selection:
+def _converted(query: dict[str, str]) -> Selection:
     try:
-        return msgspec.convert(query, Selection)
+        return msgspec.convert(query, Selection, strict=False)  # numbers come as text
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
