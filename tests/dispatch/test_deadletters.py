@@ -6,6 +6,7 @@ import asyncio
 import base64
 import dataclasses
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any, cast
 
@@ -417,6 +418,35 @@ def test_a_redrive_keeps_its_triggers_rate_limit(tmp_path: Path):
             assert sending.net.got == ["e0"]
 
     run(work())
+
+
+def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end(tmp_path: Path, monkeypatch):
+    writes = 0
+
+    def damaged(*_: object) -> int:
+        nonlocal writes
+        writes += 1
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(LetterStore, "apply", damaged)
+
+    async def work() -> None:
+        said: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
+        dead = DeadLetters(tmp_path / "deadletters.db", cast(Transport, Net()), cast(Replies, None), lambda _: None)
+        buried = asyncio.create_task(dead.bury(letter(0)))
+        await until(lambda: bool(said))
+        again = asyncio.create_task(dead.bury(letter(1)))
+        await asyncio.sleep(0)
+        await dead.close()
+        assert (writes, len(said)) == (1, 1)
+        assert isinstance(said[0], sqlite3.DatabaseError)
+        assert not buried.done()
+        assert not again.done()
+        for task in (buried, again):
+            task.cancel()
+
+    run(work(), 10.0)
 
 
 # --- the store alone ------------------------------------------------------------------------------------

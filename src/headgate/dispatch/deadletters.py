@@ -86,6 +86,7 @@ class DeadLetters:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._broken = False  # a write failed as none does on a full or busy disk: none follows
         self._told_at = float("-inf")
         self.totals = self._store.totals()
         self._sender: asyncio.Task[None] | None = None
@@ -111,15 +112,18 @@ class DeadLetters:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
-        self._thread.shutdown(wait=True)
-        self._store.close()
-        self._poller.close()
+        try:
+            if not self._broken:
+                await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
+        finally:
+            self._thread.shutdown(wait=True)
+            self._store.close()
+            self._poller.close()
 
     # --- writing ----------------------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        if self._writing is None and not self._stopping:
+        if self._writing is None and not self._stopping and not self._broken:
             self._writing = self._loop.create_future()
             self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
 
@@ -147,11 +151,18 @@ class DeadLetters:
         gone: list[Ended],
         changed: list[Reschedule],
     ) -> None:
+        # Whatever comes of it, nobody shall wait for this write any more: `close` does.
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.set_result(None)
         error = result.exception()
         if isinstance(error, sqlite3.OperationalError):
             self._tell("dead letters cannot be written, their deliveries wait", error=str(error))
             taken = 0
             self._gone, self._changed = gone + self._gone, changed + self._changed
+        elif error is not None:
+            self._broken = True
+            raise error  # the loop's exception handler ends the dispatcher
         else:
             taken, self.totals = result.result()
             self._busy.difference_update(one.id for one in (*gone, *changed))
@@ -163,9 +174,6 @@ class DeadLetters:
                 done.set_result(None)
         self._new.extendleft(reversed(new[taken:]))
         self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.set_result(None)
         if self._new or self._gone or self._changed:
             self._write_soon()
 
