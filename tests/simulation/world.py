@@ -88,7 +88,7 @@ class Ledger:
     accepted: dict[tuple[int, int], Event] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
-    buried: dict[tuple[int, str], float] = field(default_factory=dict)  # when first, virtual seconds
+    buried: dict[tuple[int, str], list[float]] = field(default_factory=dict)  # when each time, virtual seconds
     at_sink: set[tuple[int, str]] = field(default_factory=set)
     replies: list[str] = field(default_factory=list)
     dropped: int = 0
@@ -476,7 +476,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
             raise sqlite3.OperationalError("database or disk is full")
         count = apply(store, new, gone, changed)
         for letter in new[:count]:
-            world.ledger.buried.setdefault((letter.target, letter.event.id), world.loop.now)
+            world.ledger.buried.setdefault((letter.target, letter.event.id), []).append(world.loop.now)
         return count
 
     with contextlib.ExitStack() as stack:
