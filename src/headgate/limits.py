@@ -420,7 +420,7 @@ CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
 RATE_PER_S_MAX: Final = 1_000_000.0
 RATE_PER_S_MIN: Final = 0.01
-"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers."""
+"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers. No redrive and no replay is slower."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
 """Decoded events kept for the targets still to come."""
 VIEW_KEPT_BYTES_MAX: Final = 64 << 10
@@ -444,9 +444,11 @@ DEADLETTERS_BATCH_MAX: Final = 256
 DEADLETTERS_BATCH_BYTES_MAX: Final = 8 << 20
 """Their events."""
 DEADLETTER_ATTEMPTS_MAX: Final = 256
-"""Letters on their way at the same time, all together."""
+"""Letters on their way at the same time, all together, until what became of them is on disk."""
 DEADLETTER_URL_ATTEMPTS_MAX: Final = 32
 """Letters on their way to one URL at the same time: one sink that hangs does not take the places of the others."""
+DEADLETTER_UNPROVEN_ATTEMPTS_MAX: Final = 1
+"""Letters of a trigger on their way to somebody who did not answer the last one: whoever hangs holds one place."""
 DEADLETTER_RETRY_S: Final = 1.0
 """Pause before letters that found no room, or no disk, are written again."""
 DEADLETTER_POLL_S: Final = 0.05

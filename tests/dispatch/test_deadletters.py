@@ -6,12 +6,21 @@ import asyncio
 import base64
 import dataclasses
 import json
+import sqlite3
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from headgate import limits
-from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State
+from headgate.control.routing import Target
+from headgate.dispatch import letters as letters_module
+from headgate.dispatch import wire
+from headgate.dispatch.deadletters import DeadLetters
+from headgate.dispatch.delivery import Transport
+from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State
+from headgate.dispatch.replies import Replies
+from headgate.dispatch.retry import Outcome
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
 from tests.dispatch.harness import (
@@ -271,6 +280,175 @@ def test_filter_errors_are_dead_letters_where_asked(tmp_path: Path, log: EventLo
     run(work())
 
 
+# --- sending alone, without a dispatcher ----------------------------------------------------------------
+
+
+class Net:
+    """Subscribers and sinks: hosts that begin with `hang` answer never, the others when their gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.got: list[str] = []
+        self.flying = self.most = 0
+
+    async def post(self, url: str, headers: wire.Headers, _: bytes, timeout_s: float) -> Outcome:
+        if "//hang" in url:
+            await asyncio.sleep(timeout_s)
+            return Outcome(0, "timeout")
+        self.flying += 1
+        self.most = max(self.most, self.flying)
+        await asyncio.sleep(0)
+        await self.gate.wait()
+        self.flying -= 1
+        self.got.append(dict(headers)["ce-id"])
+        return Outcome(202)
+
+
+class Sending:
+    """Dead letters of these targets, on their way."""
+
+    def __init__(self, data: Path, *targets: Target) -> None:
+        self.net = Net()
+        self.path = data / "deadletters.db"
+        self.store = LetterStore(self.path)
+        self.targets = {one.id: one for one in targets}
+        self.turns = 0
+
+    async def __aenter__(self) -> Sending:
+        replies = cast(Replies, None)
+        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get)
+        waiting = self.work._store.waiting
+
+        def counted() -> dict[Line, int]:
+            self.turns += 1
+            return waiting()
+
+        self.work._store.waiting = counted  # type: ignore[method-assign]
+        self.work.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.work.close()
+        self.store.close()
+
+    async def more_turns(self, count: int) -> None:
+        enough = self.turns + count
+        await until(lambda: self.turns >= enough)
+
+    def redrive(self, count: int) -> None:
+        self.store.apply([letter(n, state=State.KEPT) for n in range(count)], [], [])
+        assert self.store.redrive(range(1, count + 1), now_us=0, pace_us=1) == count
+
+
+def hanging(number: int, **rules: Any) -> Target:
+    return target(number, "http://fine/", dead_letter_uri=f"http://hang{number}/", **rules)
+
+
+def test_sinks_that_hang_leave_places_to_others(tmp_path: Path, monkeypatch):
+    """There are more of them than places, each has letters enough to take every place that comes free."""
+    monkeypatch.setattr(limits, "DEADLETTER_ATTEMPTS_MAX", 4)
+    rules = {"timeout_s": 0.02, "retry": 1_000, "backoff_delay_s": 0.0}
+
+    async def work() -> None:
+        fine = target(9, "http://x/", dead_letter_uri="http://fine/")
+        sending = Sending(tmp_path, *(hanging(n, **rules) for n in range(1, 9)), fine)
+        sending.store.apply([letter(n, target=t) for t in range(1, 9) for n in range(10)], [], [])
+        sending.store.apply([letter(n, target=9) for n in range(10)], [], [])
+        async with sending:
+            await until(lambda: len(sending.net.got) == 10)
+
+    run(work())
+
+
+def test_a_sink_that_hangs_holds_one_place_and_costs_nothing_more(tmp_path: Path, monkeypatch):
+    decoded: list[bytes] = []
+    decode = letters_module._decode_event
+    monkeypatch.setattr(letters_module, "_decode_event", lambda raw: decoded.append(raw) or decode(raw))
+
+    async def work() -> None:
+        sending = Sending(tmp_path, hanging(1, timeout_s=60.0))
+        sending.store.apply([letter(n) for n in range(50)], [], [])
+        async with sending:
+            await until(lambda: bool(sending.work._busy))
+            await sending.more_turns(5)
+            assert len(sending.work._busy) == 1
+            assert len(decoded) == 1, "only what is started is read"
+
+    run(work())
+
+
+def test_a_redrive_does_not_wait_for_the_sink_of_its_trigger(tmp_path: Path):
+    async def work() -> None:
+        sending = Sending(tmp_path, hanging(1, timeout_s=60.0))
+        sending.redrive(3)
+        sending.store.apply([letter(100 + n) for n in range(400)], [], [])
+        async with sending:
+            await until(lambda: sorted(sending.net.got) == ["e0", "e1", "e2"])
+
+    run(work())
+
+
+@pytest.mark.parametrize(("rules", "most"), [({"ordered": True}, 1), ({"parallelism": 3}, 3), ({}, 32)])
+def test_a_redrive_keeps_its_triggers_parallelism_and_order(tmp_path: Path, rules: dict[str, Any], most: int):
+    async def work() -> None:
+        sending = Sending(tmp_path, target(1, "http://fine/", **rules))
+        sending.redrive(70)
+        async with sending:
+            await until(lambda: bool(sending.net.got))  # somebody answers: all places are its own
+            sending.net.gate.clear()
+            await until(lambda: sending.net.flying == most)
+            await sending.more_turns(3)
+            sending.net.gate.set()
+            await until(lambda: len(sending.net.got) == 70)
+        assert sending.net.most == most
+        if rules.get("ordered"):
+            assert sending.net.got == [f"e{n}" for n in range(70)]
+
+    run(work())
+
+
+def test_a_redrive_keeps_its_triggers_rate_limit(tmp_path: Path):
+    async def work() -> None:
+        sending = Sending(tmp_path, target(1, "http://fine/", rate_per_s=limits.RATE_PER_S_MIN))
+        sending.redrive(5)
+        async with sending:
+            await until(lambda: bool(sending.net.got))
+            await sending.more_turns(3)
+            assert sending.net.got == ["e0"]
+
+    run(work())
+
+
+def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end(tmp_path: Path, monkeypatch):
+    writes = 0
+
+    def damaged(*_: object) -> int:
+        nonlocal writes
+        writes += 1
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    monkeypatch.setattr(LetterStore, "apply", damaged)
+
+    async def work() -> None:
+        said: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
+        dead = DeadLetters(tmp_path / "deadletters.db", cast(Transport, Net()), cast(Replies, None), lambda _: None)
+        buried = asyncio.create_task(dead.bury(letter(0)))
+        await until(lambda: bool(said))
+        again = asyncio.create_task(dead.bury(letter(1)))
+        await asyncio.sleep(0)
+        await dead.close()
+        assert (writes, len(said)) == (1, 1)
+        assert isinstance(said[0], sqlite3.DatabaseError)
+        assert not buried.done()
+        assert not again.done()
+        for task in (buried, again):
+            task.cancel()
+
+    run(work(), 10.0)
+
+
 # --- the store alone ------------------------------------------------------------------------------------
 
 
@@ -288,12 +466,12 @@ def test_letters_come_back_as_they_went_and_only_once(store: LetterStore):
     assert dataclasses.replace(found, id=0) == one
     assert store.totals().count == 1
     assert store.totals().bytes > len(one.event.data or b"")
-    assert store.waiting() == {1: 5}
-    assert store.due(1, 4, 9) == []
-    assert store.due(1, 5, 9) == [found]
-    store.apply([], [], [Reschedule(found.id, State.KEPT, 3, 0, "why")])
+    assert store.waiting() == {(1, State.SENDING): 5}
+    assert store.due(Line(1, State.SENDING), 4, 9) == []
+    assert store.due(Line(1, State.SENDING), 5, 9) == [found]
+    store.apply([], [], [Reschedule(found.id, State.SENDING, State.KEPT, 3, 0, "why")])
     assert (store.waiting(), store.totals().kept) == ({}, 1)
-    store.apply([letter(8)], [found.id], [])
+    store.apply([letter(8)], [Ended(found.id, State.KEPT)], [])
     assert (store.totals().count, store.totals().kept) == (1, 0)
 
 
@@ -313,8 +491,43 @@ def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
     assert store.totals().bytes == 0
 
 
+def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off(store: LetterStore):
+    store.apply([letter(0), letter(0, target=2), letter(1)], [], [])
+    assert store.redrive([1], now_us=1_000, pace_us=100) == 1
+    store.apply([], [], [Reschedule(1, State.REDRIVING, State.REDRIVING, 1, 86_400_000_000, "429")])
+    assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
+    assert [one.due_us for one in store.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
+    store.resume(5_000)
+    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_redrive_of_a_letter_that_is_under_way_holds(store: LetterStore, taken: bool):
+    store.apply([letter(0)], [], [])
+    assert store.redrive([1], now_us=500, pace_us=100) == 1
+    ended = Ended(1, State.SENDING)
+    store.apply([], [ended] if taken else [], [] if taken else [Reschedule(1, ended.began, State.KEPT, 0, 0, "400")])
+    assert [one.id for one in store.due(Line(1, State.REDRIVING), 500, 9)] == [1]
+    assert store.apply([], [Ended(1, State.REDRIVING)], []) == 0
+    assert store.totals().count == 0
+
+
+def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(store: LetterStore):
+    store.apply([letter(n, state=State.KEPT) for n in range(4)], [], [])
+    store.redrive([1, 2, 3], now_us=0, pace_us=10)
+    store.redrive([4], now_us=0, pace_us=1_000)
+    store.resume(500)
+    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
+
+
+def test_where_a_redrive_begins_is_looked_up_in_an_index(store: LetterStore):
+    """A million letters are no matter of a redrive of one: it holds the file's only right to write meanwhile."""
+    plan = store._connection.execute(f"EXPLAIN QUERY PLAN {letters_module._LAST_PACED}", (1,)).fetchall()
+    assert [row[3] for row in plan] == ["SEARCH letters USING INDEX letters_paced (target=?)"]
+
+
 def test_room_counts_within_a_transaction(store: LetterStore, monkeypatch):
     monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
     assert store.apply([letter(n) for n in range(5)], [], []) == 2
     (first, _) = store.page("TRUE", (), after=0, limit=9)
-    assert store.apply([letter(9)], [first.id], []) == 1
+    assert store.apply([letter(9)], [Ended(first.id, State.SENDING)], []) == 1

@@ -62,3 +62,13 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
     assert get(app, f"{base}/t/why")[0] == 400
     assert get(app, f"{base}/t")[1]["metadata"]["name"] == "t"
     assert get(app, f"{base}/t/nosuch")[0] == 404
+
+
+def test_an_id_that_none_can_be_is_refused(app: ASGIApp) -> None:
+    for what in ("deadletters", "replays"):
+        path = f"/apis/headgate.dev/v1/namespaces/default/{what}"
+        assert get(app, f"{path}/1")[0] == 404
+        for id_ in ("9" * 20, "9" * 5_000, "nosuch"):
+            status, answer = get(app, f"{path}/{id_}")
+            assert status == 400
+            assert "is no id" in answer["message"]

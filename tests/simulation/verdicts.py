@@ -87,12 +87,15 @@ def _is_forgotten(ledger: Ledger, attempt: Attempt) -> bool:
 
 
 def _unburied(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]) -> int:
-    """In how many lives the last attempt was remembered as failed, but not that it was buried."""
-    buried_at = ledger.buried.get((target.id, ledger.accepted[pair[1]].id), float("inf"))
+    """In how many lives the last attempt was remembered as failed, but not that it was buried.
+
+    An earlier life may have buried the event and been killed before it knew: the next one has to do so itself.
+    """
+    burials = ledger.buried.get((target.id, ledger.accepted[pair[1]].id), [])
     last = {attempt.life: attempt for attempt in attempts}
     return sum(
         ledger.lives[life].killed_at is not None
-        and buried_at >= ledger.lives[life].flushed_at
+        and not any((attempt.ended_at or 0.0) <= at < ledger.lives[life].flushed_at for at in burials)
         and target.delivery.has_sink
         and not _is_good(attempt)
         and not _is_forgotten(ledger, attempt)

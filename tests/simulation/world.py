@@ -88,7 +88,7 @@ class Ledger:
     accepted: dict[tuple[int, int], Event] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)
-    buried: dict[tuple[int, str], float] = field(default_factory=dict)  # when first, virtual seconds
+    buried: dict[tuple[int, str], list[float]] = field(default_factory=dict)  # when each time, virtual seconds
     at_sink: set[tuple[int, str]] = field(default_factory=set)
     replies: list[str] = field(default_factory=list)
     dropped: int = 0
@@ -404,6 +404,12 @@ def _ids(headers: dict[str, str], body: bytes) -> list[str]:
     return [headers["ce-id"]]
 
 
+def _replied(attempt: Attempt, event_id: str) -> bool:
+    """Whether an attempt was answered with the event of this id."""
+    reply = attempt.outcome.reply if attempt.outcome else None
+    return reply is not None and ("ce-id", event_id) in reply.headers
+
+
 class _Front:
     """The way in for replies."""
 
@@ -419,18 +425,19 @@ class _Front:
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
         world, named = self._world, dict(headers)
+        answered = [attempt for attempt in world.ledger.attempts if _replied(attempt, named["ce-id"])]
+        for attempt in answered:
+            attempt.ended_at = None  # nobody knows yet what came of it
         await asyncio.sleep(world.rng.uniform(0.0005, 0.02))
         if self._disk.dead:
             await asyncio.sleep(3_600)
         event = Event("1.0", named["ce-id"], "/reply", "reply", extensions={"headgatehops": named["headgate-hops"]})
-        if not world.append(world.rng.randrange(PARTITIONS), [event]):
+        stored = world.append(world.rng.randrange(PARTITIONS), [event])
+        for attempt in answered:
+            attempt.stored, attempt.ended_at = stored, world.loop.now
+        if not stored:
             return Outcome(503)
         world.ledger.replies.append(event.id)
-        for attempt in reversed(world.ledger.attempts):
-            if attempt.outcome is not None and attempt.outcome.reply is not None:
-                reply = attempt.outcome.reply
-                if ("ce-id", event.id) in reply.headers:
-                    attempt.stored, attempt.ended_at = True, world.loop.now
         return Outcome(202)
 
 
@@ -476,7 +483,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
             raise sqlite3.OperationalError("database or disk is full")
         count = apply(store, new, gone, changed)
         for letter in new[:count]:
-            world.ledger.buried.setdefault((letter.target, letter.event.id), world.loop.now)
+            world.ledger.buried.setdefault((letter.target, letter.event.id), []).append(world.loop.now)
         return count
 
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,7 @@ import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
 from headgate.control.admission import NAMESPACE_DEFAULT
-from headgate.limits import REDRIVE_RATE_DEFAULT
+from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
@@ -21,6 +21,7 @@ Ids = Annotated[list[int] | None, typer.Argument(help="Ids of letters; without a
 Trigger = Annotated[str, typer.Option("--trigger", help="Letters of this trigger.")]
 Reason = Annotated[str, typer.Option("--reason", help="Letters with this reason: 400, 5xx, timeout, filter-error, ...")]
 State = Annotated[str, typer.Option("--state", help="sending, kept or redriving.")]
+StateKept = Annotated[str, typer.Option("--state", help="sending, kept or redriving; kept when no ids are given.")]
 Since = Annotated[str, typer.Option("--since", help="Died at or after this time (RFC 3339).")]
 Until = Annotated[str, typer.Option("--until", help="Died before this time (RFC 3339).")]
 Filter = Annotated[str, typer.Option("--filter", help="CEL over the event, as in a trigger's filter.")]
@@ -44,6 +45,8 @@ def list_(
     items: list[dict[str, Any]] = []
     query = _selection(trigger, reason, state, since, until, filter_)
     while len(items) < limit:
+        if not filter_:  # with one, a page is what is looked at, not what is found
+            query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
         answer = request(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
         items += answer["items"]
         if "next" not in answer:
@@ -73,7 +76,7 @@ def redrive(
     ids: Ids = None,
     trigger: Trigger = "",
     reason: Reason = "",
-    state: State = "",
+    state: StateKept = "",
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
@@ -83,7 +86,7 @@ def redrive(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Send dead letters to their triggers' subscribers again; the server goes on when this command has ended."""
-    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
 
@@ -92,7 +95,7 @@ def discard(
     ids: Ids = None,
     trigger: Trigger = "",
     reason: Reason = "",
-    state: State = "",
+    state: StateKept = "",
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
@@ -104,7 +107,7 @@ def discard(
     """Forget dead letters for good."""
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
-    query = _selection(trigger, reason, state or ("" if ids else "kept"), since, until, filter_)
+    query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("discard", query, ids, namespace, server, as_json=as_json)
 
 

@@ -18,6 +18,7 @@ from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
+_ID_DIGITS_MAX: Final = 18
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -66,6 +67,18 @@ _MEDIA_HINTS: Final = {
     "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
     "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
 }
+
+
+def path_id(request: Request) -> int:
+    """The number that the path calls `id`.
+
+    Raises:
+        InvalidInputError: It is no number, or none that a database of ours can hold.
+    """
+    text = request.path_params["id"]
+    if not (text.isascii() and text.isdigit()) or len(text) > _ID_DIGITS_MAX:
+        raise InvalidInputError(f"{text[: 2 * _ID_DIGITS_MAX]!r} is no id: ids are numbers of at most 18 digits")
+    return int(text)
 
 
 def decoded(request: Request, body: bytes) -> object:

@@ -3,6 +3,9 @@
 A delivery ends when its letter is on disk; from then on a failing sink is no matter of the trigger any more. Letters
 are written in groups, as many as came while the last group was synced. What is sent goes by the trigger's own rules
 (retry, back-off, timeout, format); when these are used up the letter is kept for a person.
+
+Whoever hangs holds up nobody else: a trigger's letters for its sink and those that are redriven are two lines, a line
+has one attempt under way until somebody answers it, and each turn begins behind the line that was served last.
 """
 
 from __future__ import annotations
@@ -10,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -21,13 +25,16 @@ from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import DeliverySpec, Target
 from headgate.dispatch import wire
+from headgate.dispatch.circuit import Rate
 from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
-from headgate.dispatch.letters import Letter, LetterStore, Reschedule, State, Totals
+from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
 from headgate.event.trace import context_of
 from headgate.observe import metrics
+
+_T = TypeVar("_T")
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
 _LOUD_S: Final = 10.0
@@ -66,15 +73,20 @@ class DeadLetters:
         self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
-        self._gone: list[int] = []
+        self._gone: list[Ended] = []
         self._changed: list[Reschedule] = []
         self._writing: asyncio.Future[None] | None = None
         self._retry_at = 0.0
         self._busy: set[int] = set()  # letters under way, until what became of them is on disk
         self._by_url: Counter[str] = Counter()
+        self._by_line: Counter[Line] = Counter()
+        self._served = Line(0, State.SENDING)  # the last that was
+        self._answering: set[Line] = set()  # somebody took, or refused, the last letter of these
+        self._rates: dict[int, Rate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._stopping = False
+        self._broken = False  # a write failed as none does on a full or busy disk: none follows
         self._told_at = float("-inf")
         self.totals = self._store.totals()
         self._sender: asyncio.Task[None] | None = None
@@ -100,15 +112,18 @@ class DeadLetters:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._writing is not None:
             await asyncio.wait([self._writing])
-        await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
-        self._thread.shutdown(wait=True)
-        self._store.close()
-        self._poller.close()
+        try:
+            if not self._broken:
+                await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
+        finally:
+            self._thread.shutdown(wait=True)
+            self._store.close()
+            self._poller.close()
 
     # --- writing ----------------------------------------------------------------------------------------
 
     def _write_soon(self) -> None:
-        if self._writing is None and not self._stopping:
+        if self._writing is None and not self._stopping and not self._broken:
             self._writing = self._loop.create_future()
             self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
 
@@ -133,17 +148,24 @@ class DeadLetters:
         self,
         result: Future[tuple[int, Totals]],
         new: list[tuple[Letter, asyncio.Future[None]]],
-        gone: list[int],
+        gone: list[Ended],
         changed: list[Reschedule],
     ) -> None:
+        # Whatever comes of it, nobody shall wait for this write any more: `close` does.
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.set_result(None)
         error = result.exception()
         if isinstance(error, sqlite3.OperationalError):
             self._tell("dead letters cannot be written, their deliveries wait", error=str(error))
             taken = 0
             self._gone, self._changed = gone + self._gone, changed + self._changed
+        elif error is not None:
+            self._broken = True
+            raise error  # the loop's exception handler ends the dispatcher
         else:
             taken, self.totals = result.result()
-            self._busy.difference_update(gone, (change.id for change in changed))
+            self._busy.difference_update(one.id for one in (*gone, *changed))
             self._wake.set()
             if taken < len(new):
                 self._tell("the dead-letter store is full, deliveries wait", **self._fill())
@@ -152,9 +174,6 @@ class DeadLetters:
                 done.set_result(None)
         self._new.extendleft(reversed(new[taken:]))
         self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.set_result(None)
         if self._new or self._gone or self._changed:
             self._write_soon()
 
@@ -172,10 +191,10 @@ class DeadLetters:
     async def _send_due(self) -> None:
         seen, next_us = -1, 0
         while True:
+            self._wake.clear()
             version = self._poller.data_version()
             if version != seen or next_us <= self._clock_us():
                 seen, next_us = version, await self._start_due()
-            self._wake.clear()
             timer = self._loop.call_later(limits.DEADLETTER_POLL_S, self._wake.set)  # wait_for may swallow a cancel
             await self._wake.wait()
             timer.cancel()
@@ -188,27 +207,71 @@ class DeadLetters:
         metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
         metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
         metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
-        for target, due_us in (await run(thread, self._store.waiting)).items():
-            if due_us > now_us:
-                next_us = min(next_us, due_us)
+        waiting = await run(thread, self._store.waiting)
+        self._forget(waiting)
+        served = self._served
+        for line in sorted(waiting, key=lambda line: (line <= served, line)):
+            if waiting[line] > now_us:
+                next_us = min(next_us, waiting[line])
                 continue
             next_us = now_us  # look again at the next turn: there may be more than there are places
-            room = limits.DEADLETTER_URL_ATTEMPTS_MAX
-            for letter in await run(thread, self._store.due, target, now_us, room + len(self._busy)):
-                if letter.id not in self._busy and len(self._tasks) < limits.DEADLETTER_ATTEMPTS_MAX:
-                    self._start(letter)
+            room = self._room(line)
+            if room > 0:
+                work = partial(self._store.due, line, now_us, room, but=frozenset(self._busy))
+                for letter in await run(thread, work):
+                    self._start(line, letter)
         return next_us
 
-    def _start(self, letter: Letter) -> None:
+    def _forget(self, waiting: Container[Line]) -> None:
+        """Nothing is remembered of lines without letters."""
+        self._answering = {line for line in self._answering if line in waiting}
+        self._rates = {id_: rate for id_, rate in self._rates.items() if Line(id_, State.REDRIVING) in waiting}
+
+    def _room(self, line: Line) -> int:
+        """How many more letters of a line may start now."""
+        target = self._find(line.target)
+        room = limits.DEADLETTER_ATTEMPTS_MAX - len(self._busy)
+        most = limits.DEADLETTER_URL_ATTEMPTS_MAX
+        # Each letter of a trigger that is gone has a sink of its own, and there is no subscriber.
+        url = _address(target, line.state) if target else None if line.state is State.SENDING else ""
+        if url is not None:
+            room = min(room, most - self._by_url[url])
+        if url != "" and line not in self._answering:
+            most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
+        if target is not None and line.state is State.REDRIVING:
+            most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
+            rate = self._rate(target)
+            if rate is not None:
+                rested = rate.wait_s(self._loop.time()) <= 0
+                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_POLL_S)) if rested else 0
+        return min(room, most - self._by_line[line])
+
+    def _rate(self, target: Target) -> Rate | None:
+        """The trigger's rate limit, for what is redriven."""
+        per_s = target.delivery.rate_per_s
+        if per_s is None:
+            return None
+        rate = self._rates.get(target.id)
+        if rate is None or rate.per_s != per_s:
+            rate = self._rates[target.id] = Rate(per_s)
+        return rate
+
+    def _start(self, line: Line, letter: Letter) -> None:
         target = self._find(letter.target)
-        redriving = letter.state is State.REDRIVING
-        if redriving:
-            url = target.subscriber_uri if target else ""
+        if target is not None:
+            url = _address(target, letter.state)
         else:
-            url = letter.sink if target is None else target.delivery.dead_letter_uri or ""
+            url = letter.sink if letter.state is State.SENDING else ""
         if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
             return
+        if letter.state is State.REDRIVING and target is not None and (rate := self._rate(target)) is not None:
+            now = self._loop.time()
+            if rate.wait_s(now) > 0:
+                return
+            rate.take(now)
+        self._served = line
         self._by_url[url] += 1
+        self._by_line[line] += 1
         self._busy.add(letter.id)
         task = self._loop.create_task(self._send(letter, target, url))
         self._tasks.add(task)
@@ -223,13 +286,12 @@ class DeadLetters:
                 return
             outcome = await self._attempt(letter, url, rules, redriving=redriving)
         finally:
-            self._by_url[url] -= 1
-            if not self._by_url[url]:
-                del self._by_url[url]
+            _drop(self._by_url, url)
+            _drop(self._by_line, Line(letter.target, letter.state))
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
-            self._gone.append(letter.id)
+            self._gone.append(Ended(letter.id, letter.state))
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
@@ -238,7 +300,8 @@ class DeadLetters:
         if fate is Fate.AGAIN and failures <= rules.retry:
             now_us = self._clock_us()
             wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
-            self._change(Reschedule(letter.id, letter.state, failures, now_us + int(wait_s * 1e6), problem))
+            due_us = now_us + int(wait_s * 1e6)
+            self._change(Reschedule(letter.id, letter.state, letter.state, failures, due_us, problem))
         else:
             self._keep(letter, problem)
 
@@ -248,6 +311,7 @@ class DeadLetters:
             event = wire.dead(event, letter.destination, letter.code, letter.data)
         headers, body = wire.encoded(event, rules.format, reply=redriving)
         outcome = await self._transport.post(url, headers, body, rules.timeout_s)
+        (self._answering.add if outcome.answered else self._answering.discard)(Line(letter.target, letter.state))
         if redriving and outcome.reply is not None:
             return await self._replies.store(letter.broker, letter.event, outcome.reply, context_of(letter.event))
         return outcome
@@ -255,7 +319,7 @@ class DeadLetters:
     def _keep(self, letter: Letter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
         self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
-        self._change(Reschedule(letter.id, State.KEPT, 0, 0, problem))
+        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, problem))
 
     def _change(self, change: Reschedule) -> None:
         self._changed.append(change)
@@ -265,3 +329,15 @@ class DeadLetters:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler({"message": "sending dead letters failed", "exception": error})
+
+
+def _address(target: Target, state: State) -> str:
+    """Where letters of a target go that are in this state; empty when nowhere."""
+    return target.subscriber_uri if state is State.REDRIVING else target.delivery.dead_letter_uri or ""
+
+
+def _drop(counts: Counter[_T], one: _T) -> None:
+    """Count one less, and remember no zeros."""
+    counts[one] -= 1
+    if not counts[one]:
+        del counts[one]

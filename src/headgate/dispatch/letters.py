@@ -8,17 +8,19 @@ or, after a redrive, the subscriber has taken it, or when a person discards it.
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
 
+Events stand in a table of their own: who lists letters, or changes what is to become of them, reads and writes none.
+
 The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
 taken: the deliveries that should be buried wait, nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -38,36 +40,50 @@ CODE_FILTER_ERROR: Final = 422
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
   id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
-  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, event BLOB NOT NULL,
+  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
   due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
-CREATE INDEX IF NOT EXISTS letters_due ON letters (target, due_us) WHERE state != 'kept';
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
+CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
 CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
 CREATE TABLE IF NOT EXISTS totals (
   id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
 CREATE TRIGGER IF NOT EXISTS letters_in AFTER INSERT ON letters BEGIN
-  UPDATE totals SET count = count + 1, bytes = bytes + length(NEW.event), kept = kept + (NEW.state = 'kept'); END;
+  UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
-  UPDATE totals SET count = count - 1, bytes = bytes - length(OLD.event), kept = kept - (OLD.state = 'kept'); END;
+  DELETE FROM events WHERE id = OLD.id;
+  UPDATE totals SET count = count - 1, bytes = bytes - OLD.bytes, kept = kept - (OLD.state = 'kept'); END;
 CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 _FIELDS: Final = (
-    "target, position, trigger, broker, source, event_id, type, event, died_us, reason, destination, code, data,"
+    "target, position, trigger, broker, source, event_id, type, bytes, died_us, reason, destination, code, data,"
     " attempts, sink, state, failures, due_us, pace_us, problem"
 )
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
   SELECT min(target) FROM letters WHERE state != 'kept'
   UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
   FROM walk WHERE walk.target NOTNULL)
-SELECT target, (SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target)
-FROM walk WHERE target NOTNULL
+SELECT target, line, (
+  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = line) AS first_us
+FROM walk, (SELECT 'sending' AS line UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
 """
+_DUE: Final = """
+SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
+ORDER BY due_us, id LIMIT ?
+"""
+_LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_ENTRIES: Final = (
+    "SELECT id, trigger, state, reason, died_us, attempts, code, destination, data, sink, problem, source, event_id,"
+    " type, bytes FROM letters"
+)
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -78,6 +94,13 @@ class State(StrEnum):
     SENDING = "sending"
     KEPT = "kept"
     REDRIVING = "redriving"
+
+
+class Line(NamedTuple):
+    """Letters that wait behind each other: those of a target (its id) for its sink, or for its subscriber again."""
+
+    target: int
+    state: State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +124,7 @@ class Letter:
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         due_us: When the next one may start, microseconds since 1970 UTC.
-        pace_us: Of a redrive, between two letters.
+        pace_us: Of a redrive, between the letter before it and this one.
         problem: Why the last of them failed, for people.
     """
 
@@ -126,6 +149,34 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored letter without its event; what has the same name as in `Letter` is the same.
+
+    Attributes:
+        source: Of the event.
+        event_id: Of the event.
+        type: Of the event.
+        bytes: Of the event in the store.
+    """
+
+    id: int
+    trigger: str
+    state: str
+    reason: str
+    died_us: int
+    attempts: int
+    code: int
+    destination: str
+    data: bytes
+    sink: str
+    problem: str
+    source: str
+    event_id: str
+    type: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """How full the store is; `kept` of the letters wait for a person."""
 
@@ -140,10 +191,22 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Reschedule:
-    """Another state, or another attempt later, for a stored letter."""
+class Ended:
+    """An attempt after which a stored letter goes away.
+
+    Attributes:
+        id: Of the letter.
+        began: Its state when the attempt began; a letter that is in another one now stays as it is.
+    """
 
     id: int
+    began: State
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule(Ended):
+    """Another state, or another attempt later, for a stored letter."""
+
     state: State
     failures: int
     due_us: int
@@ -166,51 +229,72 @@ class LetterStore(StoreFile):
 
     # --- the dispatcher's -------------------------------------------------------------------------------
 
-    def apply(self, new: Sequence[Letter], gone: Sequence[int], changed: Sequence[Reschedule]) -> int:
+    def apply(self, new: Sequence[Letter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+
+        What a person decided while an attempt was under way holds, whatever came of the attempt.
 
         Returns:
             How many of the new ones are on disk now, from the first on.
         """
         run, many = self._connection.execute, self._connection.executemany
         with self._transaction():
-            many("DELETE FROM letters WHERE id = ?", [(id_,) for id_ in gone])
+            many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
             many(
-                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ?",
-                [(c.state, c.failures, c.due_us, c.problem, c.id) for c in changed],
+                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ? AND state = ?",
+                [(c.state, c.failures, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
             for letter in new:
                 if self.totals().full:
                     break
-                run(f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})", _row(letter))
+                raw = _encode_event(letter.event)
+                row = run(_INSERT, _row(letter, len(raw)))
+                if row.rowcount:  # else: it was there already
+                    run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                 taken += 1
         return taken
 
     def resume(self, now_us: int) -> None:
-        """After a start: redrives that should have gone while nothing ran keep their pace from now on."""
+        """After a start: redrives that should have gone while nothing ran keep their pace from now on.
+
+        A letter stands `pace_us` behind the one before it, whatever pace that one has.
+        """
         self._connection.execute(
-            "UPDATE letters SET due_us = max(due_us, ?1 + turn * pace_us) FROM ("
-            " SELECT id AS one, row_number() OVER (ORDER BY due_us, id) - 1 AS turn FROM letters"
-            " WHERE state = 'redriving') WHERE id = one",
+            "UPDATE letters SET due_us = ?1 + behind_us FROM ("
+            " SELECT id AS one, sum(pace_us) OVER line - first_value(pace_us) OVER line AS behind_us FROM letters"
+            " WHERE state = 'redriving' AND failures = 0"
+            " WINDOW line AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+            ") WHERE id = one AND due_us < ?1 + behind_us",
             (now_us,),
         )
 
-    def waiting(self) -> dict[int, int]:
-        """Targets with letters to send, and when the first one of each is due."""
-        rows = self._connection.execute(_WAITING)
-        return dict(rows.fetchall())
+    def waiting(self) -> dict[Line, int]:
+        """Lines with letters to send, and when the first one of each is due."""
+        rows = self._connection.execute(_WAITING).fetchall()
+        return {Line(target, State(state)): due_us for target, state, due_us in rows}
 
-    def due(self, target: int, now_us: int, limit: int) -> list[Letter]:
-        """A target's letters that are to be sent now, the longest due first."""
-        return self._letters(
-            "WHERE target = ? AND state != 'kept' AND due_us <= ? ORDER BY due_us, id LIMIT ?", (target, now_us, limit)
-        )
+    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[Letter]:
+        """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
+        rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
+        found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
+        return [letter for letter in found if letter is not None and letter.state is line.state]
 
     # --- people's ---------------------------------------------------------------------------------------
 
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Entry]:
         """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        found = (after, *parameters, limit)
+        rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
+        return [Entry(*row) for row in rows]
+
+    def event(self, id_: int) -> Event | None:
+        """The event of a letter; None when it is gone."""
+        found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
+        return _decode_event(found[0]) if found else None
+
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+        """The same with all their events: for few of them."""
         return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
     def newest(self) -> int:
@@ -224,22 +308,32 @@ class LetterStore(StoreFile):
         return found[0] if found else None
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
-        """Send letters to their subscribers again, one every `pace_us`, behind those that are being sent again.
+        """Send letters to their subscribers again, of each target one every `pace_us`.
+
+        They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
+        may wait for a day.
 
         Returns:
             How many there were.
         """
         run = self._connection.execute
+        count, last_us = 0, dict[int, int]()
         with self._transaction():
-            (last_us,) = run("SELECT max(due_us) FROM letters WHERE state = 'redriving'").fetchone()
-            due_us = max(now_us, (last_us or 0) + pace_us)
-            count = 0
             for id_ in ids:
-                count += run(
+                found = run("SELECT target FROM letters WHERE id = ? AND state != 'redriving'", (id_,)).fetchone()
+                if found is None:
+                    continue
+                (target,) = found
+                if target not in last_us:
+                    (end_us,) = run(_LAST_PACED, (target,)).fetchone()
+                    last_us[target] = end_us or 0
+                last_us[target] = due_us = max(now_us, last_us[target] + pace_us)
+                run(
                     "UPDATE letters SET state = 'redriving', failures = 0, due_us = ?, pace_us = ?, problem = ''"
-                    " WHERE id = ? AND state != 'redriving'",
-                    (due_us + count * pace_us, pace_us, id_),
-                ).rowcount
+                    " WHERE id = ?",
+                    (due_us, pace_us, id_),
+                )
+                count += 1
         return count
 
     def discard(self, ids: Iterable[int]) -> int:
@@ -250,7 +344,8 @@ class LetterStore(StoreFile):
         return count
 
     def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
-        rows = self._connection.execute(f"SELECT id, {_FIELDS} FROM letters {clause}", parameters)
+        fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
+        rows = self._connection.execute(f"{fields} {clause}", parameters)
         return [_letter(row) for row in rows]
 
 
@@ -275,7 +370,7 @@ def letter_of(
     )
 
 
-def _row(letter: Letter) -> tuple[object, ...]:
+def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     event = letter.event
     return (
         letter.target,
@@ -285,7 +380,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
         event.source,
         event.id,
         event.type,
-        _encode_event(event),
+        size_bytes,
         letter.died_us,
         letter.reason,
         letter.destination,
@@ -302,7 +397,7 @@ def _row(letter: Letter) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    id_, target, position, trigger, broker, _, _, _, event, died_us, reason, destination, code, data, *rest = row
+    id_, event, target, position, trigger, broker, _, _, _, _, died_us, reason, destination, code, data, *rest = row
     attempts, sink, state, failures, due_us, pace_us, problem = rest
     return Letter(
         id=id_,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -25,17 +25,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, read_body
-from headgate.dispatch.letters import Letter, LetterStore, State
+from headgate.control.http import JSON, path_id, read_body
+from headgate.dispatch.letters import Entry, LetterStore, State
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
+from headgate.event.model import Event
 from headgate.filter.compiler import compile_filter
 from headgate.filter.evaluate import OutcomeKind, Program, program
 from headgate.observe import metrics
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _TYPES: Final = frozenset({JSON})
+_Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
 class LetterNotFoundError(NotFoundError):
@@ -50,7 +52,7 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         trigger: Name of the trigger in the namespace.
         reason: As letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
-        state: `sending`, `kept` or `redriving`.
+        state: `sending`, `kept` or `redriving`; a redrive and a discard without it and without `ids` mean `kept`.
         since: Died at or after, RFC 3339.
         until: Died before, RFC 3339.
         filter: CEL over the event, as in `spec.filter.expression`.
@@ -67,15 +69,20 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     since: str = ""
     until: str = ""
     filter: str = ""
-    ids: tuple[int, ...] = ()
-    after: int = 0
-    ceiling: int = 0
+    ids: tuple[_Id, ...] = ()
+    after: _Id = 0
+    ceiling: _Id = 0
     limit: int = limits.DEADLETTER_PAGE_MAX
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
 
 class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A letter as people see it; `event` is the event in the JSON format, only where one letter is shown."""
+    """A letter as people see it.
+
+    Attributes:
+        bytes: Of the event in the store.
+        event: In the JSON format; only where one letter is shown.
+    """
 
     id: int
     namespace: str
@@ -115,34 +122,35 @@ class LettersApi:
         yield Route(base, self._list, methods=["GET"])
         yield Route(f"{base}/redrive", self._redrive, methods=["POST"])
         yield Route(f"{base}/discard", self._discard, methods=["POST"])
-        yield Route(f"{base}/{{id:int}}", self._show, methods=["GET"])
+        yield Route(f"{base}/{{id}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
-        query = dict(request.query_params)
-        selection = _converted({name: int(v) if v.isdigit() and name in _NUMBERS else v for name, v in query.items()})
+        selection = _converted(dict(request.query_params))
         namespace = request.path_params.get("namespace")
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
-            return msgspec.json.encode({"items": [_view(letter) for letter in found], **page})
+            return msgspec.json.encode({"items": [_view(one) for one in found], **page})
 
         return await self._answer(work)
 
     async def _show(self, request: Request) -> Response:
-        key, namespace = request.path_params["id"], request.path_params["namespace"]
+        key, namespace = path_id(request), request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
-            letter = store.get(key)
-            if letter is None or letter.trigger.partition("/")[0] != namespace:
+            found = store.entries("id = ?", (key,), after=0, limit=1)
+            event = store.event(key)
+            if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
                 raise LetterNotFoundError(f"there is no dead letter {key}", hint="it may have been sent or discarded")
-            return msgspec.json.encode(_view(letter, whole=True))
+            return msgspec.json.encode(_view(found[0], event))
 
         return await self._answer(work)
 
     async def _redrive(self, request: Request) -> Response:
-        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
-        if not 0 < selection.rate <= limits.REDRIVE_RATE_MAX:
-            raise InvalidInputError(f"rate must be above 0 and at most {limits.REDRIVE_RATE_MAX:.0f} letters a second")
+        selection, namespace = await _asked(request), request.path_params["namespace"]
+        least, most = limits.RATE_PER_S_MIN, limits.REDRIVE_RATE_MAX
+        if not least <= selection.rate <= most:
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} letters a second")
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
@@ -153,7 +161,7 @@ class LettersApi:
         return await self._answer(work)
 
     async def _discard(self, request: Request) -> Response:
-        selection, namespace = _decoded(await read_body(request, _TYPES)), request.path_params["namespace"]
+        selection, namespace = await _asked(request), request.path_params["namespace"]
 
         def work(store: LetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
@@ -174,10 +182,7 @@ class LettersApi:
         return Response(await run_in_threadpool(run), media_type=JSON)
 
 
-_NUMBERS: Final = frozenset({"after", "ceiling", "limit"})
-
-
-def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Letter]]:
+def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Entry]]:
     """The letters of one page that are meant, and where the next page begins."""
     wanted = _program(selection.filter)
     limit = selection.limit
@@ -212,50 +217,59 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
             need(f"died_us {sign} ?", instant)
     if selection.ids:
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
-    found = store.page(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
     page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
     if wanted is not None:
-        found = [letter for letter in found if wanted.evaluate(letter.event).kind is OutcomeKind.TRUE]
+        found = [one for one in found if _takes(wanted, store.event(one.id))]  # one event in memory at a time
     return page, found
+
+
+def _takes(wanted: Program, event: Event | None) -> bool:
+    """Whether a filter takes an event; one whose letter has just gone is none."""
+    return event is not None and wanted.evaluate(event).kind is OutcomeKind.TRUE
 
 
 def _program(expression: str) -> Program | None:
     return program(compile_filter({"expression": expression}).cel) if expression else None
 
 
-def _view(letter: Letter, *, whole: bool = False) -> LetterView:
-    namespace, _, trigger = letter.trigger.partition("/")
-    event = letter.event
+def _view(entry: Entry, event: Event | None = None) -> LetterView:
+    """A letter in a list, or with its event."""
+    namespace, _, trigger = entry.trigger.partition("/")
     return LetterView(
-        id=letter.id,
+        id=entry.id,
         namespace=namespace,
         trigger=trigger,
-        state=letter.state,
-        reason=letter.reason,
-        died=rfc3339.text(letter.died_us),
-        attempts=letter.attempts,
-        code=letter.code,
-        destination=letter.destination,
-        answer=letter.data.decode("utf-8", "replace") if whole else "",
-        sink=letter.sink,
-        problem=letter.problem,
-        event_id=event.id,
-        event_source=event.source,
-        event_type=event.type,
-        bytes=len(event.data or b""),
-        event=msgspec.Raw(encode_event(event)) if whole else None,
+        state=entry.state,
+        reason=entry.reason,
+        died=rfc3339.text(entry.died_us),
+        attempts=entry.attempts,
+        code=entry.code,
+        destination=entry.destination,
+        answer=entry.data.decode("utf-8", "replace") if event else "",
+        sink=entry.sink,
+        problem=entry.problem,
+        event_id=entry.event_id,
+        event_source=entry.source,
+        event_type=entry.type,
+        bytes=entry.bytes,
+        event=msgspec.Raw(encode_event(event)) if event else None,
     )
 
 
-def _decoded(body: bytes) -> Selection:
+async def _asked(request: Request) -> Selection:
+    """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
     try:
-        return msgspec.json.decode(body, type=Selection)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        selection = msgspec.json.decode(await read_body(request, _TYPES), type=Selection)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError(f"the body is no selection of dead letters: {error}") from error
+    if selection.ids or selection.state:
+        return selection
+    return msgspec.structs.replace(selection, state=State.KEPT)
 
 
-def _converted(query: dict[str, object]) -> Selection:
+def _converted(query: dict[str, str]) -> Selection:
     try:
-        return msgspec.convert(query, Selection)
+        return msgspec.convert(query, Selection, strict=False)  # numbers come as text
     except msgspec.ValidationError as error:
         raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error

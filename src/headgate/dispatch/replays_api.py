@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import JSON, json_response, read_body
+from headgate.control.http import JSON, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey, Trigger
 from headgate.control.store import Store
 from headgate.dispatch.replays import Replay, ReplaySpec, ReplayState, ReplayStore
@@ -126,8 +126,8 @@ class ReplaysApi:
         """Where they answer."""
         yield Route(_BASE, self._list, methods=["GET"])
         yield Route(_BASE, self._create, methods=["POST"])
-        yield Route(f"{_BASE}/{{id:int}}", self._show, methods=["GET"])
-        yield Route(f"{_BASE}/{{id:int}}/cancel", self._cancel, methods=["POST"])
+        yield Route(f"{_BASE}/{{id}}", self._show, methods=["GET"])
+        yield Route(f"{_BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
@@ -156,7 +156,7 @@ class ReplaysApi:
         return json_response(_view(await self._with(work)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:
-        namespace, id_ = request.path_params["namespace"], request.path_params["id"]
+        namespace, id_ = request.path_params["namespace"], path_id(request)
         found = await self._with(lambda replays: replays.get(namespace, id_))
         if found is None:
             raise ReplayNotFoundError(f"there is no replay {id_}", hint="headgate replay list")
@@ -173,8 +173,9 @@ class ReplaysApi:
         """Checked; blocking."""
         if bool(asked.trigger) == bool(asked.url):
             raise InvalidInputError("a replay has one target: trigger or url")
-        if not 0 < asked.rate <= limits.REPLAY_RATE_MAX:
-            raise InvalidInputError(f"rate must be above 0 and at most {limits.REPLAY_RATE_MAX:.0f} events a second")
+        least, most = limits.RATE_PER_S_MIN, limits.REPLAY_RATE_MAX
+        if not least <= asked.rate <= most:
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} events a second")
         broker = asked.broker
         if asked.trigger:
             trigger = self._objects.get(ObjectKey(Kind.TRIGGER, namespace, asked.trigger))
