@@ -169,12 +169,11 @@ class Subscriptions:
             search_ends = max(ends, time.monotonic() + limits.PULL_SEARCH_S)
             while True:
                 state = self._state(name)
-                changed, stood = state.changed, state.cursor.stands
+                changed = state.changed
                 active = state.cursor.admit(consumer, state.rules, self._clock_us())
-                found: list[Handed] = []
+                found, moved = list[Handed](), False
                 if active and await self._begun(state):
-                    found = await self._collect(state, consumer, count_max)
-                moved = state.cursor.stands != stood  # there is more to look through
+                    found, moved = await self._collect(state, consumer, count_max)
                 if found or time.monotonic() >= (search_ends if moved else ends):
                     return Pulled(found, state.cursor.epoch, active)
                 if is_gone is not None and await is_gone():
@@ -207,18 +206,21 @@ class Subscriptions:
         state.wake()
         return True
 
-    async def _collect(self, state: State, consumer: str, count_max: int) -> list[Handed]:
+    async def _collect(self, state: State, consumer: str, count_max: int) -> tuple[list[Handed], bool]:
+        """One turn: what is handed out, and whether the cursor moved, so that there may be more to look through."""
         async with state.reading:
+            stood = state.cursor.stands
             chosen = await self._choosing.choose(state, count_max)
             # From here on nothing is waited for: what was chosen is still held.
             cursor, now_us = state.cursor, self._clock_us()
             for held, _ in chosen:
                 cursor.hand(held, consumer, now_us, state.rules)
             self._dirty.add(state.target.id)
-            return [
+            handed = [
                 Handed(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
                 for held, event in chosen
             ]
+            return handed, cursor.stands != stood
 
     async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> Acked:
         """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.
