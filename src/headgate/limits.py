@@ -136,7 +136,7 @@ SCAN_BODIES_MAX: Final = 16
 SCAN_TURN_S: Final = 0.1
 """One turn of a reader, and an evaluation more: what the others wait for where a filter is dear."""
 SCAN_TURN_BYTES_MAX: Final = 8 << 20
-"""Event bytes that one turn hands out, and an event more: as much as a chunk of large events holds."""
+"""Event bytes that one turn hands out, and a chunk of at most as many, or an event, more."""
 SCAN_DECODED_MAX: Final = 256
 """Events that are decoded at once for a filter: a turn may be over before most of them are looked at."""
 SIFT_S: Final = 0.2

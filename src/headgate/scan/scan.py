@@ -293,7 +293,7 @@ class Scan:
 
     def _choose(self, batch: pa.RecordBatch, rows: list[int], turn: _Turn) -> tuple[list[int], int]:
         """The rows that are handed out, and how many were looked at: fewer than all when the turn is over."""
-        if batch.nbytes > turn.bytes_left:
+        if batch.nbytes > SCAN_TURN_BYTES_MAX:  # a smaller one is not read twice for the sake of its last bytes
             sizes = sizes_of(batch)
         elif self._program is None:
             return rows[: turn.events_left], min(len(rows), turn.events_left)
