@@ -19,9 +19,15 @@ TEXTS: Final = [field.name for field in EVENT_SCHEMA if field.type == pa.utf8() 
 
 
 def rows_of(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
-    """Some rows, at least one, ascending; not copied where they are all of a stretch."""
+    """Some rows, at least one, ascending; copied, unless they are a stretch of half the batch and more.
+
+    A slice keeps the whole batch in memory: of a few rows it would keep far more than what is handed out.
+    """
     first, count = rows[0], len(rows)
-    return batch.slice(first, count) if rows[-1] - first + 1 == count else batch.take(pa.array(rows, pa.int32()))
+    is_stretch = rows[-1] - first + 1 == count
+    if is_stretch and 2 * count >= batch.num_rows:
+        return batch.slice(first, count)
+    return batch.take(pa.array(rows, pa.int32()))
 
 
 def sizes_of(batch: pa.RecordBatch) -> list[int]:
