@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import tempfile
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,138 +15,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate import limits
-from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
-from headgate.dispatch.backlog import Refill
-from headgate.dispatch.consuming import Subscriptions
-from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.histories import Histories
+from headgate.control.routing import PullSpec, PullType, RoutingTable
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.dispatch.pull import AckIdError, ConsumerBusyError
 from headgate.dispatch.pulled import (
-    Place,
-    PlaceNotFoundError,
     Pulled,
-    SeekBusyError,
-    SeekCancelledError,
-    Sought,
     SubscriptionNotFoundError,
 )
 from headgate.dispatch.pullstore import PullStore
-from headgate.dispatch.seeking import Seeks
-from headgate.dispatch.targets import Delivery, Lag
-from headgate.dispatch.verdicts import FilterErrors, evaluate
-from headgate.errors import InvalidInputError
-from headgate.filter.plan import CompiledFilter, Verdict
-from headgate.filter.value import filter_value_rule
+from headgate.filter.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from headgate.scan.turns import Located, LogScanner, Scanner, Sifted, Wish
-from tests.dispatch.harness import BROKER, EPOCH, EventLog, event, spec
-
-NAME = "default/s"
-TIMEOUT_S = 30.0
-US = 1_000_000
-KEPT = "data.n % 2 == 0"
-
-
-class Outbox:
-    """Rows of target 1 and of others in memory; the event of a row has the row's position as its offset."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, int]] = []  # target, verdict
-        self.gone: set[int] = set()
-
-    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
-        await asyncio.sleep(0)
-        found = []
-        for position in range(lag.next, upto):
-            target, verdict = self.rows[position]
-            if target == number:
-                found.append(Delivery(position, 0, position, verdict))
-                if len(found) >= count_max:
-                    return Refill(found, position + 1)
-        return Refill(found, upto)
-
-    def recent(self, partition: int, offset: int) -> SharedEvent:
-        return self.kept(partition, offset)
-
-    def kept(self, partition: int, offset: int) -> SharedEvent:
-        if offset in self.gone:
-            raise EventGoneError("gone")
-        return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset), offset * US)
-
-    async def load(self, partition: int, offset: int) -> SharedEvent:
-        await asyncio.sleep(0)
-        return self.kept(partition, offset)
-
-
-class World:
-    """A dispatcher's part, its disk and its clock."""
-
-    def __init__(self, folder: Path, type_: PullType = "shared", cel: str = "true") -> None:
-        self.folder = folder
-        self.outbox = Outbox()
-        self.now_us = 1_000 * US
-        self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
-        target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec())
-        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S))
-        self.start()
-
-    def start(self) -> None:
-        self.store = PullStore(self.folder / "subscriptions.db")
-        self.errors = FilterErrors()
-        self.subscriptions = Subscriptions(
-            store=self.store,
-            outbox=self.folder / "outbox",
-            backlog=self.outbox,
-            events=self.outbox,
-            judge_filter=evaluate,
-            errors=self.errors,
-            handed=lambda: len(self.outbox.rows),
-            histories=Histories(
-                self.folder / "log",
-                self.scanner,
-                self.outbox,
-                self.errors,
-                lambda _: filter_value_rule("type"),
-                dict,
-                clock_us=lambda: self.now_us,
-            ),
-            seeks=Seeks(
-                self.folder / "log",
-                self.folder / "outbox",
-                self.scanner,
-                lambda _: filter_value_rule("type"),
-                lambda: len(self.outbox.rows),
-            ),
-            clock_us=lambda: self.now_us,
-        )
-        # The files' end is the made-up outbox's.
-        self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
-        self.subscriptions.update(RoutingTable(1, 1, frozenset({BROKER}), (self.target,)))
-
-    def crash(self) -> None:
-        self.store.close()
-        self.start()
-
-    def add(self, count: int, verdict: Verdict = Verdict.MATCH, target: int = 1) -> None:
-        self.outbox.rows += [(target, int(verdict))] * count
-        self.subscriptions.wake(1)
-
-    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> Pulled:
-        return await self.subscriptions.pull(NAME, consumer, count_max=count, wait_s=wait_s)
-
-    async def ack(self, pulled: Pulled, consumer: str = "a") -> int:
-        ids = tuple(one.id for one in pulled.events)
-        return (await self.subscriptions.ack(NAME, consumer, ids=ids)).acknowledged
-
-
-def run(work: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(work, 30))
-
-
-def offsets(pulled: Pulled) -> list[int]:
-    return [one.offset for one in pulled.events]
+from tests.dispatch.harness import BROKER, EPOCH
+from tests.dispatch.pull_world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
 
 class Consumers(RuleBasedStateMachine):
@@ -383,120 +262,6 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
     run(work())
 
 
-def test_seek_tells_consumers_and_survives_a_restart(tmp_path: Path) -> None:
-    async def work() -> None:
-        log = EventLog(tmp_path)
-        log.append([event(n, data=b'{"n":%d}' % n) for n in range(10)])
-        log.close()
-        world = World(tmp_path)
-        world.add(10)
-        before = await world.pull()
-        assert await world.ack(before) == 10
-        world.crash()
-        for at in range(10):
-            epoch = (await world.subscriptions.seek(NAME, Place(f"0:{at}"))).epoch
-            world.crash()
-            pulled = await world.pull()
-            assert (offsets(pulled), pulled.epoch) == (list(range(at, 10)), epoch)
-            stale = await world.subscriptions.ack(NAME, "a", ids=(before.events[9].id,))
-            assert (stale.acknowledged, stale.stale) == (0, (before.events[9].id,))
-            for after in (False, True):
-                await world.subscriptions.seek(NAME, Place(first=f"data.n == {at}", after=after))
-                assert offsets(await world.pull()) == list(range(at + after, 10))
-                await world.subscriptions.seek(NAME, Place(last=f"data.n <= {at}", after=after))
-                assert offsets(await world.pull()) == list(range(at + after, 10))
-        await world.subscriptions.seek(NAME, Place("latest"))
-        assert offsets(await world.pull()) == []
-        with pytest.raises(PlaceNotFoundError):
-            await world.subscriptions.seek(NAME, Place(first="data.n == 10"))
-        world.add(1)
-        assert offsets(await world.pull()) == [10]
-
-    run(work())
-
-
-class Slow:
-    """Looks at one event a turn and waits for the test before each."""
-
-    def __init__(self) -> None:
-        self.turns = asyncio.Semaphore(0)
-
-    async def sift(self, wish: Wish) -> Sifted:
-        await self.turns.acquire()
-        ((partition, at),) = wish.start.items()
-        return Sifted([Located(1, partition, at)] if at == 7 else [], {partition: at + 1})
-
-
-def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> None:
-    async def work() -> None:
-        log = EventLog(tmp_path)
-        log.append([event(n) for n in range(10)])
-        log.close()
-        world = World(tmp_path)
-        world.scanner = slow = Slow()
-        world.crash()
-        world.add(10)
-        before = await world.pull(count=3)
-        told: list[tuple[int, int]] = []
-
-        def seek() -> asyncio.Task[Sought]:
-            place = Place(first="data.x == 1")
-            return asyncio.create_task(world.subscriptions.seek(NAME, place, lambda *at: told.append(at)))
-
-        for way in ("cancel", "task"):
-            seeking = seek()
-            for _ in range(4):
-                slow.turns.release()
-            while not told or told[-1] != (4, 10):
-                await asyncio.sleep(0)
-            under_way = world.subscriptions.seeking(NAME)
-            assert under_way is not None
-            assert (under_way.scanned, under_way.total) == (4, 10)
-            with pytest.raises(SeekBusyError):
-                await world.subscriptions.seek(NAME, Place("latest"))
-            if way == "cancel":
-                assert world.subscriptions.cancel_seek(NAME)
-                with pytest.raises(SeekCancelledError):
-                    await seeking
-            else:
-                seeking.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await seeking
-            assert not world.subscriptions.cancel_seek(NAME)
-            told.clear()
-        assert await world.ack(before) == 3, "nothing has moved"
-        seeking = seek()
-        for _ in range(8):
-            slow.turns.release()
-        assert await seeking == Sought(EPOCH + 1, {0: 7})
-        assert offsets(await world.pull()) == [7, 8, 9]
-
-    run(work())
-
-
-@pytest.mark.parametrize(
-    "place",
-    [
-        Place("there"),
-        Place("next"),
-        Place("0:1,0:2"),
-        Place("7:1"),
-        Place("latest", first="true"),
-        Place("earliest", "true", "true"),
-        Place(after=True),
-    ],
-    ids=str,
-)
-def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: Place) -> None:
-    async def work() -> None:
-        world = World(tmp_path)
-        with pytest.raises(InvalidInputError):
-            await world.subscriptions.seek(NAME, place)
-        assert world.subscriptions.seeking(NAME) is None
-
-    run(work())
-
-
 def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: Path) -> None:
     async def work() -> None:
         world = World(tmp_path)
@@ -546,37 +311,6 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         assert report.trouble is not None
         assert report.trouble.startswith("BacklogExpired: nobody took 3 events")
         assert (await world.subscriptions.stats(NAME)).backlog == 0
-
-    run(work())
-
-
-def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> None:
-    async def work() -> None:
-        log = EventLog(tmp_path)
-        log.append([event(n) for n in range(10)])
-        log.close()
-        PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA).close()
-        world = World(tmp_path)
-        world.add(5)
-        assert await world.ack(await world.pull()) == 5
-        world.add(5, target=2)
-        begun, let = asyncio.Event(), asyncio.Event()
-        read = world.outbox.read
-
-        async def slow(*arguments: Any) -> Refill:
-            begun.set()
-            await let.wait()
-            return await read(*arguments)
-
-        world.outbox.read = slow  # type: ignore[method-assign]
-        sweeping = asyncio.create_task(world.subscriptions.sweep(0))
-        await begun.wait()
-        seeking = asyncio.create_task(world.subscriptions.seek(NAME, Place("earliest")))
-        await asyncio.wait([seeking], timeout=0.2)
-        let.set()
-        await sweeping
-        await seeking
-        assert offsets(await world.pull()) == [0, 1, 2, 3, 4]
 
     run(work())
 
