@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive
 
 from headgate.control.bodies import YAML_TYPES, decode_json, decode_yaml, media_type
 from headgate.control.kubestatus import failure, failure_of
@@ -19,6 +21,7 @@ from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
 _ID_DIGITS_MAX: Final = 18
+_T = TypeVar("_T")
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -59,6 +62,47 @@ async def read_body(request: Request, types: frozenset[str]) -> bytes:
             hint=_MEDIA_HINTS.get(found, ""),
         )
     return bytes(chunks)
+
+
+def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
+    """A JSON body as a type of ours.
+
+    Args:
+        body: JSON.
+        type_: A msgspec struct.
+        problem: What the error says before the reason.
+
+    Raises:
+        InvalidInputError: It is no JSON, or not of this type.
+    """
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{problem}: {error}") from error
+
+
+async def while_there(receive: Receive, work: Awaitable[_T]) -> _T | None:
+    """What the work gives; None when the client leaves before: the work has been cancelled then.
+
+    Args:
+        receive: Of the request, whose body has been read.
+        work: Awaited.
+    """
+    working = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_left(receive))
+    try:
+        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.wait([working, gone])
+
+
+async def _left(receive: Receive) -> None:
+    """Returns when the client is gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 _MEDIA_HINTS: Final = {

@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, path_id, read_body
+from headgate.control.http import JSON, decode_as, path_id, read_body
 from headgate.dispatch.letters import Entry, LetterStore, State
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
@@ -259,10 +259,8 @@ def _view(entry: Entry, event: Event | None = None) -> LetterView:
 
 async def _asked(request: Request) -> Selection:
     """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
-    try:
-        selection = msgspec.json.decode(await read_body(request, _TYPES), type=Selection)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInputError(f"the body is no selection of dead letters: {error}") from error
+    body = await read_body(request, _TYPES)
+    selection = decode_as(body, Selection, "the body is no selection of dead letters")
     if selection.ids or selection.state:
         return selection
     return msgspec.structs.replace(selection, state=State.KEPT)

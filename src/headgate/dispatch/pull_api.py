@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, Handler, json_response, read_body
+from headgate.control.http import JSON, Handler, decode_as, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.pull import Acked
@@ -252,10 +252,7 @@ def _name(request: Request) -> str:
 
 async def _decoded(request: Request, type_: type[_T]) -> _T:
     body = await read_body(request, _TYPES)
-    try:
-        asked = msgspec.json.decode(body or b"{}", type=type_)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"the body: {error}") from error
+    asked = decode_as(body or b"{}", type_, "the body")
     check_consumer(asked.consumer)
     return asked
 

@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.http import JSON, json_response, path_id, read_body
+from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
 from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey, Trigger
 from headgate.control.store import Store
 from headgate.dispatch.replays import Replay, ReplaySpec, ReplayState, ReplayStore
@@ -143,11 +143,7 @@ class ReplaysApi:
         return json_response({"cancelled": ended})
 
     async def _create(self, request: Request) -> Response:
-        body = await read_body(request, frozenset({JSON}))
-        try:
-            asked = msgspec.json.decode(body, type=ReplayRequest)
-        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"the body is no replay: {error}") from error
+        asked = decode_as(await read_body(request, frozenset({JSON})), ReplayRequest, "the body is no replay")
         namespace = request.path_params["namespace"]
 
         def work(replays: ReplayStore) -> Replay:

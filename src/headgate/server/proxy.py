@@ -10,6 +10,7 @@ import httptools
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
+from headgate.control.http import while_there
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX, PROXY_PIECE_BYTES
 
@@ -78,16 +79,10 @@ class ProcessProxy:
             source, sink = await asyncio.open_unix_connection(str(self._socket), limit=PROXY_PIECE_BYTES)
         except OSError as error:
             raise PartUnavailableError("there is no answer now", hint="try again in a few seconds") from error
-        gone = asyncio.create_task(_left(receive))
-        copying = asyncio.create_task(_copy(source, send, _Answer(only_head=request.method == "HEAD")))
         try:
             sink.write(_head(request, len(body)) + body)
-            await asyncio.wait([gone, copying], return_when=asyncio.FIRST_COMPLETED)
-            if copying.done():
-                copying.result()
+            await while_there(receive, _copy(source, send, _Answer(only_head=request.method == "HEAD")))
         finally:
-            gone.cancel()
-            copying.cancel()
             sink.close()
 
 
@@ -100,12 +95,6 @@ def _head(request: Request, body_bytes: int) -> bytes:
         name.encode() + b": " + value.encode("latin-1") for name, value in request.headers.items() if name in _HANDED_ON
     ]
     return b"\r\n".join([*lines, b"", b""])
-
-
-async def _left(receive: Receive) -> None:
-    """Returns when the client is gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _copy(source: asyncio.StreamReader, send: Send, answer: _Answer) -> None:

@@ -11,7 +11,7 @@ reads can go on there. A client that reads slowly is read for slowly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from headgate.control.http import while_there
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
@@ -83,10 +84,10 @@ class ReadApi:
         wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
-            return await _while_there(request, self._batch(wanted)) or Response(status_code=_LEFT)
+            return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
         reading = self._readers.reading(wanted)
         # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
-        first = await _while_there(request, anext(reading))
+        first = await while_there(request.receive, anext(reading))
         if first is None:
             return Response(status_code=_LEFT)
         write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
@@ -112,25 +113,6 @@ class ReadApi:
         headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
         body = await _aside(size_bytes, partial(encode_batch, events))
         return Response(body, media_type=BATCH_JSON, headers=headers | _NOT_STORED)
-
-
-async def _while_there(request: Request, work: Awaitable[_T]) -> _T | None:
-    """What the work gives; None when the client leaves before: the work has been cancelled then."""
-    working = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        gone.cancel()
-        working.cancel()
-        await asyncio.wait([working, gone])
-
-
-async def _left(request: Request) -> None:
-    """Returns when the client is gone."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _aside(size_bytes: int, work: Callable[[], _T]) -> _T:
