@@ -25,6 +25,7 @@ from headgate.dispatch.places import Places
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
 from headgate.dispatch.targets import Delivery, TargetState
+from headgate.dispatch.tasks import tell_failure
 from headgate.dispatch.tracing import AttemptTracing, context_sent, end
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.dispatch.wire import Headers, traced
@@ -399,5 +400,4 @@ class Attempts:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "a delivery's task failed", "exception": error})
+        tell_failure(task, "a delivery's task failed")

@@ -31,6 +31,7 @@ from headgate.dispatch.delivery import Transport
 from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
+from headgate.dispatch.tasks import tell_failure
 from headgate.event.trace import context_of
 from headgate.observe import metrics
 
@@ -327,8 +328,7 @@ class DeadLetters:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler({"message": "sending dead letters failed", "exception": error})
+        tell_failure(task, "sending dead letters failed")
 
 
 def _address(target: Target, state: State) -> str:

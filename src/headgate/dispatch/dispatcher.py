@@ -40,6 +40,7 @@ from headgate.dispatch.routed import Routed, Routing
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.takeover import Accepted, Takeover
+from headgate.dispatch.tasks import tell_failure
 from headgate.dispatch.tracing import AttemptTracing
 from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
 from headgate.errors import UnavailableError
@@ -380,12 +381,8 @@ class Dispatcher:
     def _part(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task that lasts as long as the dispatcher: an error that ends it ends the process."""
         task = asyncio.create_task(work)
-        task.add_done_callback(self._part_ended)
+        task.add_done_callback(partial(tell_failure, what="a part has ended"))
         return task
-
-    def _part_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._on_failure(self._loop, {"message": "a part has ended", "exception": error})
 
     def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

@@ -22,6 +22,7 @@ from headgate.dispatch.pullstore import PullStore
 from headgate.limits import NEEDED_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
+from headgate.observe.logs import Recurring
 
 _log = structlog.get_logger(__name__)
 
@@ -82,7 +83,7 @@ class Needs:
         self._handed = self._position = 0
         self._looks: dict[int, _Look] = {}
         self._named: dict[int, int] = {}
-        self._damage = ""
+        self._damage = Recurring(_log, "the outbox cannot be read on, events behind are kept", CorruptChunkError)
 
     def position(self) -> int:
         """Outbox positions below it are needed by nobody."""
@@ -146,24 +147,19 @@ class Needs:
 
     def _look_on(self, upto: int) -> None:
         """Look for the rows that are not found yet, in NEEDED_CHUNKS_MAX chunks at most; a damaged one is the end."""
-        try:
-            with PartitionReader.open(self._outbox, start=0) as reader:
-                for _ in range(NEEDED_CHUNKS_MAX):
-                    missing = {p: look for p, look in self._looks.items() if look.offset is None and look.end < upto}
-                    if not missing:
-                        return
-                    at = min(look.end for look in missing.values())
-                    if at != reader.position:
-                        reader.seek(at)
-                    if (chunk := reader.read()) is None:
-                        return
-                    for partition, look in missing.items():
-                        if look.end < chunk.next_offset:
-                            look.search(partition, chunk)
-        except CorruptChunkError as error:
-            if self._damage != str(error):
-                self._damage = str(error)
-                _log.error("the outbox cannot be read on, events behind are kept", error=self._damage, hint=error.hint)
+        with self._damage.attempt(), PartitionReader.open(self._outbox, start=0) as reader:
+            for _ in range(NEEDED_CHUNKS_MAX):
+                missing = {p: look for p, look in self._looks.items() if look.offset is None and look.end < upto}
+                if not missing:
+                    return
+                at = min(look.end for look in missing.values())
+                if at != reader.position:
+                    reader.seek(at)
+                if (chunk := reader.read()) is None:
+                    return
+                for partition, look in missing.items():
+                    if look.end < chunk.next_offset:
+                        look.search(partition, chunk)
 
 
 def _oldest(cursors: Cursors, pulled: list[Saved]) -> int:

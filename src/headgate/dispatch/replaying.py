@@ -34,14 +34,15 @@ from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, judge, pause_s
 from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
+from headgate.dispatch.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.trace import context_of
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
+from headgate.observe.logs import Recurring
 from headgate.scan.turns import Located, Scanner, Wish
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
-_LOUD_S: Final = 10.0
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -93,7 +94,6 @@ class Replaying:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ended = False
-        self._told_at = float("-inf")
 
     async def run(self) -> None:
         """Works until it is cancelled; what is unfinished goes on in the next process."""
@@ -124,9 +124,7 @@ class Replaying:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks = {id_: other for id_, other in self._tasks.items() if other is not task}
         self._ended = True
-        if not task.cancelled() and (error := task.exception()) is not None:
-            loop = asyncio.get_running_loop()
-            loop.call_exception_handler({"message": "a replay's task failed", "exception": error})
+        tell_failure(task, "a replay's task failed")
 
     async def _replay(self, replay: Replay) -> None:
         spec, progress = replay.spec, replay.progress
@@ -151,14 +149,11 @@ class Replaying:
     async def _stored(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Does it with the file, again and again while the disk is full or fails: no page goes on without its place."""
         loop = asyncio.get_running_loop()
+        tries = Recurring(_log, "replays cannot be read or written, they wait", sqlite3.OperationalError)
         while True:
-            try:
+            with tries.attempt():
                 return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
-            except sqlite3.OperationalError as error:
-                if loop.time() - self._told_at >= _LOUD_S:
-                    self._told_at = loop.time()
-                    _log.error("replays cannot be read or written, they wait", error=str(error))
-                await asyncio.sleep(limits.REPLAY_RETRY_S)
+            await asyncio.sleep(limits.REPLAY_RETRY_S)
 
     async def _page(self, id_: int, spec: ReplaySpec, progress: Progress, pace: _Pace) -> Progress:
         target = self._target(spec)

@@ -49,7 +49,7 @@ class Recurring:
 
     Args:
         log: Where it is told.
-        event: What is told, at level error with the field `error`.
+        event: What is told, at level error with the field `error`, and `hint` if the error has one.
         expected: The errors that one more try may be without; all others are raised.
     """
 
@@ -71,6 +71,7 @@ class Recurring:
         except self._expected as error:
             if self._told != str(error):
                 self._told = str(error)
-                self._log.error(self._event, error=self._told, **facts)
+                hint = getattr(error, "hint", "")
+                self._log.error(self._event, error=self._told, **facts, **({"hint": hint} if hint else {}))
         else:
             self._told = ""
