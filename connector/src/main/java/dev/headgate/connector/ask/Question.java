@@ -86,7 +86,7 @@ final class Question {
       JsonNode one = written.get("places").get(i);
       Form form = Form.of(one.get(1).asText());
       JsonNode path = one.get(2);
-      int attribute = Ask.ATTRIBUTES.indexOf(path.get(0).asText());
+      int attribute = path.size() == 1 ? Ask.ATTRIBUTES.indexOf(path.get(0).asText()) : -1;
       int value;
       if (form == Form.TIME) {
         value = time = time < 0 ? values++ : time;
