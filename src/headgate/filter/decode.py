@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cel.expr import syntax_pb2 as pb
-
+from headgate.filter import checked_pb2 as pb
 from headgate.filter.ast import (
     And,
     Call,
@@ -50,7 +49,7 @@ _LITERALS: Final = {
 
 
 def decode(expression: pb.Expr) -> Node:
-    """Our tree of a `cel.expr.Expr` message.
+    """Our tree of an `Expr` message.
 
     Raises:
         FilterError: The expression holds a form that no known macro expands to.
