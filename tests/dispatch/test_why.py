@@ -20,7 +20,7 @@ from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch import why as why_module
-from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.dispatch.journal import DIRECTORY, Journal
 from headgate.dispatch.letters import Letter, LetterStore
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
@@ -149,7 +149,7 @@ def test_matched_and_waiting_in_each_place(world: World) -> None:
     world.handed(position + 2, TargetCursor(world.target, None, (position,)))
     assert world.ask("1").attempts is not None
     due_us = world.now_us + 60_000_000
-    world.handed(position + 2, TargetCursor(world.target, None, (position,), ((position, 2, due_us),)))
+    world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 2, due_us, 0),)))
     answer = world.ask("1")
     assert answer.fate is Fate.UNDELIVERED
     assert answer.attempts is not None

@@ -372,9 +372,9 @@ def _waiting(position: int, handed: int, cursor: TargetCursor | None) -> Attempt
         return Attempts(0)
     if cursor is None:
         return None
-    for retried, failures, due_us in cursor.retries:
-        if retried == position:
-            return Attempts(failures, due_us)
+    for tried in cursor.retries:
+        if tried.position == position:
+            return Attempts(tried.failures, tried.due_us)
     behind = cursor.lag_from is not None and position >= cursor.lag_from
     return Attempts(0) if behind or position in cursor.pending else None
 
