@@ -19,7 +19,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.dispatch.journal import DIRECTORY, Journal, Origin
 from headgate.dispatch.letters import Letter, LetterStore
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
@@ -153,7 +153,7 @@ def test_matched_and_waiting_in_each_place(world: World) -> None:
     world.handed(position + 2, TargetCursor(world.target, None, (position,)))
     assert world.ask("1").attempts is not None
     due_us = world.now_us + 60_000_000
-    world.handed(position + 2, TargetCursor(world.target, None, (position,), ((position, 2, due_us),)))
+    world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 2, due_us, 0),)))
     answer = world.ask("1")
     assert answer.fate is EventFate.UNDELIVERED
     assert answer.attempts is not None
@@ -462,7 +462,7 @@ def test_an_attempt_that_failed_tells_its_status(world: World) -> None:
     world.accept(event("1", amount=200))
     position = world.match(0)
     remember_entries(world, (503, "503", Origin.DELIVERY))
-    world.handed(position + 2, TargetCursor(world.target, None, (position,), ((position, 1, world.now_us),)))
+    world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 1, world.now_us, 0),)))
     assert "the last answer was 503 Service Unavailable" in world.ask("1").says
 
 

@@ -32,7 +32,7 @@ from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Letter, letter_of
 from headgate.dispatch.replays import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
 from headgate.dispatch.replies import Replies
-from headgate.dispatch.retry import Fate, judge, pause_s
+from headgate.dispatch.retry import Fate, is_left, judge, pause_s
 from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
@@ -228,7 +228,7 @@ class Replaying:
         rules = target.delivery if target is not None else _DEFAULT_RULES
         url = target.subscriber_uri if target is not None else spec.url
         headers, body = wire.encoded(event, rules.format, reply=target is not None)
-        failures = 0
+        failures, began = 0, self._clocks.now()
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
@@ -243,7 +243,7 @@ class Replaying:
                 return "delivered"
             failures += 1
             now_us = self._clocks.now_us()
-            if fate is Fate.AGAIN and failures <= rules.retry:
+            if is_left(rules, outcome, failures, self._clocks.now() - began):
                 chance = self._clocks.chance()
                 await asyncio.sleep(pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=chance))
                 continue

@@ -274,8 +274,8 @@ def _waiting(
         return AttemptSummary(0)
     if cursor is None:
         return None
-    for retried, failures, due_us in cursor.retries:
-        if retried == position:
-            return AttemptSummary(failures, due_us, code)
+    for retried in cursor.retries:
+        if retried.position == position:
+            return AttemptSummary(retried.failures, retried.due_us, code)
     behind = cursor.lag_from is not None and position >= cursor.lag_from
     return AttemptSummary(0) if behind or position in cursor.pending else None

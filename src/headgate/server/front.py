@@ -39,6 +39,7 @@ from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, ready, retention, rpc
+from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
@@ -71,7 +72,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
         checks = {"log": lambda: _log_problem(commits), "control": lambda: _store_problem(store)}
-        fallback = other_paths(settings, store, api, checks)
+        fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
         intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
