@@ -43,7 +43,6 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"subscriber": {"uri": 7}}, "spec.subscriber.uri"),
         ({"subscriber": {"ref": REF | {"name": ""}}}, "spec.subscriber.ref.name"),
         ({"subscriber": {"ref": REF, "CACerts": "x"}}, "spec.subscriber.CACerts"),
-        ({"broker": ""}, "spec.broker"),
         ({"broker": "No Such"}, "spec.broker"),
         ({"delivery": {"deadLetterSink": {}}}, "spec.delivery.deadLetterSink"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
@@ -97,7 +96,7 @@ def test_an_invalid_filter_says_where(admission: Admission) -> None:
 
 
 def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
-    document = trigger("Not_A_Name", broker="", filter={"expression": "1"}, delivery={"retry": -1})
+    document = trigger("Not_A_Name", broker="No-Such", filter={"expression": "1"}, delivery={"retry": -1})
     assert set(refused(admission, Kind.TRIGGER, document)) == {
         "metadata.name",
         "spec.broker",

@@ -11,7 +11,7 @@ import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, request
 from headgate.cli.filterinput import fail
-from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.durations import duration_s
 from headgate.control.objects import API_VERSION
 from headgate.event import rfc3339

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.defaults import NAMESPACE_DEFAULT, with_defaults, without_filter
 from headgate.control.delivery import buries_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
@@ -24,15 +25,10 @@ from headgate.control.errors import (
     invalid,
 )
 from headgate.control.objects import (
-    BROKER_CLASS,
-    BROKER_CLASS_ANNOTATION,
-    BROKER_LABEL,
     FILTER_ANNOTATION,
     FILTERS_ANNOTATION,
-    Broker,
     JsonObject,
     Kind,
-    Metadata,
     Object,
     ObjectKey,
     Routed,
@@ -48,7 +44,6 @@ from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
 from headgate.filter.watchful import watchful
 
-NAMESPACE_DEFAULT: Final = "default"
 _LOCAL: Final = UrlPolicy()
 MERGE_ATTEMPTS_MAX: Final = 20
 """How often a patch without resourceVersion is tried anew when another writer came between."""
@@ -197,7 +192,7 @@ class Admission:
                 old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
             except InvalidInputError:
                 return decoded.warnings  # older than the rules: nothing to compare with
-            if causes := change_causes(_with_defaults(old), decoded.obj):
+            if causes := change_causes(with_defaults(old), decoded.obj):
                 raise InvalidObjectError(causes, kind=kind, name=decoded.obj.metadata.name)
         return decoded.warnings
 
@@ -220,9 +215,9 @@ class Admission:
         kept = msgspec.structs.replace(
             meta,
             labels=old.metadata.labels | meta.labels,
-            annotations=_without_filter(old.metadata.annotations) | meta.annotations,
+            annotations=without_filter(old.metadata.annotations) | meta.annotations,
         )
-        obj = _with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))
+        obj = with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))
         return self._replace(old, replace(decoded, obj=obj), self._plan(obj), dry_run=dry_run)
 
     def _replace(self, old: Object, decoded: Decoded, plan: CompiledFilter | None, *, dry_run: bool) -> Admitted:
@@ -239,7 +234,7 @@ class Admission:
     ) -> tuple[Decoded, CompiledFilter | None]:
         decoded = decode_object(kind, document, field_validation=validation)
         obj = _named(decoded.obj, namespace, name)
-        obj = _with_defaults(obj)
+        obj = with_defaults(obj)
         causes = list(object_causes(obj, self._policy))
         plan = None
         try:
@@ -322,24 +317,6 @@ def _named(obj: Object, namespace: str | None, name: str | None) -> Object:
         given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
     place = namespace or meta.namespace or NAMESPACE_DEFAULT
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))
-
-
-def _with_defaults(obj: Object) -> Object:
-    if isinstance(obj, Broker):
-        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
-        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
-    annotations = _without_filter(obj.metadata.annotations)
-    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
-        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
-    if obj.spec.filters:
-        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
-    labels = obj.metadata.labels | ({BROKER_LABEL: obj.spec.broker} if obj.spec.broker else {})
-    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
-    return msgspec.structs.replace(obj, metadata=metadata)
-
-
-def _without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
 
 
 def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:

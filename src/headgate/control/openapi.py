@@ -221,13 +221,13 @@ def _trigger() -> JsonObject:
     spec = _object(
         "What the trigger is to be.",
         {
-            "broker": _text("Name of the broker whose events the trigger wants. Immutable."),
+            "broker": _text("Name of the broker; default when it is left out. Immutable."),
             "filter": _filter(),
             "filters": _filters(),
             "subscriber": subscriber,
             "delivery": _delivery("Delivery rules; they replace the broker's as a whole."),
         },
-        ("broker", "subscriber"),
+        ("subscriber",),
     )
     status = _object(
         "What the trigger is, written by the server.",
@@ -246,7 +246,7 @@ def _subscription() -> JsonObject:
     spec = _object(
         "What the subscription is to be.",
         {
-            "broker": _text("Name of the broker whose events the subscription wants. Immutable."),
+            "broker": _text("Name of the broker; default when it is left out. Immutable."),
             "filter": _filter(),
             "filters": _filters(),
             "consumerMetadata": _map("Names anytag... and alltag... ask for tags, beside the filters."),
@@ -261,7 +261,6 @@ def _subscription() -> JsonObject:
             "consumerFilter": _text("What makes a filter of consumerMetadata: tags (default) or a package's."),
             "filterFrom": _text("From where on the filter counts: now, beginning, or a position such as 0:123,1:456."),
         },
-        ("broker",),
     )
     status = _object(
         "What the subscription is, written by the server.",

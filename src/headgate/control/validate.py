@@ -157,9 +157,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
-    if not broker:
-        yield required("spec.broker", "the broker whose events are wanted")
-    elif len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
+    if len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
