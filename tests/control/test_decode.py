@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.control import bodies
-from headgate.control.admission import Admission, merge_patch
+from headgate.control.admission import Admission
 from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
+from headgate.control.patches import merge_patch
 from headgate.filter.value import FilterValueRule
 from headgate.limits import OBJECT_DEPTH_MAX
 from headgate.log.format import Codec
@@ -117,7 +118,7 @@ def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
         ({"name": "a", "labels": {"key": "bad value"}}, "metadata.labels"),
         ({"name": "a", "labels": {"key": 1}}, "metadata.labels[...]"),
         ({"name": "a", "annotations": {"a/b/c": "x"}}, "metadata.annotations"),
-        ({"name": "a", "finalizers": ["x"]}, "metadata.finalizers"),
+        ({"name": "a", "ownerReferences": [{"name": "x"}]}, "metadata.ownerReferences"),
         ({"name": "a", "annotations": {"headgate.dev/delivery.order": "maybe"}}, None),
     ],
 )

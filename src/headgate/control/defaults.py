@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from headgate.control.errors import MalformedObjectError
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -18,6 +20,8 @@ from headgate.control.objects import (
     Object,
 )
 
+_SUFFIX_BYTES: Final = 4
+"""Of `generateName`: eight hexadecimal digits."""
 NAMESPACE_DEFAULT: Final = "default"
 BROKER_DEFAULT: Final = "default"
 """The broker, of the object's own namespace, of a trigger or subscription that names none (Broker specification)."""
@@ -42,3 +46,20 @@ def with_defaults(obj: Object) -> Object:
 def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
     """Annotations without the server's copies of filters."""
     return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
+
+
+def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
+    """The object under the namespace and name that the request says."""
+    meta = obj.metadata
+    if namespace is not None and meta.namespace not in ("", namespace):
+        raise MalformedObjectError(
+            f"the namespace of the provided object does not match the namespace sent on the request "
+            f"({meta.namespace!r} is not {namespace!r})"
+        )
+    if name is not None and meta.name not in ("", name):
+        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
+    given = name or meta.name
+    if not given and meta.generate_name:
+        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
+    place = namespace or meta.namespace or NAMESPACE_DEFAULT
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))
