@@ -184,6 +184,17 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+JSON_PATCH_OPERATIONS_MAX: Final = 1_000
+"""Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
+FINALIZERS_MAX: Final = 64
+"""Finalizers of one object: one for each controller that cares for it."""
+FIELD_MANAGER_CHARS_MAX: Final = 128
+"""Name of who writes: Kubernetes' own bound."""
+UPDATE_MANAGERS_MAX: Final = 10
+"""Managers of updates whose fields are told apart: Kubernetes' own bound; the oldest ones become one."""
+MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
+"""All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
+ones."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""

@@ -84,6 +84,10 @@ class Store:
             recompile(connection, store.compiler)
         return store
 
+    def now(self) -> str:
+        """The time of a write, RFC 3339."""
+        return rfc3339(self._clock_s())
+
     def close(self) -> None:
         """Close the file; no call may be under way."""
         self._database.close()

@@ -25,7 +25,7 @@ from headgate.control.objects import (
 )
 from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.control.pulling import pull_causes
-from headgate.limits import URL_CHARS_MAX
+from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -83,6 +83,10 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
 def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     """Every immutable field that differs between two versions of an object."""
     causes = []
+    added = [name for name in new.metadata.finalizers if name not in old.metadata.finalizers]
+    if old.metadata.deletion_timestamp and added:
+        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        causes.append(Cause("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {detail}"))
     if isinstance(old, Broker) and isinstance(new, Broker):
         before, after = (obj.metadata.annotations.get(BROKER_CLASS_ANNOTATION, "") for obj in (old, new))
         if before != after:
@@ -119,6 +123,14 @@ def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
         )
+    yield from _finalizer_causes(metadata.finalizers)
+
+
+def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
+    if len(finalizers) > FINALIZERS_MAX:
+        yield invalid("metadata.finalizers", len(finalizers), f"must have at most {FINALIZERS_MAX} names")
+    for name in finalizers:
+        yield from _key_causes("metadata.finalizers", name)
 
 
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
@@ -155,9 +167,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
-    if not broker:
-        yield required("spec.broker", "the broker whose events are wanted")
-    elif len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
+    if len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
