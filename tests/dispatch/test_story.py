@@ -13,7 +13,7 @@ from headgate.dispatch import journal as journal_module
 from headgate.dispatch.journal import DIRECTORY, Entry, Journal, entries
 from headgate.dispatch.story import stories
 from headgate.filter.plan import Verdict
-from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.dispatch.harness import until as eventually
 
 
@@ -41,7 +41,7 @@ def test_stored_matched_and_every_attempt(tmp_path: Path) -> None:
     run(work())
     log.close()
     (story,) = stories(tmp_path, "e1")
-    assert (story.broker, story.event.id, story.hit.partition, story.hit.offset) == (BROKER, "e1", 0, 1)
+    assert (story.broker, story.event.id, story.hit.partition, story.hit.offset) == ("default/default", "e1", 0, 1)
     assert (story.hit.first_offset, story.hit.record_count, story.evaluated) == (0, 2, True)
     again, never, filtered = sorted(story.matches, key=lambda match: match.target)
     assert {match.generation for match in story.matches} == {7}

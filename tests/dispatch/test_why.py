@@ -16,7 +16,7 @@ import pytest
 from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Kind
+from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.dispatch import why as why_module
@@ -30,7 +30,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from tests.control.support import trigger
+from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'
 
@@ -60,8 +60,9 @@ class World:
         for one in (self.log, self.outbox, self.cursors, self.letters, self.store):
             one.close()
 
-    def accept(self, *events: Event, broker: str = "default/default") -> int:
+    def accept(self, *events: Event, broker: str = "") -> int:
         self.now_us += 1_000
+        broker = broker or self.store.snapshot().brokers["default/default"]
         return self.log.append(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
 
     def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, target: int | None = None) -> int:
@@ -276,15 +277,31 @@ def test_a_dead_letter_with_the_last_answer(world: World) -> None:
 
 
 def test_another_broker_and_ids_that_repeat(world: World) -> None:
-    world.accept(event("1", amount=200), broker="default/other")
+    world.accept(event("1", amount=200), broker="default/other/1")
     assert world.ask("1").fate is Fate.OTHER_BROKER
     world.accept(event("1", amount=1))
-    world.accept(event("1", amount=2), broker="default/other")
+    world.accept(event("1", amount=2), broker="default/other/1")
     world.passed(3)
     answer = world.ask("1")
     assert answer.found is not None
     assert (answer.fate, answer.found.offset) == (Fate.FILTER_FALSE, 1)
     assert world.ask("1", source="/elsewhere").fate is Fate.NOT_STORED
+
+
+def test_an_earlier_broker_of_the_name(world: World) -> None:
+    """What it has accepted is none of the next one's business, and its trigger gets the next one's."""
+    world.accept(event("1", amount=200))
+    objects, key = Admission(world.store), ObjectKey(Kind.BROKER, "default", "default")
+    world.store.delete(key)
+    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
+    objects.create(Kind.BROKER, broker("default"))
+    answer = world.ask("1")
+    assert (answer.fate, answer.says) == (
+        Fate.OTHER_BROKER,
+        "the event was accepted by an earlier broker default/default, which has been deleted",
+    )
+    world.accept(event("1", amount=200))
+    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
 
 
 def test_created_later(world: World) -> None:
@@ -340,11 +357,11 @@ def test_a_search_gets_on_however_slow_it_is(world: World, monkeypatch: pytest.M
 def test_an_event_of_another_broker_is_remembered_over_all_pieces(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.accept(event("9", amount=0), event("9", amount=1), broker="default/other")
+    world.accept(event("9", amount=0), event("9", amount=1), broker="default/other/1")
     world.accept(event("x", amount=1))
     for n in range(4):
         world.accept(event(str(n), amount=1))
-    world.accept(event("9", amount=2), broker="default/other")
+    world.accept(event("9", amount=2), broker="default/other/1")
     monkeypatch.setattr(why_module, "WHY_CHUNKS_MAX", 2)
     query, pieces = "id=9", 0
     while (answer := call(world, query)[1])["fate"] == "not-found-yet":

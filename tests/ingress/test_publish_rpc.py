@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import event_commit
@@ -41,7 +41,7 @@ class Log:
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)
-        self.brokers = {BROKER: DEFAULT_RULE, "ns/other": DEFAULT_RULE}
+        self.brokers = {path: Served(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
         self.producers = Producers(directory)
         self.producers.recover(self.ends())
         self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get), self.producers)
@@ -310,7 +310,9 @@ def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], 
             await other.write(request(20, 10, keys=keys))
             assert [said(message) for message in await other.rest()] == [(20, 29, 0)]
             assert [said(message) for message in await stream.rest()] == [(20, 29, 10), (35, 44, 5)]
-            stored = [stored for n in range(3) for stored in stored_of(tmp_path / str(n)) if stored.broker == BROKER]
+            stored = [
+                stored for n in range(3) for stored in stored_of(tmp_path / str(n)) if stored.broker == f"{BROKER}/1"
+            ]
             assert sorted(one.event.id for one in stored) == sorted(names(0, 45))
             assert all(one.event.extensions.keys() <= {"partitionkey"} for one in stored)
             used = [ids for ids in log.ids() if ids]
@@ -388,7 +390,7 @@ def test_nothing_is_stored_behind_what_failed(tmp_path: Path) -> None:
             stream, _ = await opened(client, "p")
             await stream.write(request(0))
             assert said(await stream.read()) == (0, 0, 0)
-            producing = log.producers._open[BROKER, "p"]
+            producing = log.producers._open[f"{BROKER}/1", "p"]
             rule = DEFAULT_RULE
             events = [Event("1.0", f"e{n}", "/s", "t") for n in range(4)]
             files.broken = True
@@ -434,7 +436,7 @@ def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_r
             asyncio.run(log.close())
             return {key: max(found.values()) for key, found in log.producers._newest.items()}
 
-        expected = {(BROKER, "q"): 9, (BROKER, "p"): 14}
+        expected = {(f"{BROKER}/1", "q"): 9, (f"{BROKER}/1", "p"): 14}
         assert await asyncio.to_thread(newest) == expected
         snapshot = tmp_path / FILE
         snapshot.write_bytes(snapshot.read_bytes()[:-3])

@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
@@ -34,6 +34,7 @@ from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
 BROKER = "ns/b"
+SERVED = Served(f"{BROKER}/1", DEFAULT_RULE)
 EVENTS = 12
 
 
@@ -56,7 +57,7 @@ class Log:
     def store(self, *numbers: int) -> None:
         for number in numbers:
             self._now_us = 1_000_000 * (number + 1)
-            chunk = encode([Entries(BROKER, DEFAULT_RULE, [event(number)])])
+            chunk = encode([Entries(SERVED.identity, DEFAULT_RULE, [event(number)])])
             self._writers[number % 2].append(chunk.batch, chunk.filter_values)
 
     def close(self) -> None:
@@ -134,7 +135,7 @@ def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
     async def run() -> None:
         log = Log(tmp_path / "log")
         log.store(*range(EVENTS))
-        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        readers = Readers(tmp_path / "log", {BROKER: SERVED}.get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         proxy = ProcessProxy(tmp_path / "r.sock")
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
@@ -419,7 +420,7 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
         log = Log(tmp_path / "log")
         log.store(0)
         log.close()
-        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        readers = Readers(tmp_path / "log", {BROKER: SERVED}.get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"):
             async with Client(tmp_path / "r.sock").open(query, accept):

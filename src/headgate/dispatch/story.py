@@ -14,6 +14,7 @@ from headgate.dispatch.journal import DIRECTORY, Entry, entries
 from headgate.dispatch.outbox import decode_chunk
 from headgate.dispatch.storefile import read_only
 from headgate.event.arrow import EVENT_SCHEMA, from_batch
+from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.filter.plan import Verdict
 from headgate.limits import CLOCK_SLACK_S
@@ -104,7 +105,7 @@ def stories(data: Path, event_id: str, *, source: str = "", start_time_us: int =
             hit = Hit(partition, first + row, first, chunk.record_count, chunk.append_time_us)
             known = tuple(entries(data / DIRECTORY, hit.partition, hit.offset))
             evaluated, found = _matches(data / "outbox" / "0", hit, names, known)
-            yield Story(stored.broker, stored.event, hit, evaluated, tuple(found))
+            yield Story(path_of(stored.broker), stored.event, hit, evaluated, tuple(found))
 
 
 def _matches(outbox: Path, hit: Hit, names: dict[int, str], known: tuple[Entry, ...]) -> tuple[bool, list[Match]]:

@@ -36,6 +36,7 @@ from headgate.dispatch.outbox import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.errors import UnavailableError
 from headgate.event import rfc3339
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.event.identity import path_of
 from headgate.filter.cel import OutcomeKind
 from headgate.filter.plan import Verdict
 from headgate.filter.trace import Trace, trace
@@ -159,16 +160,14 @@ class Why:
         """
         trigger = self._store.get(question.trigger)
         assert isinstance(trigger, Trigger)
-        looked = self._find(question, trigger.broker_key)
+        path, table = question.trigger.path, self._store.snapshot()
+        target = next((one for one in table.targets if one.name == path and one.pull is None), None)
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        looked = self._find(question, broker)
         if isinstance(looked, Answer):
             return looked
-        if looked.stored.broker != trigger.broker_key:
-            says = (
-                f"the event was accepted by broker {looked.stored.broker}, the trigger listens to {trigger.broker_key}"
-            )
-            return Answer(Fate.OTHER_BROKER, says, looked)
-        path = question.trigger.path
-        target = next((one for one in self._store.snapshot().targets if one.name == path and one.pull is None), None)
+        if looked.stored.broker != broker:
+            return Answer(Fate.OTHER_BROKER, _other_broker(path_of(looked.stored.broker), trigger.broker_key), looked)
         if target is None:
             return Answer(Fate.NOT_READY, f"the trigger gets no events: {_reason(trigger)}", looked)
         return self._became(trigger, target, looked)
@@ -364,6 +363,12 @@ def _judged(judged: Trace, found: Found) -> Answer | None:
             return Answer(Fate.FILTER_ERROR, says, found, judged)
         case _:
             return None
+
+
+def _other_broker(accepted: str, wanted: str) -> str:
+    if accepted == wanted:
+        return f"the event was accepted by an earlier broker {wanted}, which has been deleted"
+    return f"the event was accepted by broker {accepted}, the trigger listens to {wanted}"
 
 
 def _waiting(position: int, handed: int, cursor: TargetCursor | None) -> Attempts | None:

@@ -19,6 +19,7 @@ from headgate.control.objects import API_VERSION
 from headgate.dispatch.why import Answer, Question, Why, time_text, trigger_key
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
+from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.trace import Part
 from headgate.log import positions
@@ -131,7 +132,7 @@ def _view(question: Question, answer: Answer) -> WhyView:
         event=None
         if found is None
         else EventView(
-            found.stored.broker,
+            path_of(found.stored.broker),
             found.partition,
             found.offset,
             time_text(found.append_time_us),

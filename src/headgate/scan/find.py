@@ -27,7 +27,7 @@ class Sought:
     """What is looked for.
 
     Attributes:
-        broker: "namespace/name".
+        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         cel: CEL text that must be true.
         last: The last event instead of the first one.

@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control.http import while_there
+from headgate.errors import HeadgateError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
@@ -74,14 +75,13 @@ class ReadApi:
         return [Route("/{namespace}/{broker}/events", self._events, methods=["GET"])]
 
     async def _events(self, request: Request) -> Response:
-        broker = f"{request.path_params['namespace']}/{request.path_params['broker']}"
-        rule = self._readers.rule(broker)
+        broker = await self._readers.broker(f"{request.path_params['namespace']}/{request.path_params['broker']}")
         form = _form(request.headers.get("accept", ""))
         wishes = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
             wishes = [(name, value) for name, value in wishes if name not in ("from", "first")] + [("from", resumed)]
-        wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
+        wanted = await asyncio.to_thread(read_request, broker, wishes, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
             return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
@@ -124,14 +124,14 @@ async def _written(
     first: Turn,
     reading: AsyncGenerator[Turn, None],
     write: Callable[[Turn], bytes],
-    end: Callable[[CorruptChunkError], bytes],
+    end: Callable[[HeadgateError], bytes],
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(reading):
         yield await _aside(first.size_bytes, partial(write, first))
         try:
             async for turn in reading:
                 yield await _aside(turn.size_bytes, partial(write, turn))
-        except CorruptChunkError as error:  # everything before it has been written
+        except HeadgateError as error:  # everything before it has been written
             _log.error("a reader stops", error=error.message)
             yield end(error)
 
@@ -180,12 +180,12 @@ def _line(turn: Turn) -> bytes:
     return b"".join(_one_line(event) + b"\n" for event in _events_of(turn))
 
 
-def _last_line(error: CorruptChunkError) -> bytes:
+def _last_line(error: HeadgateError) -> bytes:
     """Why the answer ends here."""
     return msgspec.json.encode({"error": {"code": error.code, "message": error.message}}) + b"\n"
 
 
-def _last_sent(error: CorruptChunkError) -> bytes:
+def _last_sent(error: HeadgateError) -> bytes:
     return b"event: error\ndata: " + _last_line(error) + b"\n"
 
 

@@ -43,8 +43,8 @@ class ReadRpc:
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")
         asked = first.open
-        rule = self._readers.rule(asked.broker)
-        wanted = await asyncio.to_thread(read_request, asked.broker, rule, list(parameters(asked)), follow=asked.follow)
+        broker = await self._readers.broker(asked.broker)
+        wanted = await asyncio.to_thread(read_request, broker, list(parameters(asked)), follow=asked.follow)
         self._readers.check_room()
         credits = Credits()
         credits.add(first.credits)
