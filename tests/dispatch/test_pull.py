@@ -250,7 +250,9 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
         else:
             assert await world.pull("b") == Pulled([], EPOCH, active=False)
         if leaves:
+            assert (await world.subscriptions.stats(NAME)).consumer == "a"
             assert world.subscriptions.leave(NAME, "a") == 2
+            assert (await world.subscriptions.stats(NAME)).consumer is None
         else:
             world.now_us += int(TIMEOUT_S * US)
         second = await world.pull("b")

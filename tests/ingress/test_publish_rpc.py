@@ -279,6 +279,32 @@ def test_a_broker_that_goes_ends_its_streams(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("producer", ["", "p"])
+def test_a_broker_made_anew_begins_its_producers_numbers_anew(tmp_path: Path, producer: str) -> None:
+    """A stream of the old one ends, to be opened anew: no event goes into a broker that its producer has not opened."""
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client, producer)
+            await stream.write(request(0, 5))
+            assert said(await stream.read()) == (0, 4, 0)
+            log.brokers[BROKER] = Served(f"{BROKER}/2", DEFAULT_RULE)
+            await stream.write(request(5))
+            with pytest.raises(Refused) as refused:
+                await stream.rest()
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.UNAVAILABLE, "broker-replaced")
+            stream, following = await opened(client, producer)
+            assert following == 0
+            await stream.write(request(0, 2))
+            assert [said(message) for message in await stream.rest()] == [(0, 1, 0)]
+        stored = [(one.broker, one.event.id) for one in stored_of(tmp_path / "0")]
+        assert stored == [(f"{BROKER}/1", name) for name in names(0, 5)] + [
+            (f"{BROKER}/2", name) for name in names(0, 2)
+        ]
+
+    run(work())
+
+
 # --- producers that number their events -----------------------------------------------------------------------------
 
 

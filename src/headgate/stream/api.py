@@ -11,7 +11,7 @@ reads can go on there. A client that reads slowly is read for slowly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import Counters, Piece
+from headgate.scan.scan import Counters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -143,18 +143,15 @@ def _form(accept: str) -> str:
     return LINES
 
 
-def _placed(piece: Piece) -> list[Event]:
-    """The events, each with its own place."""
-    return [
-        msgspec.structs.replace(
-            event, extensions={**event.extensions, POSITION_EXTENSION: f"{piece.partition}:{offset}"}
-        )
-        for offset, event in zip(piece.offsets, piece.events(), strict=True)
-    ]
+def _placed(turn: Turn) -> Iterator[tuple[Event, dict[int, int]]]:
+    """The events, each with its own place, and where the reader stands behind it."""
+    for partition, offset, event, behind in turn.placed():
+        place = {POSITION_EXTENSION: f"{partition}:{offset}"}
+        yield msgspec.structs.replace(event, extensions={**event.extensions, **place}), behind
 
 
 def _events_of(turn: Turn) -> list[Event]:
-    return [event for piece in turn.pieces for event in _placed(piece)]
+    return [event for event, _ in _placed(turn)]
 
 
 def _progress(turn: Turn) -> Progress:
@@ -196,10 +193,9 @@ def _one_line(event: Event) -> bytes:
 
 
 def _server_sent(turn: Turn) -> bytes:
-    """The same as messages; the last one of a turn has the position as its id, which browsers send when they return."""
-    position = positions.write(turn.positions).encode()
-    events = [_one_line(event) for event in _events_of(turn)]
-    if not events:
+    """The same as messages; the id of each is the position behind it, which browsers send when they return."""
+    if not turn.pieces:
+        position = positions.write(turn.positions).encode()
         return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))
-    messages = [b"data: %b\n\n" % event for event in events[:-1]]
-    return b"".join(messages) + b"id: %b\ndata: %b\n\n" % (position, events[-1])
+    messages = [(positions.write(behind).encode(), _one_line(event)) for event, behind in _placed(turn)]
+    return b"".join(b"id: %b\ndata: %b\n\n" % message for message in messages)
