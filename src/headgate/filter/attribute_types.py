@@ -1,8 +1,8 @@
 """Types of context attributes in CEL, and expressions that they make senseless.
 
-For the checker every attribute is `dyn`, because an extension may be anything. What is written of the others with a
-value of another type, or as a condition, is never true: it is refused, as the checker refuses it of a variable. `dyn(x)`
-says that it is meant.
+For the checker every attribute is `dyn`, because an extension may be anything. An attribute that is none, compared
+with a value of another type or used as a condition, makes no sense: it is refused, as the checker refuses it of a
+variable. `dyn(x)` says that it is meant.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ What is worked around here (version 0.1.3 on Python 3.11):
 * A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
 * An integer outside int64 and uint64 makes the whole variable unreadable: `view.py` turns it into a double.
 * Variables cannot be named `type` or `string`: attributes live under `ce`.
-* `serialize()` is an `Any` around a `CheckedExpr`; its messages come from `xds-protos`.
+* `serialize()` is an `Any` around a `cel.expr.CheckedExpr`: its bytes are read as `checked.proto`, which has the same
+  fields. The package that has the original also installs files of googleapis-common-protos and opentelemetry-proto.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from cel.expr import checked_pb2
 from cel_expr_python import cel as _cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headgate.filter import checked_pb2
 from headgate.filter.ast import Node
 from headgate.filter.cel_messages import plain, refusal
 from headgate.filter.decode import decode, offset_of
@@ -223,17 +224,18 @@ class Expression:
         self._handle = handle
 
     def checked(self) -> checked_pb2.CheckedExpr:
-        """The `cel.expr.CheckedExpr` message.
+        """The message of `checked.proto`.
 
         Raises:
             FilterError: It nests deeper than protobuf reads: a macro is several messages in one another.
         """
         wrapper = AnyMessage.FromString(self._handle.serialize())
         try:
-            return checked_pb2.CheckedExpr.FromString(wrapper.value)
+            message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
         except DecodeError:
             what = "the expression nests too deep, a macro counts as several levels"
             raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
+        return message
 
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""

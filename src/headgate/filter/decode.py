@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cel.expr import checked_pb2
-from cel.expr import syntax_pb2 as pb
 from google.protobuf.message import Message as AnyMessage
 
+from headgate.filter import checked_pb2 as pb
 from headgate.filter.ast import (
     And,
     Call,
@@ -53,7 +52,7 @@ _LITERALS: Final = {
 
 
 def decode(expression: pb.Expr) -> Node:
-    """Our tree of a `cel.expr.Expr` message.
+    """Our tree of an `Expr` message.
 
     Raises:
         FilterError: The expression holds a form that no known macro expands to.
@@ -139,7 +138,7 @@ def _macro(comprehension: pb.Expr.Comprehension) -> Node:
     raise FilterError("a macro of this form is not supported", field="filter.expression")
 
 
-def offset_of(checked: checked_pb2.CheckedExpr, node: Node) -> int | None:
+def offset_of(checked: pb.CheckedExpr, node: Node) -> int | None:
     """Where a call or a field stands first in its text, in code points: a comparison where its sign is.
 
     Decodes every such part once more, so it is for refusals.
