@@ -221,6 +221,7 @@ def test_immutable_fields(admission: Admission) -> None:
         ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
         ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
         ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+        ({"filterValue": "string(publish_time)"}, "spec.log.filterValue"),
     ],
 )
 def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:

@@ -236,7 +236,7 @@ class Why:
         end = self._end(target.id, found)
         if end is not None and end.result in _ENDS:
             return _ended(end, found)
-        judged = trace(target.filter.cel, EventView(found.stored.event))
+        judged = trace(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         if end is not None or verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _judged(judged, found) or Answer(Fate.CHANGED_SINCE, _CHANGED, found, judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
@@ -254,7 +254,7 @@ class Why:
         end = self._end(target.id, found)
         if end is not None and end.result in _ENDS:
             return _ended(end, found)
-        judged = trace(target.filter.cel, EventView(found.stored.event))
+        judged = trace(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         answer = _judged(judged, found)
         if answer is not None:
             return answer
