@@ -81,6 +81,11 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
         ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
         ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        (
+            {"filter": {"pulsar": {"property": "a", "operator": "IN", "values": [1, True]}}},
+            "spec.filter.pulsar.values[1]",
+        ),
+        ({"filter": {"pulsar": "CAE="}}, "spec.filter.pulsar.op1"),
         ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
         ({"filter": "true"}, "spec.filter"),
     ],
