@@ -30,11 +30,14 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter import checked_pb2
 from headgate.filter.cel_messages import plain, refusal
+from headgate.filter.decode import decode, offset_of
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
-from headgate.filter.unparse import string_literal
+from headgate.filter.unparse import string_literal, unparse
+from headgate.filter.wildcards import FUNCTION as WILDCARDS
+from headgate.filter.wildcards import WildcardError, without_wildcards
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
 _TYPES: Final = {
@@ -65,6 +68,12 @@ _ENVIRONMENT: Final = _cel.NewEnv(
         ext_math.ExtMath(),
         _cel.CelExtension("headgate", [_declared(function) for function in FUNCTIONS]),
     ],
+    functions=[  # for the checker only: no expression has it when it is evaluated
+        _cel.FunctionDecl(
+            WILDCARDS,
+            [_cel.Overload("match_string", _cel.Type.BOOL, [_cel.Type.STRING, _cel.Type.STRING], True, None)],
+        )
+    ],
 )
 _MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
 _TIMESTAMP: Final = _ENVIRONMENT.compile("timestamp(data)")
@@ -83,6 +92,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 """Texts, comments and numbers as a whole, and signs."""
+_WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
 
 
 class OutcomeKind(IntEnum):
@@ -287,7 +297,18 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
         if nodes > FILTER_NODES_MAX:
             raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
-    return _FILTERS.compile(text)
+    expression = _FILTERS.compile(text)
+    return _without_wildcards(text, expression) if _WILDCARDS.search(text) else expression
+
+
+def _without_wildcards(text: str, expression: Expression) -> Expression:
+    checked = expression.checked()
+    tree = decode(checked.expr)
+    try:
+        plain_tree = without_wildcards(tree)
+    except WildcardError as error:
+        raise error.at(text, offset_of(checked, error.call)) from None
+    return expression if plain_tree == tree else _FILTERS.compile(unparse(plain_tree))
 
 
 def _refuse_characters(text: str) -> None:

@@ -25,31 +25,37 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheadgate/filter/checked.proto\x12\x1aheadgate.filter.checked.v1\x1a\x1cgoogle/protobuf/struct.proto\"=\n\x0b\x43heckedExpr\x12.\n\x04\x65xpr\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\"\xd5\t\n\x04\x45xpr\x12:\n\nconst_expr\x18\x03 \x01(\x0b\x32$.headgate.filter.checked.v1.ConstantH\x00\x12<\n\nident_expr\x18\x04 \x01(\x0b\x32&.headgate.filter.checked.v1.Expr.IdentH\x00\x12>\n\x0bselect_expr\x18\x05 \x01(\x0b\x32\'.headgate.filter.checked.v1.Expr.SelectH\x00\x12:\n\tcall_expr\x18\x06 \x01(\x0b\x32%.headgate.filter.checked.v1.Expr.CallH\x00\x12@\n\tlist_expr\x18\x07 \x01(\x0b\x32+.headgate.filter.checked.v1.Expr.CreateListH\x00\x12\x44\n\x0bstruct_expr\x18\x08 \x01(\x0b\x32-.headgate.filter.checked.v1.Expr.CreateStructH\x00\x12L\n\x12\x63omprehension_expr\x18\t \x01(\x0b\x32..headgate.filter.checked.v1.Expr.ComprehensionH\x00\x1a\x15\n\x05Ident\x12\x0c\n\x04name\x18\x01 \x01(\t\x1a]\n\x06Select\x12\x31\n\x07operand\x18\x01 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x11\n\ttest_only\x18\x03 \x01(\x08\x1az\n\x04\x43\x61ll\x12\x30\n\x06target\x18\x01 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12.\n\x04\x61rgs\x18\x03 \x03(\x0b\x32 .headgate.filter.checked.v1.Expr\x1a@\n\nCreateList\x12\x32\n\x08\x65lements\x18\x01 \x03(\x0b\x32 .headgate.filter.checked.v1.Expr\x1a\xfb\x01\n\x0c\x43reateStruct\x12\x14\n\x0cmessage_name\x18\x01 \x01(\t\x12\x44\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x33.headgate.filter.checked.v1.Expr.CreateStruct.Entry\x1a\x8e\x01\n\x05\x45ntry\x12\x13\n\tfield_key\x18\x02 \x01(\tH\x00\x12\x33\n\x07map_key\x18\x03 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprH\x00\x12/\n\x05value\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprB\n\n\x08key_kind\x1a\xc1\x01\n\rComprehension\x12\x10\n\x08iter_var\x18\x01 \x01(\t\x12\x34\n\niter_range\x18\x02 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x33\n\taccu_init\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x33\n\tloop_step\x18\x06 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprB\x0b\n\texpr_kind\"\xd9\x01\n\x08\x43onstant\x12\x30\n\nnull_value\x18\x01 \x01(\x0e\x32\x1a.google.protobuf.NullValueH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x15\n\x0bint64_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cuint64_value\x18\x04 \x01(\x04H\x00\x12\x16\n\x0c\x64ouble_value\x18\x05 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x06 \x01(\tH\x00\x12\x15\n\x0b\x62ytes_value\x18\x07 \x01(\x0cH\x00\x42\x0f\n\rconstant_kindb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dheadgate/filter/checked.proto\x12\x1aheadgate.filter.checked.v1\x1a\x1cgoogle/protobuf/struct.proto\"z\n\x0b\x43heckedExpr\x12.\n\x04\x65xpr\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12;\n\x0bsource_info\x18\x05 \x01(\x0b\x32&.headgate.filter.checked.v1.SourceInfo\"\x88\x01\n\nSourceInfo\x12H\n\tpositions\x18\x04 \x03(\x0b\x32\x35.headgate.filter.checked.v1.SourceInfo.PositionsEntry\x1a\x30\n\x0ePositionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\x03\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xe1\t\n\x04\x45xpr\x12\n\n\x02id\x18\x02 \x01(\x03\x12:\n\nconst_expr\x18\x03 \x01(\x0b\x32$.headgate.filter.checked.v1.ConstantH\x00\x12<\n\nident_expr\x18\x04 \x01(\x0b\x32&.headgate.filter.checked.v1.Expr.IdentH\x00\x12>\n\x0bselect_expr\x18\x05 \x01(\x0b\x32\'.headgate.filter.checked.v1.Expr.SelectH\x00\x12:\n\tcall_expr\x18\x06 \x01(\x0b\x32%.headgate.filter.checked.v1.Expr.CallH\x00\x12@\n\tlist_expr\x18\x07 \x01(\x0b\x32+.headgate.filter.checked.v1.Expr.CreateListH\x00\x12\x44\n\x0bstruct_expr\x18\x08 \x01(\x0b\x32-.headgate.filter.checked.v1.Expr.CreateStructH\x00\x12L\n\x12\x63omprehension_expr\x18\t \x01(\x0b\x32..headgate.filter.checked.v1.Expr.ComprehensionH\x00\x1a\x15\n\x05Ident\x12\x0c\n\x04name\x18\x01 \x01(\t\x1a]\n\x06Select\x12\x31\n\x07operand\x18\x01 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\r\n\x05\x66ield\x18\x02 \x01(\t\x12\x11\n\ttest_only\x18\x03 \x01(\x08\x1az\n\x04\x43\x61ll\x12\x30\n\x06target\x18\x01 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x10\n\x08\x66unction\x18\x02 \x01(\t\x12.\n\x04\x61rgs\x18\x03 \x03(\x0b\x32 .headgate.filter.checked.v1.Expr\x1a@\n\nCreateList\x12\x32\n\x08\x65lements\x18\x01 \x03(\x0b\x32 .headgate.filter.checked.v1.Expr\x1a\xfb\x01\n\x0c\x43reateStruct\x12\x14\n\x0cmessage_name\x18\x01 \x01(\t\x12\x44\n\x07\x65ntries\x18\x02 \x03(\x0b\x32\x33.headgate.filter.checked.v1.Expr.CreateStruct.Entry\x1a\x8e\x01\n\x05\x45ntry\x12\x13\n\tfield_key\x18\x02 \x01(\tH\x00\x12\x33\n\x07map_key\x18\x03 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprH\x00\x12/\n\x05value\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprB\n\n\x08key_kind\x1a\xc1\x01\n\rComprehension\x12\x10\n\x08iter_var\x18\x01 \x01(\t\x12\x34\n\niter_range\x18\x02 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x33\n\taccu_init\x18\x04 \x01(\x0b\x32 .headgate.filter.checked.v1.Expr\x12\x33\n\tloop_step\x18\x06 \x01(\x0b\x32 .headgate.filter.checked.v1.ExprB\x0b\n\texpr_kind\"\xd9\x01\n\x08\x43onstant\x12\x30\n\nnull_value\x18\x01 \x01(\x0e\x32\x1a.google.protobuf.NullValueH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x15\n\x0bint64_value\x18\x03 \x01(\x03H\x00\x12\x16\n\x0cuint64_value\x18\x04 \x01(\x04H\x00\x12\x16\n\x0c\x64ouble_value\x18\x05 \x01(\x01H\x00\x12\x16\n\x0cstring_value\x18\x06 \x01(\tH\x00\x12\x15\n\x0b\x62ytes_value\x18\x07 \x01(\x0cH\x00\x42\x0f\n\rconstant_kindb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headgate.filter.checked_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_SOURCEINFO_POSITIONSENTRY']._loaded_options = None
+  _globals['_SOURCEINFO_POSITIONSENTRY']._serialized_options = b'8\001'
   _globals['_CHECKEDEXPR']._serialized_start=91
-  _globals['_CHECKEDEXPR']._serialized_end=152
-  _globals['_EXPR']._serialized_start=155
-  _globals['_EXPR']._serialized_end=1392
-  _globals['_EXPR_IDENT']._serialized_start=623
-  _globals['_EXPR_IDENT']._serialized_end=644
-  _globals['_EXPR_SELECT']._serialized_start=646
-  _globals['_EXPR_SELECT']._serialized_end=739
-  _globals['_EXPR_CALL']._serialized_start=741
-  _globals['_EXPR_CALL']._serialized_end=863
-  _globals['_EXPR_CREATELIST']._serialized_start=865
-  _globals['_EXPR_CREATELIST']._serialized_end=929
-  _globals['_EXPR_CREATESTRUCT']._serialized_start=932
-  _globals['_EXPR_CREATESTRUCT']._serialized_end=1183
-  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_start=1041
-  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_end=1183
-  _globals['_EXPR_COMPREHENSION']._serialized_start=1186
-  _globals['_EXPR_COMPREHENSION']._serialized_end=1379
-  _globals['_CONSTANT']._serialized_start=1395
-  _globals['_CONSTANT']._serialized_end=1612
+  _globals['_CHECKEDEXPR']._serialized_end=213
+  _globals['_SOURCEINFO']._serialized_start=216
+  _globals['_SOURCEINFO']._serialized_end=352
+  _globals['_SOURCEINFO_POSITIONSENTRY']._serialized_start=304
+  _globals['_SOURCEINFO_POSITIONSENTRY']._serialized_end=352
+  _globals['_EXPR']._serialized_start=355
+  _globals['_EXPR']._serialized_end=1604
+  _globals['_EXPR_IDENT']._serialized_start=835
+  _globals['_EXPR_IDENT']._serialized_end=856
+  _globals['_EXPR_SELECT']._serialized_start=858
+  _globals['_EXPR_SELECT']._serialized_end=951
+  _globals['_EXPR_CALL']._serialized_start=953
+  _globals['_EXPR_CALL']._serialized_end=1075
+  _globals['_EXPR_CREATELIST']._serialized_start=1077
+  _globals['_EXPR_CREATELIST']._serialized_end=1141
+  _globals['_EXPR_CREATESTRUCT']._serialized_start=1144
+  _globals['_EXPR_CREATESTRUCT']._serialized_end=1395
+  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_start=1253
+  _globals['_EXPR_CREATESTRUCT_ENTRY']._serialized_end=1395
+  _globals['_EXPR_COMPREHENSION']._serialized_start=1398
+  _globals['_EXPR_COMPREHENSION']._serialized_end=1591
+  _globals['_CONSTANT']._serialized_start=1607
+  _globals['_CONSTANT']._serialized_end=1824
 # @@protoc_insertion_point(module_scope)

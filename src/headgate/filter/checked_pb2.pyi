@@ -8,13 +8,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class CheckedExpr(_message.Message):
-    __slots__ = ("expr",)
+    __slots__ = ("expr", "source_info")
     EXPR_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_INFO_FIELD_NUMBER: _ClassVar[int]
     expr: Expr
-    def __init__(self, expr: _Optional[_Union[Expr, _Mapping]] = ...) -> None: ...
+    source_info: SourceInfo
+    def __init__(self, expr: _Optional[_Union[Expr, _Mapping]] = ..., source_info: _Optional[_Union[SourceInfo, _Mapping]] = ...) -> None: ...
+
+class SourceInfo(_message.Message):
+    __slots__ = ("positions",)
+    class PositionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    positions: _containers.ScalarMap[int, int]
+    def __init__(self, positions: _Optional[_Mapping[int, int]] = ...) -> None: ...
 
 class Expr(_message.Message):
-    __slots__ = ("const_expr", "ident_expr", "select_expr", "call_expr", "list_expr", "struct_expr", "comprehension_expr")
+    __slots__ = ("id", "const_expr", "ident_expr", "select_expr", "call_expr", "list_expr", "struct_expr", "comprehension_expr")
     class Ident(_message.Message):
         __slots__ = ("name",)
         NAME_FIELD_NUMBER: _ClassVar[int]
@@ -70,6 +85,7 @@ class Expr(_message.Message):
         accu_init: Expr
         loop_step: Expr
         def __init__(self, iter_var: _Optional[str] = ..., iter_range: _Optional[_Union[Expr, _Mapping]] = ..., accu_init: _Optional[_Union[Expr, _Mapping]] = ..., loop_step: _Optional[_Union[Expr, _Mapping]] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
     CONST_EXPR_FIELD_NUMBER: _ClassVar[int]
     IDENT_EXPR_FIELD_NUMBER: _ClassVar[int]
     SELECT_EXPR_FIELD_NUMBER: _ClassVar[int]
@@ -77,6 +93,7 @@ class Expr(_message.Message):
     LIST_EXPR_FIELD_NUMBER: _ClassVar[int]
     STRUCT_EXPR_FIELD_NUMBER: _ClassVar[int]
     COMPREHENSION_EXPR_FIELD_NUMBER: _ClassVar[int]
+    id: int
     const_expr: Constant
     ident_expr: Expr.Ident
     select_expr: Expr.Select
@@ -84,7 +101,7 @@ class Expr(_message.Message):
     list_expr: Expr.CreateList
     struct_expr: Expr.CreateStruct
     comprehension_expr: Expr.Comprehension
-    def __init__(self, const_expr: _Optional[_Union[Constant, _Mapping]] = ..., ident_expr: _Optional[_Union[Expr.Ident, _Mapping]] = ..., select_expr: _Optional[_Union[Expr.Select, _Mapping]] = ..., call_expr: _Optional[_Union[Expr.Call, _Mapping]] = ..., list_expr: _Optional[_Union[Expr.CreateList, _Mapping]] = ..., struct_expr: _Optional[_Union[Expr.CreateStruct, _Mapping]] = ..., comprehension_expr: _Optional[_Union[Expr.Comprehension, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., const_expr: _Optional[_Union[Constant, _Mapping]] = ..., ident_expr: _Optional[_Union[Expr.Ident, _Mapping]] = ..., select_expr: _Optional[_Union[Expr.Select, _Mapping]] = ..., call_expr: _Optional[_Union[Expr.Call, _Mapping]] = ..., list_expr: _Optional[_Union[Expr.CreateList, _Mapping]] = ..., struct_expr: _Optional[_Union[Expr.CreateStruct, _Mapping]] = ..., comprehension_expr: _Optional[_Union[Expr.Comprehension, _Mapping]] = ...) -> None: ...
 
 class Constant(_message.Message):
     __slots__ = ("null_value", "bool_value", "int64_value", "uint64_value", "double_value", "string_value", "bytes_value")
