@@ -43,6 +43,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              version INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
              type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
     ),
+    (
+        # Namespaces that somebody created; every one in use exists, too.
+        """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
+    ),
 )
 
 
