@@ -23,6 +23,7 @@ from headgate.control.objects import (
     Subscription,
     Trigger,
 )
+from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.control.pulling import pull_causes
 from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
@@ -32,12 +33,9 @@ LABEL_CHARS_MAX: Final = 63
 """A DNS-1123 label, and the name part of a label's key."""
 ANNOTATION_BYTES_MAX: Final = 256 << 10
 """Kubernetes' own bound on all annotations of an object."""
-RESERVED_NAMESPACES: Final = frozenset(
-    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"}
-)
-"""First path segments of the HTTP port that are not namespaces."""
 
-_SOME_BROKER: Final = "http://broker.invalid/ns/name"
+_SOMEWHERE: Final = "http://broker.invalid"
+_SOME_BROKER: Final = "/ns/name"
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
@@ -196,10 +194,8 @@ def _egress_causes(obj: Broker | Trigger, policy: UrlPolicy) -> Iterator[Cause]:
         if destination is None or not uri or _uri_problem(uri, absolute=destination.ref is None):
             continue
         try:
-            # Relative to a broker's address it may still lead elsewhere: `//host/`.
-            resolved = urljoin(_SOME_BROKER, uri)
-            if destination.ref is None or urlsplit(resolved).netloc != urlsplit(_SOME_BROKER).netloc:
-                policy.check(resolved)
+            # Relative to a broker's address it may still lead elsewhere: `//host/`, `/apis/`.
+            policy.check(urljoin((policy.own_url or _SOMEWHERE) + _SOME_BROKER, uri))
         except UrlRefusedError as error:
             yield invalid(f"{field}.uri", uri, error.message)
 
