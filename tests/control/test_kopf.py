@@ -1,4 +1,4 @@
-"""An operator made with kopf: handlers of a trigger's creation and deletion, kept by a finalizer until they are done."""
+"""An operator made with kopf: handlers of a creation and a deletion, for which a finalizer keeps the object."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
-        intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
+        intake = Intake(Partitions(commits), reconciler.served, tracing=tracer)
         ingress = Ingress(intake, fallback)
         producers = Producers(settings.log_directory)
         await asyncio.to_thread(producers.recover, _ends(writers))
