@@ -170,7 +170,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(event.found.stored.event))
+        judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
         if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _refused(judged) or Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
@@ -191,7 +191,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(found.stored.event))
+        judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         refused = _refused(judged)
         if refused is not None:
             return refused
