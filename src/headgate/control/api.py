@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
@@ -132,9 +132,9 @@ class ControlApi:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.create(kind, found, namespace=namespace, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work), status_code=201)
@@ -236,9 +236,9 @@ class ControlApi:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.replace(key, found, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
@@ -247,9 +247,10 @@ class ControlApi:
         body = await read_body(request, frozenset({MERGE_PATCH}))
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        patch = await decoded(request, body)
 
         def work() -> Admitted:
-            return self._admission.merge(key, decode_json(body), validation=validation, dry_run=dry_run)
+            return self._admission.merge(key, patch, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
 
@@ -361,6 +362,6 @@ async def _delete_options(request: Request) -> DeleteOptions:
     if not body:
         return DeleteOptions()
     try:
-        return msgspec.convert(await run_in_threadpool(decoded, request, body), DeleteOptions)
+        return msgspec.convert(await decoded(request, body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
