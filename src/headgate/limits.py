@@ -493,6 +493,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_TRIGGERS_MAX: Final = 500
+"""Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
 """What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
@@ -510,8 +512,8 @@ METRICS_WRITE_S: Final = 1.0
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
-TRACE_STORIES_MAX: Final = 20
-"""Events of one id that `headgate trace` tells about."""
+TRACE_EVENTS_MAX: Final = 20
+"""Events of one id that `headgate trace --all` shows."""
 
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)

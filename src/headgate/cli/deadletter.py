@@ -139,8 +139,8 @@ def _each_page(
     if as_json:
         typer.echo(json.dumps({"count": count}))
     else:
-        done = "are sent again" if what == "redrive" else "discarded"
-        typer.echo(f"{count} dead letter{'' if count == 1 else 's'} {done}")
+        done = "sent again" if what == "redrive" else "discarded"
+        typer.echo(f"{count} dead letter is {done}" if count == 1 else f"{count} dead letters are {done}")
 
 
 def _row(item: dict[str, Any]) -> list[str]:

@@ -39,7 +39,8 @@ CODE_FILTER_ERROR: Final = 422
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,
+  partition INTEGER NOT NULL, event_offset INTEGER NOT NULL, trigger TEXT NOT NULL,
   broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
@@ -61,10 +62,10 @@ CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGI
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 _FIELDS: Final = (
-    "target, position, trigger, broker, source, event_id, type, bytes, died_us, reason, destination, code, data,"
-    " attempts, sink, state, failures, due_us, pace_us, problem"
+    "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
+    " destination, code, data, attempts, sink, state, failures, due_us, pace_us, problem"
 )
-_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})"
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 22)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -111,6 +112,8 @@ class Letter:
         id: Grows with time; 0 before it is stored.
         target: Id of its trigger.
         position: Of its outbox row.
+        partition: Of the event in the log.
+        offset: Of the event in the log.
         trigger: `namespace/name`.
         broker: `namespace/name`.
         event: As it was accepted.
@@ -131,6 +134,8 @@ class Letter:
     id: int = 0
     target: int
     position: int
+    partition: int
+    offset: int
     trigger: str
     broker: str
     event: Event
@@ -357,6 +362,8 @@ def letter_of(
     return Letter(
         target=target.id,
         position=delivery.position,
+        partition=delivery.partition,
+        offset=delivery.offset,
         trigger=target.name,
         broker=event.broker,
         event=event.event,
@@ -375,6 +382,8 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     return (
         letter.target,
         letter.position,
+        letter.partition,
+        letter.offset,
         letter.trigger,
         letter.broker,
         event.source,
@@ -397,12 +406,33 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    id_, event, target, position, trigger, broker, _, _, _, _, died_us, reason, destination, code, data, *rest = row
+    (
+        id_,
+        event,
+        target,
+        position,
+        partition,
+        offset,
+        trigger,
+        broker,
+        _,
+        _,
+        _,
+        _,
+        died_us,
+        reason,
+        destination,
+        code,
+        data,
+        *rest,
+    ) = row
     attempts, sink, state, failures, due_us, pace_us, problem = rest
     return Letter(
         id=id_,
         target=target,
         position=position,
+        partition=partition,
+        offset=offset,
         trigger=trigger,
         broker=broker,
         event=_decode_event(event),
