@@ -46,4 +46,4 @@ async def _serve(settings: Settings) -> None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), BEAT_S)
             mark.ready(False)
-        readers.close()
+        await readers.close()

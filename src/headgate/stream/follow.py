@@ -19,7 +19,7 @@ from headgate.scan.find import Finder, Sought, landing, latest
 from headgate.scan.places import EARLIEST, LATEST, NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
 from headgate.scan.turns import LogScanner, scanning
-from headgate.stream.growth import Growth
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
 
@@ -60,7 +60,7 @@ async def turns(
     partitions: list[int],
     request: ReadRequest,
     threads: Executor,
-    growth: Growth,
+    growth: LogGrowth,
     credits: Credits | None = None,
 ) -> AsyncGenerator[Turn, None]:
     """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
@@ -73,7 +73,7 @@ async def turns(
         partitions: Of the log.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
-        growth: Tells whoever waits at the end; shared by all readers.
+        growth: Wakes the reader at the end of the log.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 
@@ -118,8 +118,8 @@ async def turns(
                 told_at = now
                 yield _told(scan)
             if at_end:
-                ends = told_at + READ_PROGRESS_S if request.follow else min(told_at + READ_PROGRESS_S, deadline)
-                await growth.beyond(scan.positions, max(0.0, ends - now))
+                until = told_at + READ_PROGRESS_S if request.follow else min(deadline, told_at + READ_PROGRESS_S)
+                await growth.beyond(scan.positions, max(0.0, until - time.monotonic()))
         yield _told(scan)
 
 

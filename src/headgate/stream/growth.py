@@ -1,69 +1,65 @@
-"""The log's growth, for readers that wait at its end: one look at a time for all of them, however many there are."""
+"""The growth of the log, watched once for all readers that wait at its end."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.limits import READ_POLL_S
-from headgate.log.files import Committed
+from headgate.log.ends import LogEnds
 
 
-class Growth:
-    """Looks whether partitions have grown while somebody waits for it. Belongs to one event loop.
+class LogGrowth:
+    """Wakes readers when the log has grown.
+
+    One task looks at the partitions' ends for as long as anybody waits: a reader that waits costs nothing by itself.
+    For one event loop.
 
     Args:
-        directory: Directory of the log's partitions.
+        directory: Directory of the partitions.
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._files: dict[int, Committed] = {}
+        self._ends = LogEnds(directory)
         self._waiting = 0
         self._grown = asyncio.Event()
-        """Set once and replaced whenever a partition has grown."""
-        self._looking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
-    async def beyond(self, positions: Mapping[int, int], at_most_s: float) -> None:
-        """Returns when a partition holds a record at its position or behind it, or the time is over."""
+    async def beyond(self, positions: Mapping[int, int], timeout_s: float) -> None:
+        """Wait until a partition has a record at or behind its position, or the time is over.
+
+        Args:
+            positions: Where the reader stands, by partition.
+            timeout_s: At most so long.
+        """
         self._waiting += 1
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
         try:
-            async with asyncio.timeout(at_most_s):
-                while True:
-                    grown = self._grown
-                    if any(self._end(partition) > at for partition, at in positions.items()):
-                        return
-                    if self._looking is None:
-                        self._looking = asyncio.create_task(self._look())
-                    await grown.wait()
-        except TimeoutError:
-            return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    while all(self._ends.end_offset(partition) <= at for partition, at in positions.items()):
+                        await self._grown.wait()
         finally:
             self._waiting -= 1
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Close the files; nobody waits any more."""
-        if self._looking is not None:
-            self._looking.cancel()
-        for file in self._files.values():
-            file.close()
+        if self._watching is not None:
+            self._watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watching
+        self._ends.close()
 
-    def _end(self, partition: int) -> int:
-        file = self._files.get(partition)
-        if file is None:
-            file = self._files[partition] = Committed(self._directory / str(partition))
-        return file.next_offset()
-
-    async def _look(self) -> None:
-        """Looks until nobody waits."""
-        ends: dict[int, int] = {}
-        try:
-            while self._waiting:
-                now = {partition: self._end(partition) for partition in self._files}
-                if now != ends:
-                    ends, grown, self._grown = now, self._grown, asyncio.Event()
-                    grown.set()
-                await asyncio.sleep(READ_POLL_S)
-        finally:
-            self._looking = None
+    async def _watch(self) -> None:
+        seen: dict[int, int] = {}
+        while self._waiting:
+            ends = {partition: self._ends.end_offset(partition) for partition in self._ends.partitions()}
+            if ends != seen:
+                seen = ends
+                grown, self._grown = self._grown, asyncio.Event()
+                grown.set()
+            await asyncio.sleep(READ_POLL_S)
+        self._watching = None

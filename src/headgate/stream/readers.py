@@ -17,7 +17,7 @@ from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
-from headgate.stream.growth import Growth
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
 
@@ -45,17 +45,17 @@ class Readers:
         self._directory = directory
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
-        self._growth = Growth(directory)
+        self._growth = LogGrowth(directory)
         self._there: dict[str, tuple[float, str]] = {}
         """When each broker that somebody follows was last seen, and its identity then, by path."""
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
         """Looks through the log in the readers' threads."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Wait for the threads; readers have been closed."""
+        await self._growth.close()
         self._threads.shutdown(wait=True)
-        self._growth.close()
 
     async def broker(self, path: str) -> Served:
         """The broker "namespace/name" as it is now: who has just deleted it, or made it, is told so.
@@ -82,9 +82,8 @@ class Readers:
         partitions = partitions_of(self._directory)
         self._count += 1
         try:
-            async with aclosing(
-                turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
-            ) as reading:
+            pages = turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
+            async with aclosing(pages) as reading:
                 async for turn in reading:
                     if not turn.pieces and wanted.follow:
                         await self._check_there(wanted.query.broker)
