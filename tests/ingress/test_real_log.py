@@ -22,7 +22,8 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, encode
+from headgate.ingress.encode import Entries, check_events, encode
+from headgate.ingress.errors import EventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import (
@@ -128,6 +129,21 @@ def stored(directory):
 def binary(number):
     headers, body = encode_binary(event(number))
     return http("POST", headers, body)
+
+
+def test_events_in_another_versions_format_are_refused(tmp_path):
+    """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
+    check_events(tmp_path / "0")
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    check_events(tmp_path / "0")
+    old = EVENT_SCHEMA.remove_metadata()
+    with PartitionWriter.open(tmp_path / "1", old) as writer:
+        writer.append(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"])
+    with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    with pytest.raises(EventFormatError, match=r"1 holds events in the format of another version"):
+        check_events(tmp_path / "1")
 
 
 def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):

@@ -27,7 +27,7 @@ from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, event_commit
+from headgate.ingress.encode import Entries, check_events, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
@@ -196,4 +196,5 @@ def _store_problem(store: Store) -> str:
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:
     directory = settings.log_directory / str(partition)
+    check_events(directory)
     return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
