@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -14,6 +14,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node
 
 from headgate.control.errors import MalformedObjectError
+from headgate.control.objects import Kind
 from headgate.limits import OBJECT_NODES_MAX
 
 JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
@@ -119,3 +120,16 @@ def _documents(body: bytes, constructor: type[_Constructor], composer: type[Comp
     except (YAMLError, RecursionError, ValueError, TypeError) as error:
         # ValueError, TypeError: tags that do not fit their value (!!int x), unhashable keys.
         raise MalformedObjectError(f"the text is no YAML: {error}") from error
+
+
+def kind_of(document: object) -> Kind:
+    """The kind that a document says it is.
+
+    Raises:
+        MalformedObjectError: It is none that can be stored.
+    """
+    found = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(found, str) or found not in set(Kind):
+        said = f"kind is {found!r}" if found else "kind is missing"
+        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
+    return Kind(found)
