@@ -37,7 +37,7 @@ def test_binary_structured_and_batched_events_are_stored_as_they_came():
     assert (answer.status, answer.body, answer.headers) == (202, b"", {"content-length": "0"})
     assert log.events == [EVENT] * 4
     assert [len(submit) for submit in log.submits] == [1, 1, 2]
-    assert {item.broker for submit in log.submits for item in submit} == {"ns/b"}
+    assert {item.broker for submit in log.submits for item in submit} == {"ns/b/uid"}
 
 
 def test_a_trace_goes_on_with_the_event_where_no_spans_are_made_too():

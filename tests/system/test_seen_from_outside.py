@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_IMODE, S_ISSOCK
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -373,3 +374,12 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscri
         eventually(lambda path=path: set(accepted) <= set(subscriber.ids(path)))  # type: ignore[misc]
         repeated = [event_id for event_id, count in subscriber.ids(path).items() if count > 1]
         assert repeated == [], f"{path}: what was in flight had ended, its reply was stored, and both were written down"
+
+
+def test_nobody_else_may_read_what_a_server_stores(outside: Server) -> None:
+    every = (outside.data, *outside.data.rglob("*"))
+    # Spark makes its copies of jars executable for all, in a directory that nobody else may enter.
+    found = {path: path.lstat().st_mode for path in every if path.suffix != ".jar"}
+    assert any(S_ISSOCK(mode) for mode in found.values())
+    assert any(path.suffix == ".seg" for path in found)
+    assert [f"{path} {S_IMODE(mode):o}" for path, mode in found.items() if mode & 0o077] == []

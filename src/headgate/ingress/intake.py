@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NoReturn
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
 from headgate.event.hops import HEADER as HOPS_HEADER
 from headgate.event.hops import with_hops
+from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.errors import UnknownBrokerError
@@ -29,8 +30,8 @@ class Intake:
 
     Args:
         partitions: Where events go.
-        log_rule: How the events of "namespace/name" are stored, None when it accepts none; called for every request,
-            so it must be cheap.
+        served: The broker "namespace/name", None when there is none that accepts events; called for every request, so
+            it must be cheap.
         tracing: Makes spans; None for none.
         clock_s: Monotonic seconds.
     """
@@ -38,31 +39,30 @@ class Intake:
     def __init__(
         self,
         partitions: Partitions,
-        log_rule: Callable[[str], LogRule | None],
+        served: Callable[[str], Served | None],
         *,
         tracing: Tracing | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._partitions = partitions
-        self._log_rule = log_rule
+        self._served = served
         self._tracing = tracing
         self.clock_s = clock_s
 
-    def rule(self, broker: str) -> LogRule:
-        """How the events of "namespace/name" are stored.
+    def broker(self, path: str) -> Served:
+        """The broker "namespace/name".
 
         Raises:
-            UnknownBrokerError: It accepts none.
+            UnknownBrokerError: There is none that accepts events.
         """
-        rule = self._log_rule(broker)
-        if rule is None:
-            raise UnknownBrokerError(f"there is no broker {broker!r}", hint="create it first, or check the path")
-        return rule
+        broker = self._served(path)
+        if broker is None:
+            raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
+        return broker
 
     async def store(
         self,
-        broker: str,
-        rule: LogRule,
+        broker: Served,
         events: Sequence[Event],
         size_bytes: int,
         *,
@@ -76,8 +76,7 @@ class Intake:
         """Stores the events of one request; returns when all of them are on disk. Enqueued before anything is awaited.
 
         Args:
-            broker: "namespace/name".
-            rule: How its events are stored.
+            broker: Whose events they become.
             events: Decoded, at least one.
             size_bytes: About the memory that they take while they wait.
             started_s: When the request began, by `clock_s`.
@@ -102,16 +101,16 @@ class Intake:
             events = [with_hops(event, hops) for event in events]
         span: Span | None = None
         if self._tracing is not None:
-            span = self._span(self._tracing, broker, protocol, events, trace)
+            span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
             trace = span.context
         if trace:
             events = [with_context(event, trace) for event in events]
         try:
             before = 0
             if producing is None:
-                await self._partitions.store(broker, rule, events, size_bytes)
+                await self._partitions.store(broker, events, size_bytes)
             else:
-                before = await self._partitions.store_numbered(producing, rule, first, events, size_bytes)
+                before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
             if span is not None:
                 span.end(_answered(protocol, error.http_status), error=error.code)
