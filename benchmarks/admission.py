@@ -23,11 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import structlog
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.plans import Plans
+from headgate.cli.tables import print_whole
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
 from headgate.control.routing import RoutingTable, Target
@@ -180,7 +180,7 @@ def main() -> None:
         table.add_column(heading, justify="left" if heading == "what" else "right")
     for one in found:
         table.add_row(one.what, f"{one.filters:,}", f"{one.clock_s:.2f}", f"{one.cpu_s:.2f}")
-    Console().print(table)
+    print_whole(table)
 
 
 if __name__ == "__main__":

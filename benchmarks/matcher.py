@@ -26,9 +26,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.json_format import decode_event
 from headgate.filter.compiler import compile_cel
@@ -242,7 +242,7 @@ def show(found: Sequence[Result]) -> None:
             *(f"{one.events_per_s:,.0f}", f"{one.events_per_s_cpu:,.0f}", f"{one.matches_per_s:,.0f}", ruled),
             str(one.candidates),
         )
-    Console().print(table)
+    print_whole(table)
 
 
 def main() -> None:

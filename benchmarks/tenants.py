@@ -33,12 +33,12 @@ from pathlib import Path
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.matcher import THREADS, cpu_s, read
 from benchmarks.plans import Plans
+from headgate.cli.tables import print_whole
 from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
@@ -286,7 +286,7 @@ def show(found: Sequence[Result], live_rate: int) -> None:
             *(f"{one.build_s:.1f}", f"{one.events_per_s:,}", f"{one.events_per_s_cpu:,}", ratio),
             *(f"{one.matches_per_s:,}", *waited),
         )
-    Console(width=150).print(table)
+    print_whole(table)
 
 
 def main() -> None:

@@ -184,6 +184,17 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+JSON_PATCH_OPERATIONS_MAX: Final = 1_000
+"""Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
+FINALIZERS_MAX: Final = 64
+"""Finalizers of one object: one for each controller that cares for it."""
+FIELD_MANAGER_CHARS_MAX: Final = 128
+"""Name of who writes: Kubernetes' own bound."""
+UPDATE_MANAGERS_MAX: Final = 10
+"""Managers of updates whose fields are told apart: Kubernetes' own bound; the oldest ones become one."""
+MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
+"""All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
+ones."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
@@ -257,6 +268,10 @@ PROPAGATION_BROKERS_KEPT: Final = 1_000
 """Brokers whose joined filter is remembered."""
 RETRY_MAX: Final = 1_000
 """spec.delivery.retry: with the longest back-off this is over a year."""
+RETRY_S_DEFAULT: Final = 24 * 3_600.0
+"""How long an event is tried when spec.delivery.retry is left out: over a night and a working day of nobody there."""
+BACKOFF_DEFAULT_S_MAX: Final = 60.0
+"""What the back-off grows to then, unless the delay itself is longer: how late who came back is met."""
 BACKOFF_SECONDS_MAX: Final = 86_400
 """spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
 TIMEOUT_SECONDS_MAX: Final = 600
@@ -414,7 +429,9 @@ JOURNAL_BYTES_MAX: Final = 32 << 20
 JOURNAL_FLUSH_S: Final = 0.25
 """How late an attempt is in the journal."""
 CIRCUIT_FAILURES_MAX: Final = 32
-"""Attempts in a row that met nobody and open a target's circuit: three events' worth of default retries."""
+"""Attempts in a row that met nobody and open a target's circuit: more than one place's worth, fewer than a second's."""
+UNHEALTHY_AFTER_S: Final = 10.0
+"""A subscriber that has taken nothing for so long, though asked, is told to be unhealthy: a restart is shorter."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0
 CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
@@ -485,6 +502,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_TRIGGERS_MAX: Final = 500
+"""Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
 """What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
@@ -502,8 +521,8 @@ METRICS_WRITE_S: Final = 1.0
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
-TRACE_STORIES_MAX: Final = 20
-"""Events of one id that `headgate trace` tells about."""
+TRACE_EVENTS_MAX: Final = 20
+"""Events of one id that `headgate trace --all` shows."""
 
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)

@@ -162,6 +162,7 @@ _PATTERNS = [
     ],
     *["[ab]$", "^$", "^", ".*a.*", "^a..b$", "a|b", "^a$|^b$", "^order\\\\.\\\\w+$", "(?i)^order$", "^ab?c?$", "^a.b"],
 ]
+_WILDCARDS = ["order*", "*created", "*o*", "o*d", "a*a", "*r*e*", "?", "a?b", "gold", "", "*", "o*.c*", "\\\\*", "*%?"]
 _LIST_PATHS: list[tuple[str, ...]] = [
     ("l",),
     ("l",),
@@ -281,6 +282,8 @@ def random_shape(rng: random.Random) -> str:
         f"json.objects(data, ['o']).exists(o, json.values(o, ['s']).exists(v, {_probe(rng, 'v')}) && "
         f"json.values(o, ['n']).exists(v, {_probe(rng, 'v')}))",
         f"{_text_place(rng)}.matches('{rng.choice(_PATTERNS)}')",
+        f"{_text_place(rng)}.match('{rng.choice(_WILDCARDS)}')",
+        f"!{_text_place(rng)}.match('{rng.choice(_WILDCARDS)}')",
         f"({_any_place(rng)} == 'a' ? {_any_place(rng)} : 'b') == 'a'",
         f"has(data.s) && data.s.{fold}() == 'gold'",
         f"cesql.int({attribute_place(rng, rng.choice(ATTRIBUTES))}) {order} {_whole(rng)}",

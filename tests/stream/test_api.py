@@ -140,7 +140,7 @@ def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"), listening(front, tmp_path / "f.sock"):
             await asyncio.wait_for(work(Client(tmp_path / "f.sock"), log), 60)
-        readers.close()
+        await readers.close()
         log.close()
 
     asyncio.run(run())
@@ -427,6 +427,6 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
                 assert readers._count == 1
             while readers._count:
                 await asyncio.sleep(0.01)
-        readers.close()
+        await readers.close()
 
     asyncio.run(asyncio.wait_for(work(), 30))

@@ -33,7 +33,7 @@ async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[
             yield log, client
             assert readers._count == 0 or full
     finally:
-        readers.close()
+        await readers.close()
         log.close()
 
 

@@ -235,7 +235,7 @@ def test_an_events_whole_story_is_told(outside: Server, subscriber: Subscriber) 
     subscriber.status = 503
     trigger(outside, "told", subscriber.url("told"), 'ce.type == "told"', retry=1, backoffDelay="PT0.01S")
     assert Publisher(outside).publish("story-1", "told") == 202
-    command = [Path(sys.executable).with_name("headgate"), "trace", "story-1", "--data", outside.data]
+    command = [Path(sys.executable).with_name("headgate"), "trace", "story-1", "--server", outside.url]
 
     def story() -> list[str]:
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -255,9 +255,9 @@ def test_an_events_whole_story_is_told(outside: Server, subscriber: Subscriber) 
     for pattern, line in zip(patterns, lines, strict=True):
         assert re.fullmatch(pattern, line), line
     (told,) = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True).stdout.splitlines()
-    assert [one["status"] for one in json.loads(told)["matches"][0]["attempts"]] == [503, 503, 0]
-    missing = subprocess.run([*command[:2], "nobody", "--data", outside.data], capture_output=True, text=True)
-    assert (missing.returncode, "no event with the id 'nobody'" in missing.stderr) == (1, True)
+    assert [one.get("status", 0) for one in json.loads(told)["matches"][0]["attempts"]] == [503, 503, 0]
+    missing = subprocess.run([*command[:2], "nobody", "--server", outside.url], capture_output=True, text=True)
+    assert (missing.returncode, "stored no event with the id 'nobody'" in missing.stderr) == (1, True)
 
 
 def test_no_event_data_is_logged_and_each_line_is_one_fact(outside: Server, subscriber: Subscriber) -> None:

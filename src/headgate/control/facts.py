@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, Routed, Trigger, decode_stored
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Trigger, decode_stored
 from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fact, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -130,10 +130,10 @@ def routed_rows(
         yield RoutedRow(version, target, obj, facts)
 
 
-def target_names(connection: sqlite3.Connection) -> dict[int, str]:
-    """`namespace/name` of every trigger and subscription by its target id."""
-    rows = connection.execute("SELECT id, namespace, name FROM targets")
-    return {target: f"{namespace}/{name}" for target, namespace, name in rows}
+def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
+    """Every trigger and subscription by its target id."""
+    rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+    return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
 
 
 def public_url(connection: sqlite3.Connection) -> str:

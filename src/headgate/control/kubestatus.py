@@ -8,6 +8,7 @@ import msgspec
 
 from headgate.control.errors import (
     AlreadyExistsError,
+    ApplyConflictError,
     Cause,
     ExpiredError,
     InvalidObjectError,
@@ -81,6 +82,11 @@ def failure_of(error: HeadgateError) -> Status:
         case AlreadyExistsError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, reason="AlreadyExists", details=details)
+        case ApplyConflictError():
+            causes = tuple(
+                StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
+            )
+            return failure(error.http_status, message, details=StatusDetails(causes=causes))
         case ObjectNotFoundError() | StaleObjectError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, details=details)

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.control.objects import API_VERSION, OWN_API_VERSION, VERSION, JsonObject, Kind
+from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 
 VERSIONS: Final = (API_VERSION, OWN_API_VERSION)
 _PREFIXES: Final = {API_VERSION: "dev.knative.eventing.v1", OWN_API_VERSION: "dev.headgate.v1"}
@@ -108,12 +109,25 @@ def _metadata() -> JsonObject:
             "creationTimestamp": _text("Given by the server.", format="date-time"),
             "labels": _map("Names and values to select by."),
             "annotations": _map("Names and values for programs and people."),
+            "deletionTimestamp": _text("When it was deleted; it goes with its last finalizer.", format="date-time"),
+            "deletionGracePeriodSeconds": _integer("Always 0: nothing but finalizers delays a deletion."),
+            "finalizers": {
+                "type": "array",
+                "description": "Who has something to do before a deleted object goes.",
+                "items": {"type": "string"},
+                "x-kubernetes-list-type": "set",
+            },
+            "managedFields": {
+                "type": "array",
+                "description": "Who owns which fields; written by the server.",
+                "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+            },
         },
     )
 
 
 def _filter() -> JsonObject:
-    return _object(
+    schema = _object(
         "Which events the trigger wants: exactly one of the fields, in its dialect. Without a filter it wants all.",
         {
             "attributes": _map("Context attributes that must be there; a value that is not empty must be equal."),
@@ -140,6 +154,8 @@ def _filter() -> JsonObject:
             **_custom_dialects(),
         },
     )
+    # One owner for all of it in server-side apply: half a filter would be nobody's.
+    return schema | {"x-kubernetes-map-type": "atomic"}
 
 
 def _custom_dialects() -> JsonObject:
@@ -221,13 +237,13 @@ def _trigger() -> JsonObject:
     spec = _object(
         "What the trigger is to be.",
         {
-            "broker": _text("Name of the broker whose events the trigger wants. Immutable."),
+            "broker": _text("Name of the broker; default when it is left out. Immutable."),
             "filter": _filter(),
             "filters": _filters(),
             "subscriber": subscriber,
             "delivery": _delivery("Delivery rules; they replace the broker's as a whole."),
         },
-        ("broker", "subscriber"),
+        ("subscriber",),
     )
     status = _object(
         "What the trigger is, written by the server.",
@@ -246,7 +262,7 @@ def _subscription() -> JsonObject:
     spec = _object(
         "What the subscription is to be.",
         {
-            "broker": _text("Name of the broker whose events the subscription wants. Immutable."),
+            "broker": _text("Name of the broker; default when it is left out. Immutable."),
             "filter": _filter(),
             "filters": _filters(),
             "consumerMetadata": _map("Names anytag... and alltag... ask for tags, beside the filters."),
@@ -261,7 +277,6 @@ def _subscription() -> JsonObject:
             "consumerFilter": _text("What makes a filter of consumerMetadata: tags (default) or a package's."),
             "filterFrom": _text("From where on the filter counts: now, beginning, or a position such as 0:123,1:456."),
         },
-        ("broker",),
     )
     status = _object(
         "What the subscription is, written by the server.",
@@ -307,9 +322,16 @@ def _paths(kind: Kind) -> JsonObject:
     reference = {"$ref": f"#/components/schemas/{_schema(kind)}"}
     answer = {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}}
     body = {"content": {"application/json": {"schema": reference}, "application/yaml": {"schema": reference}}}
-    patch = {"content": {"application/merge-patch+json": {"schema": {"type": "object"}}}}
+    patch = {
+        "content": {
+            MERGE_PATCH: {"schema": {"type": "object"}},
+            JSON_PATCH: {"schema": {"type": "array", "items": {"type": "object"}}},
+            APPLY_PATCH: {"schema": reference},
+        }
+    }
     options = [
         _query("dryRun", "All: do everything, store nothing."),
+        _query("fieldManager", "Who writes; an apply patch names it."),
         _query("fieldValidation", "What unknown fields do: Strict (default), Warn or Ignore."),
     ]
 

@@ -18,7 +18,7 @@ class DeliverySpec:
     """How events go to a target.
 
     Attributes:
-        retry: Attempts after the first one.
+        retry: Attempts after the first one; None: as many as fit into RETRY_S_DEFAULT.
         backoff_policy: Wait before the n-th retry, n from 1: `linear` delay x n, `exponential` delay x 2^n (Knative).
         backoff_delay_s: Seconds.
         timeout_s: Seconds for one attempt.
@@ -34,7 +34,7 @@ class DeliverySpec:
         rate_per_s: Attempts a second at most; None for no bound.
     """
 
-    retry: int
+    retry: int | None
     backoff_policy: BackoffPolicy
     backoff_delay_s: float
     timeout_s: float

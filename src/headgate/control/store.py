@@ -15,7 +15,7 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, brokers, bump, counter, public_url, routed_rows
+from headgate.control.facts import Which, brokers, bump, counter, public_url, routed_rows, target_keys
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -83,6 +83,10 @@ class Store:
                 store._writer(connection).create(default_broker(), None)
             recompile(connection, store.compiler)
         return store
+
+    def now(self) -> str:
+        """The time of a write, RFC 3339."""
+        return rfc3339(self._clock_s())
 
     def close(self) -> None:
         """Close the file; no call may be under way."""
@@ -286,6 +290,11 @@ class Store:
         """Everything routed, at one moment; decodes only what changed since the last call."""
         with self._cache_lock, self._database.read() as connection:
             return self._cache.table(connection)
+
+    def target_keys(self) -> dict[int, ObjectKey]:
+        """Every trigger and subscription by its target id."""
+        with self._database.read() as connection:
+            return target_keys(connection)
 
     def counters(self) -> dict[str, int]:
         """All counters at one moment: version, desired_generation, active_generation, routing, report, ..."""

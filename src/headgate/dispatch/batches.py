@@ -80,6 +80,8 @@ class Batches:
             attempts.places.land(state, head)
             attempts.go_on(state)
             return
+        for delivery, _ in members:
+            delivery.started_at = head.started_at
         headers, body = wire.batch([event.event for _, event in members])
         first = members[0][1]
         span, headers = attempts.begin(state, head, first, headers, len(members))
@@ -105,10 +107,12 @@ class Batches:
         attempts.go_on(state)
 
     async def _fail(self, state: TargetState, head: Delivery, members: Members, outcome: Outcome) -> None:
+        at = self._attempts.clock()  # of the answer to all: burying takes its time
         buried: list[Delivery] = []
         others: list[Delivery] = []
         for delivery, event in members:
-            (buried if await self._attempts.failed(state, delivery, event, outcome) else others).append(delivery)
+            is_buried = await self._attempts.failed(state, delivery, event, outcome, at)
+            (buried if is_buried else others).append(delivery)
         self._attempts.places.land(state, head)
         self._attempts.conclude(state, buried, outcome, buried=True)
         self._attempts.conclude(state, others, outcome, buried=False)

@@ -180,17 +180,20 @@ class Dispatcher:
         return self._takeover.held_rows(run, partition)
 
     async def _serve(self, transport: Transport, replies: Replies) -> None:
-        letters = DeadLetters(self._data / "deadletters.db", transport, replies, self._find, clocks=self._clocks)
+        journal = Journal(self._data / DIRECTORY, clock_us=self._clocks.now_us)
+        letters = DeadLetters(
+            self._data / "deadletters.db", transport, replies, self._find, journal=journal, clocks=self._clocks
+        )
         try:
-            await self._deliver(transport, replies, letters)
+            await self._deliver(transport, replies, letters, journal)
         finally:
             await letters.close()
+            journal.close()
 
     def _find(self, target: int) -> Target | None:
         return self._scheduler.find(target)
 
-    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters) -> None:
-        journal = Journal(self._data / DIRECTORY, clock_us=self._clocks.now_us)
+    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal) -> None:
         self._scheduler = Scheduler(
             events=self._events,
             backlog=self._backlog,
@@ -225,6 +228,7 @@ class Dispatcher:
             transport=transport,
             replies=replies,
             bury=letters.bury,
+            journal=journal,
             trigger=self._routed.trigger,
             rule_of=self._routed.rule_of,
             clocks=self._clocks,
@@ -249,7 +253,6 @@ class Dispatcher:
                 self._report()
             await self._flusher.close()
             await self._close_consuming()
-            journal.close()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
 
     def _subscriptions(self) -> Subscriptions:

@@ -39,11 +39,12 @@ CODE_FILTER_ERROR: Final = 422
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,
+  partition INTEGER NOT NULL, event_offset INTEGER NOT NULL, trigger TEXT NOT NULL,
   broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
-  due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
+  since_us INTEGER NOT NULL, due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
@@ -61,10 +62,10 @@ CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGI
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 _FIELDS: Final = (
-    "target, position, trigger, broker, source, event_id, type, bytes, died_us, reason, destination, code, data,"
-    " attempts, sink, state, failures, due_us, pace_us, problem"
+    "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
+    " destination, code, data, attempts, sink, state, failures, since_us, due_us, pace_us, problem"
 )
-_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 20)})"
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 23)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -111,6 +112,8 @@ class Letter:
         id: Grows with time; 0 before it is stored.
         target: Id of its trigger.
         position: Of its outbox row.
+        partition: Of the event in the log.
+        offset: Of the event in the log.
         trigger: `namespace/name`.
         broker: `namespace/name`.
         event: As it was accepted.
@@ -123,6 +126,7 @@ class Letter:
         sink: Where it goes when its trigger is gone; empty when nowhere.
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
+        since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
         pace_us: Of a redrive, between the letter before it and this one.
         problem: Why the last of them failed, for people.
@@ -131,6 +135,8 @@ class Letter:
     id: int = 0
     target: int
     position: int
+    partition: int
+    offset: int
     trigger: str
     broker: str
     event: Event
@@ -143,6 +149,7 @@ class Letter:
     sink: str = ""
     state: State = State.SENDING
     failures: int = 0
+    since_us: int = 0
     due_us: int = 0
     pace_us: int = 0
     problem: str = ""
@@ -209,6 +216,7 @@ class Reschedule(Ended):
 
     state: State
     failures: int
+    since_us: int
     due_us: int
     problem: str
 
@@ -241,8 +249,9 @@ class LetterStore(StoreFile):
         with self._transaction():
             many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
             many(
-                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ? AND state = ?",
-                [(c.state, c.failures, c.due_us, c.problem, c.id, c.began) for c in changed],
+                "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
+                " WHERE id = ? AND state = ?",
+                [(c.state, c.failures, c.since_us, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
             for letter in new:
@@ -329,8 +338,8 @@ class LetterStore(StoreFile):
                     last_us[target] = end_us or 0
                 last_us[target] = due_us = max(now_us, last_us[target] + pace_us)
                 run(
-                    "UPDATE letters SET state = 'redriving', failures = 0, due_us = ?, pace_us = ?, problem = ''"
-                    " WHERE id = ?",
+                    "UPDATE letters SET state = 'redriving', failures = 0, since_us = 0, due_us = ?, pace_us = ?,"
+                    " problem = '' WHERE id = ?",
                     (due_us, pace_us, id_),
                 )
                 count += 1
@@ -357,6 +366,8 @@ def letter_of(
     return Letter(
         target=target.id,
         position=delivery.position,
+        partition=delivery.partition,
+        offset=delivery.offset,
         trigger=target.name,
         broker=event.broker,
         event=event.event,
@@ -375,6 +386,8 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     return (
         letter.target,
         letter.position,
+        letter.partition,
+        letter.offset,
         letter.trigger,
         letter.broker,
         event.source,
@@ -390,6 +403,7 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
         letter.sink,
         letter.state,
         letter.failures,
+        letter.since_us,
         letter.due_us,
         letter.pace_us,
         letter.problem,
@@ -397,12 +411,15 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    id_, event, target, position, trigger, broker, _, _, _, _, died_us, reason, destination, code, data, *rest = row
-    attempts, sink, state, failures, due_us, pace_us, problem = rest
+    id_, event, target, position, partition, offset, trigger, broker, *rest = row
+    _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
+    sink, state, failures, since_us, due_us, pace_us, problem = rest
     return Letter(
         id=id_,
         target=target,
         position=position,
+        partition=partition,
+        offset=offset,
         trigger=trigger,
         broker=broker,
         event=_decode_event(event),
@@ -415,6 +432,7 @@ def _letter(row: tuple[Any, ...]) -> Letter:
         sink=sink,
         state=State(state),
         failures=failures,
+        since_us=since_us,
         due_us=due_us,
         pace_us=pace_us,
         problem=problem,

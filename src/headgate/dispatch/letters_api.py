@@ -38,6 +38,7 @@ from headgate.observe import metrics
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _TYPES: Final = frozenset({JSON})
+_IDS_NAMED: Final = 10
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
@@ -217,12 +218,30 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
                 raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
             need(f"died_us {sign} ?", instant)
     if selection.ids:
+        if not selection.after:  # a later page has taken the earlier ones away
+            _check_ids(store, namespace, selection.ids)
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
     found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
     page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
     if wanted is not None:
         found = [one for one in found if _takes(wanted, store.event(one.id))]  # one event in memory at a time
     return page, found
+
+
+def _check_ids(store: LetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
+    """Refuses ids of letters that are not there, before anything is done with the others.
+
+    Raises:
+        LetterNotFoundError: One or more are not.
+    """
+    wanted = f"id IN ({', '.join('?' * len(ids))})"
+    known = store.entries(wanted, ids, after=0, limit=len(ids))
+    unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
+    if unknown:
+        named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
+        letters = "dead letter" if len(unknown) == 1 else "dead letters"
+        hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
+        raise LetterNotFoundError(f"there is no {letters} {named} in this namespace; nothing was done", hint=hint)
 
 
 def _takes(wanted: Program, event: Event | None) -> bool:

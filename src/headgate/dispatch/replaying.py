@@ -28,10 +28,11 @@ from headgate.dispatch.clocks import Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Letter, letter_of
 from headgate.dispatch.replays import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
 from headgate.dispatch.replies import Replies
-from headgate.dispatch.retry import Fate, judge, pause_s
+from headgate.dispatch.retry import Fate, is_left, judge, pause_s
 from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
@@ -64,6 +65,7 @@ class Replaying:
         transport: The HTTP client.
         replies: For what a trigger's subscriber answers.
         bury: Stores a dead letter; returns when it is on disk.
+        journal: Remembers attempts for people.
         trigger: The trigger "namespace/name", as routing has it now.
         rule_of: How events get their filter values.
         clocks: Time, and the jitter of pauses.
@@ -78,6 +80,7 @@ class Replaying:
         transport: Transport,
         replies: Replies,
         bury: Callable[[Letter], Awaitable[None]],
+        journal: Recorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,
@@ -87,6 +90,7 @@ class Replaying:
         self._transport = transport
         self._replies = replies
         self._bury = bury
+        self._journal = journal
         self._trigger = trigger
         self._rule_of = rule_of
         self._clocks = clocks
@@ -224,17 +228,22 @@ class Replaying:
         rules = target.delivery if target is not None else _DEFAULT_RULES
         url = target.subscriber_uri if target is not None else spec.url
         headers, body = wire.encoded(event, rules.format, reply=target is not None)
-        failures = 0
+        failures, began = 0, self._clocks.now()
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
                 outcome = await self._replies.store(target.broker, event, outcome.reply, context_of(event))
             fate = judge(outcome)
+            reason = "" if fate is Fate.DELIVERED else outcome.label
+            id_of_target = target.id if target is not None else 0
+            self._journal.attempt(
+                place.partition, place.offset, id_of_target, failures + 1, outcome.status, reason, Origin.REPLAY
+            )
             if fate is Fate.DELIVERED:
                 return "delivered"
             failures += 1
             now_us = self._clocks.now_us()
-            if fate is Fate.AGAIN and failures <= rules.retry:
+            if is_left(rules, outcome, failures, self._clocks.now() - began):
                 chance = self._clocks.chance()
                 await asyncio.sleep(pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=chance))
                 continue

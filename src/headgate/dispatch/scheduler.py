@@ -170,7 +170,7 @@ class Scheduler:
             state.stored = True
             floor = position if cursor.lag_from is None else cursor.lag_from
             state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending))
-            state.retries = {position: (failures, due_us) for position, failures, due_us in cursor.retries}
+            state.retries = {tried.position: tried for tried in cursor.retries}
             # The stored row may say "up to G", and G is about to move: its own floor must be stored with it.
             self._dirty.add(state)
             self._loop.call_soon(self._refill, state)
@@ -345,7 +345,7 @@ class Scheduler:
             if delivery.verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
                 continue  # it was counted when it was handed over the first time
             if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
-                delivery.failures, delivery.due_us = tried
+                delivery.resume(tried)
             self._enqueue(state, delivery)
         if refill.reached >= upto and state.tail is not None:
             state.lag = None

@@ -11,6 +11,7 @@ from typing import Final, NoReturn
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.control.logrules import LogRule
+from headgate.control.publishing import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HEADER as HOPS_HEADER
@@ -25,11 +26,6 @@ from headgate.ingress.errors import (
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
 from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, HOPS_MAX, REQUEST_HEAD_BYTES_MAX
-
-RESERVED: Final = frozenset(
-    ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
-)
-"""First path segments that are no namespaces."""
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -63,9 +59,9 @@ class Ingress:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http":
-            parts = scope["path"].split("/")
-            if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED:
-                await self._answer(f"{parts[1]}/{parts[2]}", scope, receive, send)
+            broker = published_broker(scope["path"])
+            if broker:
+                await self._answer(broker, scope, receive, send)
                 return
         await self._fallback(scope, receive, send)
 

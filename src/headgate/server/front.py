@@ -24,8 +24,6 @@ from headgate.dispatch.pull_api import METHODS as PULL_METHODS
 from headgate.dispatch.pull_api import PREFIX as PULL_PATH
 from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
-from headgate.dispatch.why import Why
-from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, event_commit
@@ -34,11 +32,14 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
 from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
+from headgate.inspect.api import InspectApi
+from headgate.inspect.records import Records
 from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, ready, retention, rpc
+from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
@@ -71,7 +72,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
         checks = {"log": lambda: _log_problem(commits), "control": lambda: _store_problem(store)}
-        fallback = other_paths(settings, store, api, checks)
+        fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
         intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
@@ -141,12 +142,20 @@ def other_paths(
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     letters = LettersApi(settings.data / "deadletters.db").routes()
     replays = ReplaysApi(settings.data / REPLAYS_FILE, settings.log_directory, store, url_policy(settings)).routes()
-    why = WhyApi(Why(settings.data, store)).routes()
+    inspect = InspectApi(Records(settings.data), store).routes()
     reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
     pulling = ProcessProxy(settings.dispatcher_socket)
     consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     return Starlette(
-        routes=[*health.routes(settings, checks), *letters, *replays, *why, reading, *consuming, Mount("/", api.app)],
+        routes=[
+            *health.routes(settings, checks),
+            *letters,
+            *replays,
+            *inspect,
+            reading,
+            *consuming,
+            Mount("/", api.app),
+        ],
         exception_handlers=ERROR_HANDLERS,
     )
 

@@ -51,7 +51,7 @@ async def _serve(settings: Settings) -> None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
             mark.ready(False)
-        readers.close()
+        await readers.close()
 
 
 class Rules:

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from headgate.limits import READ_EVENTS_PER_TURN, READ_POLL_S, READ_PROGRESS_S
+from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.find import Finder, Sought, landing
 from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
 from headgate.scan.turns import LogScanner, scanning
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
 
@@ -48,6 +49,7 @@ async def turns(
     partitions: list[int],
     request: ReadRequest,
     threads: Executor,
+    growth: LogGrowth,
     credits: Credits | None = None,
 ) -> AsyncGenerator[Turn, None]:
     """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
@@ -60,6 +62,7 @@ async def turns(
         partitions: Of the log.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
+        growth: Wakes the reader at the end of the log.
         credits: How many events may be given; then the first turn has none and says where the reader begins. None: any
             number.
 
@@ -100,7 +103,8 @@ async def turns(
                 told_at = now
                 yield Turn([], scan.positions, replace(scan.counters), at_end)
             if at_end:
-                await asyncio.sleep(READ_POLL_S)
+                until = told_at + READ_PROGRESS_S if request.follow else min(deadline, told_at + READ_PROGRESS_S)
+                await growth.beyond(scan.positions, max(0.0, until - time.monotonic()))
         yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
 
 

@@ -14,6 +14,7 @@ from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
 
@@ -41,12 +42,14 @@ class Readers:
         self._directory = directory
         self._log_rule = log_rule
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._growth = LogGrowth(directory)
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
         """Looks through the log in the readers' threads."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Wait for the threads; readers have been closed."""
+        await self._growth.close()
         self._threads.shutdown(wait=True)
 
     def rule(self, broker: str) -> LogRule:
@@ -70,7 +73,8 @@ class Readers:
         partitions = partitions_of(self._directory)
         self._count += 1
         try:
-            async with aclosing(turns(self._directory, partitions, wanted, self._threads, credits)) as reading:
+            pages = turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
+            async with aclosing(pages) as reading:
                 async for turn in reading:
                     yield turn
         finally:

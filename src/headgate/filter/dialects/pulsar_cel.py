@@ -42,10 +42,10 @@ from headgate.filter.dialects.pulsar_tree import (
     Type,
     Value,
 )
-from headgate.filter.dialects.sql_like import Pattern, like, plain_text
-from headgate.filter.dialects.sql_like import parse_pattern as parse_like
 from headgate.filter.dialects.texts import text_is_one_of
 from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, attribute, both, compared, either
+from headgate.filter.like import Pattern, like, plain_text
+from headgate.filter.like import parse_pattern as parse_like
 
 _ORDERS: Final = {
     Operator.GREATER_THAN: Comparison.GT,

@@ -10,8 +10,8 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.dialects.names import check_name
-from headgate.filter.dialects.sql_like import PatternError, parse_pattern
 from headgate.filter.errors import FilterError
+from headgate.filter.like import PatternError, parse_pattern
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 Value = str | int | float
