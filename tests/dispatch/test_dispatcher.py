@@ -174,7 +174,7 @@ def test_an_event_of_another_broker_is_never_delivered(tmp_path: Path, log: Even
     async def work() -> None:
         async with Subscriber() as subscriber:
             async with running(tmp_path, Routes(target(1, subscriber.url))) as work:
-                log.append([event(0)], broker="default/other")
+                log.append([event(0)], broker="default/other/1")
                 log.append([event(1)])
                 async with matcher(work) as peer:
                     peer.match((0, 1), (1, 1))

@@ -15,7 +15,7 @@ from headgate.log.writer import PartitionWriter, wall_clock_us
 def event(number: int, kind: str = "test.created") -> StoredEvent:
     """An event with an awkward value in most columns, told apart by `number`."""
     return StoredEvent(
-        "default/main",
+        "default/main/1",
         Event(
             specversion="1.0",
             id=f"id-{number}",

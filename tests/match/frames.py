@@ -13,7 +13,7 @@ from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.table import MatchTable
 
-BROKER = "default/main"
+BROKER = "default/main/1"
 
 
 def frame_of(

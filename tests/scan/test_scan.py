@@ -71,6 +71,30 @@ def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions
     return stored
 
 
+@pytest.mark.parametrize("cel", ['ce.region == "eu"', 'has(ce.region) && ce.region in ["eu", "us"]', None])
+@pytest.mark.parametrize("values", [None, frozenset({"eu"})])
+def test_a_broker_made_anew_misses_none_of_its_events_and_has_none_of_the_one_before(
+    tmp_path: Path, cel: str | None, values: frozenset[str] | None
+) -> None:
+    """A chunk of the old one, a chunk that both were in when it was written, and a chunk of the new one."""
+    old, new = "ns/b/1", "ns/b/2"
+    rules = {old: LogRule(filter_value_rule("type")), new: LogRule(filter_value_rule("region"))}
+
+    def entries(broker: str, *names: str) -> Entries:
+        return Entries(
+            broker, rules[broker], [Event("1.0", one, "/s", "t", extensions={"region": "eu"}) for one in names]
+        )
+
+    chunks = [[entries(old, "a", "b")], [entries(old, "c"), entries(new, "d"), entries(old, "e")], [entries(new, "f")]]
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        for chunk in map(encode, chunks):
+            writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
+    scan = Scan(tmp_path, Query(new, rules[new].value, values, cel=cel), {0: 0})
+    found = [event.id for _ in range(3) for piece in scan.step(10) for event in piece.events()]
+    scan.close()
+    assert found == ["d", "f"]
+
+
 def spiced(rng: random.Random, event: Event) -> Event:
     """Some events have a value of their producer's, and some write their data with escapes."""
     extensions = dict(event.extensions)

@@ -12,7 +12,6 @@ import grpc
 import pytest
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE
 from headgate.expr import property
 from headgate.rpc.events import from_message
 from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
@@ -20,14 +19,14 @@ from headgate.rpc.pulsar_pb2 import Expr
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
 from tests.calls import Client, Refused, Stream, served
-from tests.stream.test_api import BROKER, EVENTS, Log, event
+from tests.stream.test_api import BROKER, EVENTS, SERVED, Log, event
 
 
 @contextlib.asynccontextmanager
 async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[Log, Client]]:
     log = Log(directory)
     log.store(*range(EVENTS if full else 0))
-    readers = Readers(directory, {BROKER: DEFAULT_RULE}.get)
+    readers = Readers(directory, {BROKER: SERVED}.get)
     try:
         async with served(ReadRpc(readers).service()) as client:
             yield log, client

@@ -74,6 +74,12 @@ def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[o
         yield cast(Broker, decode_stored(Kind.BROKER, body))
 
 
+def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
+    """The broker `namespace/name`."""
+    namespace, _, name = path.partition("/")
+    return next(brokers(connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+
+
 def routed_rows(
     connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[RoutedRow]:
@@ -152,7 +158,6 @@ class _Brokers:
 
     def get(self, path: str) -> BrokerFact | None:
         if path not in self._known:
-            namespace, _, name = path.partition("/")
-            found = next(brokers(self._connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+            found = broker_at(self._connection, path)
             self._known[path] = broker_fact(found, self._public_url) if found else None
         return self._known[path]

@@ -328,6 +328,8 @@ class Dispatcher:
 
     def take(self, accepted: Accepted) -> None:
         """See `link.Sink`."""
+        if accepted.generation > self._routed.generation:
+            self._routed.look_now()  # the broker and the filter that a row was matched by
         passed = self._passed.get(accepted.partition, 0)
         wanted = len({row[0] for row in accepted.rows})
         metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)

@@ -29,7 +29,7 @@ class SharedEvent:
     """An event on its way to any number of targets.
 
     Attributes:
-        broker: `namespace/name` of the broker that accepted it.
+        broker: Identity of the broker that accepted it.
         event: As it was accepted.
         append_time_us: When it was stored, microseconds since 1970 UTC.
         size_bytes: Roughly what it takes in memory.

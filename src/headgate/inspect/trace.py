@@ -95,9 +95,10 @@ class Tracer:
             UnavailableError: A file of the dispatcher is busy.
         """
         self._store.get(broker)
-        result = find_event(self._records.log, broker.path, search)
+        identity = self._store.snapshot().brokers.get(broker.path, "")
+        result = find_event(self._records.log, identity, search)
         found = result.found
-        if found is None or found.stored.broker != broker.path:
+        if found is None or found.stored.broker != identity:
             return None, result
         # Before the rows are looked for: what is below the watermark now has its rows.
         evaluated = found.offset < self._records.watermark(found.partition, self._records.cursors())

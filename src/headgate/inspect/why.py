@@ -25,6 +25,7 @@ from headgate.control.store import Store
 from headgate.dispatch.cursors import Cursors, TargetCursor
 from headgate.dispatch.journal import Entry
 from headgate.event import rfc3339
+from headgate.event.identity import path_of
 from headgate.filter.cel import OutcomeKind
 from headgate.filter.evaluate import program
 from headgate.filter.plan import Verdict
@@ -73,13 +74,14 @@ class Why:
         """
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
-        looked = self._find(trigger.broker_key, search)
+        path, table = key.path, self._store.snapshot()
+        target = next((one for one in table.targets if one.name == path and one.pull is None), None)
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        looked = self._find(broker, search)
         if isinstance(looked, Explanation):
             return looked
-        if looked.stored.broker != trigger.broker_key:
+        if looked.stored.broker != broker:
             return _of_other_broker(looked, trigger.broker_key)
-        path = key.path
-        target = next((one for one in self._store.snapshot().targets if one.name == path and one.pull is None), None)
         if target is None:
             return Explanation(EventFate.NOT_READY, not_ready_text(trigger), looked)
         event = _RecordedEvent(self._records, looked)
@@ -101,15 +103,17 @@ class Why:
             UnavailableError: A file of the dispatcher is busy.
         """
         self._store.get(key)
-        looked = self._find(key.path, search)
+        table = self._store.snapshot()
+        broker = table.brokers.get(key.path, "")
+        looked = self._find(broker, search)
         if isinstance(looked, Explanation):
             return BrokerExplanation(looked)
-        if looked.stored.broker != key.path:
+        if looked.stored.broker != broker:
             return BrokerExplanation(_of_other_broker(looked, key.path))
         page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
         decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
         triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
-        targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
+        targets = {target.name: target for target in table.targets if target.pull is None}
         event = _RecordedEvent(self._records, looked)
         _ = event.is_matched
         rows = {row.target: row for row in self._records.rows(looked)}
@@ -247,7 +251,10 @@ def _not_found(result: SearchResult) -> Explanation:
 
 
 def _of_other_broker(found: Found, broker: str) -> Explanation:
-    says = f"broker {found.stored.broker} accepted the event, not {broker}"
+    accepted = path_of(found.stored.broker)
+    says = f"broker {accepted} accepted the event, not {broker}"
+    if accepted == broker:
+        says = f"an earlier broker {broker} accepted the event, and has been deleted"
     return Explanation(EventFate.OTHER_BROKER, says, found)
 
 

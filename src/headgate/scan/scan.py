@@ -46,7 +46,7 @@ class Query:
     """What a reader wants of a broker's events.
 
     Attributes:
-        broker: "namespace/name".
+        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         values: Filter values; None: any event.
         match_unfiltered: Beside `values`, events without a filter value too.

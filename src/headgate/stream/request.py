@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.filter.asked import condition, filter_and_filters
 from headgate.filter.compiler import compile_filter
 from headgate.limits import (
@@ -46,12 +46,11 @@ class ReadRequest:
     wait_s: float = 0.0
 
 
-def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
+def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
     """Reads the parameters of a request.
 
     Args:
-        broker: "namespace/name".
-        rule: How the broker's events are stored.
+        broker: Whose events are read.
         parameters: Names and values, decoded.
         follow: Whether following is the default.
 
@@ -73,8 +72,8 @@ def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str
         raise QueryError(f"{len(values)} filter values are over the limit of {READ_VALUES_MAX} (READ_VALUES_MAX)")
     unfiltered = _flag(given, "matchUnfiltered", False)
     query = Query(
-        broker,
-        rule.value,
+        broker.identity,
+        broker.rule.value,
         frozenset(values) if values or unfiltered else None,
         unfiltered,
         _cel(given),
