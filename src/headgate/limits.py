@@ -21,6 +21,10 @@ HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10
 """Names and values of all ce- headers of a request; CloudEvents asks for at least 64 KiB an event."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 128
 """One attribute name. CloudEvents recommends 20; a bound keeps caches of names small."""
+EXTENSION_DEPTH_MAX: Final = 8
+"""Maps within one another in an extension of CloudEvents 0.3: each a step of a path and a level of recursion."""
+EXTENSION_MEMBERS_MAX: Final = 256
+"""Members of all maps of one event's extensions: each is one more attribute for filters."""
 VALUE_CACHED_CHARS_MAX: Final = 256
 """Sources, schemas and media types up to this length are checked once and remembered."""
 VALUES_CACHED_MAX: Final = 4_096
