@@ -133,6 +133,7 @@ class TargetReport:
         trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
         dropped: Events given up and kept nowhere since the last report: an increment.
         last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
     """
 
     target: int
@@ -142,3 +143,4 @@ class TargetReport:
     trouble: str | None = None
     dropped: int = 0
     last_dropped: str = ""
+    backlog: str | None = None

@@ -343,6 +343,7 @@ _ENDS: Final = {
     "": "delivered at attempt {attempt}",
     "dead_lettered": "given up; its dead letter was taken by the sink, redriven or discarded",
     "failed": "given up and dropped",
+    "expired": "given up and dropped, for nobody took it within the bounds of a backlog",
     "gone": "dropped, for the trigger had gone or had no address",
     "lost": "dropped, for the log no longer held the event",
 }
