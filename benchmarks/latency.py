@@ -23,9 +23,9 @@ from typing import Any
 
 import uvicorn
 from pyreqwest.client import Client, ClientBuilder
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.tables import print_whole
 from headgate.testing import Server, free_port, object_of
 
 REGIONS = ("eu-west-1", "eu-central-1", "us-east-1", "us-west-2", "ap-east-1")
@@ -215,7 +215,7 @@ def main() -> None:
     for name in figures:
         table.add_column(name, justify="right")
     table.add_row(*map(str, figures.values()))
-    Console().print(table)
+    print_whole(table)
 
 
 if __name__ == "__main__":

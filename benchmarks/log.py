@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.commit import Encoded, GroupCommit
 from headgate.log.files import FileOps
@@ -200,7 +200,7 @@ def main() -> None:
     finally:
         shutil.rmtree(root)
     if not arguments.json:
-        Console(width=None if sys.stdout.isatty() else 160).print(table)
+        print_whole(table)
 
 
 if __name__ == "__main__":

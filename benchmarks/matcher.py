@@ -26,9 +26,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.json_format import decode_event
 from headgate.filter.compiler import compile_cel
@@ -36,11 +36,12 @@ from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 from headgate.match.table import MatchTable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BROKER = "default/main"
+BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 SAMPLE = 2_000
 THREADS = 2
 CHUNK_EVENTS = 1_000
@@ -242,7 +243,7 @@ def show(found: Sequence[Result]) -> None:
             *(f"{one.events_per_s:,.0f}", f"{one.events_per_s_cpu:,.0f}", f"{one.matches_per_s:,.0f}", ruled),
             str(one.candidates),
         )
-    Console().print(table)
+    print_whole(table)
 
 
 def main() -> None:

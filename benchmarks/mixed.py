@@ -26,10 +26,10 @@ from typing import Any, cast
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.matcher import BROKER, CHUNK_EVENTS, THREADS, cpu_s, read
+from headgate.cli.tables import print_whole
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.verdicts import evaluate
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -39,7 +39,8 @@ from headgate.filter.evaluate import EventView, OutcomeKind
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 
 TYPES = 1_000
 REGIONS = ("eu-west", "eu-north", "us-east", "us-west", "ap-south")
@@ -216,7 +217,7 @@ def show(found: Sequence[Result]) -> None:
             *(f"{one.spark_events_per_s:,}", f"{one.spark_events_per_s_cpu:,}", f"{one.decision_us:.1f}"),
             *(f"{one.both_events_per_s:,}", f"{one.both_events_per_s / found[0].both_events_per_s:.2f}"),
         )
-    Console(width=130).print(table)
+    print_whole(table)
 
 
 def main() -> None:

@@ -33,19 +33,20 @@ from pathlib import Path
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
 from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.matcher import THREADS, cpu_s, read
 from benchmarks.plans import Plans
+from headgate.cli.tables import print_whole
 from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
+from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
-from headgate.match.session import connector_jar, start_session, task_slots
+from headgate.match.session import start_session, task_slots
 
 SUBSCRIBERS, FILTERS = 3, 5
 PER_BROKER = SUBSCRIBERS * FILTERS
@@ -219,9 +220,8 @@ def latency(
     producer.start()
     orders.recv()
     sink = Sink()
-    names = frozenset(map(broker_name, range(brokers)))
     run = SparkRunner(spark, log, 1, scratch / "runs").start(
-        RoutingTable(1, 1, names, tuple(table_of)), 1, {0: 0}, sink.address
+        RoutingTable(1, 1, {}, tuple(table_of)), 1, {0: 0}, sink.address
     )
     took: list[int] = []
     for warm in (True, False):
@@ -286,7 +286,7 @@ def show(found: Sequence[Result], live_rate: int) -> None:
             *(f"{one.build_s:.1f}", f"{one.events_per_s:,}", f"{one.events_per_s_cpu:,}", ratio),
             *(f"{one.matches_per_s:,}", *waited),
         )
-    Console(width=150).print(table)
+    print_whole(table)
 
 
 def main() -> None:

@@ -85,9 +85,9 @@ class Board:
             f"latency POST to delivery p50 {self.percentile_ms(50):.1f} ms, p99 {self.percentile_ms(99):.1f} ms"
         )
 
-    def table(self) -> Table:
+    def table(self, title: str) -> Table:
         """The whole board."""
-        table = Table(title=self.headline(), title_justify="left")
+        table = Table(title=title or None, title_justify="left")
         for name in ("trigger", "shows"):
             table.add_column(name)
         for name in ("delivered", "expected", "filter errors"):
@@ -196,12 +196,12 @@ async def show(board: Board, console: Console) -> None:
         last = ""
         while True:
             await asyncio.sleep(2)
-            if (line := board.headline()) != last:
+            if (line := board.headline()) != last and not board.settled:  # the summary begins with the last one
                 console.print(line)
             last = line
-    with Live(board.table(), console=console, transient=True, auto_refresh=False) as live:
+    with Live(board.table(board.headline()), console=console, transient=True, auto_refresh=False) as live:
         while True:
-            live.update(board.table(), refresh=True)
+            live.update(board.table(board.headline()), refresh=True)
             await asyncio.sleep(0.25)
 
 
@@ -237,7 +237,8 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
 
 def summary(board: Board, console: Console) -> int:
     """Prints what happened beside what should have happened; returns the exit status."""
-    console.print(board.table())
+    console.print(board.headline())
+    console.print(board.table(title=""))
     if wrong := board.wrong():
         console.print(f"[bold red]WRONG[/]: the counts of {', '.join(wrong)} differ from what was expected")
         return 1

@@ -117,6 +117,10 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_PROBE_S: Final = 1.0
+"""How often a log that refused its last chunk is asked whether it takes records again: what /readyz may be behind."""
+LOG_PROBE_BYTES: Final = 1 << 20
+"""Written, synced and cut off again for that: as much as the largest event."""
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
@@ -184,6 +188,19 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+NAMESPACES_MAX: Final = 10_000
+"""Namespaces that were created: as many as brokers."""
+JSON_PATCH_OPERATIONS_MAX: Final = 1_000
+"""Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
+FINALIZERS_MAX: Final = 64
+"""Finalizers of one object: one for each controller that cares for it."""
+FIELD_MANAGER_CHARS_MAX: Final = 128
+"""Name of who writes: Kubernetes' own bound."""
+UPDATE_MANAGERS_MAX: Final = 10
+"""Managers of updates whose fields are told apart: Kubernetes' own bound; the oldest ones become one."""
+MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
+"""All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
+ones."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
@@ -496,6 +513,8 @@ WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
 """One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+WHY_TRIGGERS_MAX: Final = 500
+"""Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
 """What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
@@ -513,8 +532,8 @@ METRICS_WRITE_S: Final = 1.0
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
-TRACE_STORIES_MAX: Final = 20
-"""Events of one id that `headgate trace` tells about."""
+TRACE_EVENTS_MAX: Final = 20
+"""Events of one id that `headgate trace --all` shows."""
 
 # --- rpc ------------------------------------------------------------------------------------------
 RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)

@@ -50,10 +50,17 @@ class Server:
         port: The port, None for a free one. It stays the same over restarts; so does that of gRPC, which is a free one.
         arguments: More arguments of `headgate serve`.
         log: Where its standard error goes; None leaves it on ours.
+        program: The `headgate` command; None for the one beside our interpreter.
     """
 
     def __init__(
-        self, data: Path, port: int | None = None, *, arguments: tuple[str, ...] = (), log: Path | None = None
+        self,
+        data: Path,
+        port: int | None = None,
+        *,
+        arguments: tuple[str, ...] = (),
+        log: Path | None = None,
+        program: Path | None = None,
     ) -> None:
         self.data = data
         self.port = port if port is not None else free_port()
@@ -61,6 +68,7 @@ class Server:
         self.grpc = f"127.0.0.1:{free_port()}"
         self._arguments = arguments
         self._log = log
+        self._program = program if program is not None else Path(sys.executable).with_name("headgate")
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Server:
@@ -78,7 +86,7 @@ class Server:
         Raises:
             UnavailableError: It ended, or is not ready within `START_S_MAX`.
         """
-        command = [Path(sys.executable).with_name("headgate"), "serve", "--data", self.data]
+        command = [self._program, "serve", "--data", self.data]
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("ab")) if self._log else None
             self._process = subprocess.Popen(

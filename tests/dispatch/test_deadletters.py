@@ -18,6 +18,7 @@ from headgate.dispatch import letters as letters_module
 from headgate.dispatch import wire
 from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import Transport
+from headgate.dispatch.journal import Forgetful
 from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Outcome
@@ -43,6 +44,8 @@ def letter(position: int = 0, **changes: object) -> Letter:
     plain = Letter(
         target=1,
         position=position,
+        partition=0,
+        offset=position,
         trigger="default/t1",
         broker="default/default",
         event=event(position),
@@ -323,7 +326,7 @@ class Sending:
 
     async def __aenter__(self) -> Sending:
         replies = cast(Replies, None)
-        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get)
+        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=Forgetful())
         waiting = self.work._store.waiting
 
         def counted() -> dict[Line, int]:
@@ -438,7 +441,8 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
     async def work() -> None:
         said: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
-        dead = DeadLetters(tmp_path / "deadletters.db", cast(Transport, Net()), cast(Replies, None), lambda _: None)
+        path = tmp_path / "deadletters.db"
+        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=Forgetful())
         buried = asyncio.create_task(dead.bury(letter(0)))
         await until(lambda: bool(said))
         again = asyncio.create_task(dead.bury(letter(1)))

@@ -123,6 +123,8 @@ def test_verdicts_of_one_event_and_target_are_one_row(tmp_path: Path, log: Event
         (Verdict.CANDIDATE, 'ce.type == "t"', 1),
         (Verdict.CANDIDATE, 'ce.type == "u"', 0),
         (Verdict.CANDIDATE, 'data.missing == "u"', 0),
+        (Verdict.CANDIDATE, 'publish_time > timestamp("2020-01-01T00:00:00Z")', 1),
+        (Verdict.CANDIDATE, 'publish_time < timestamp("2020-01-01T00:00:00Z")', 0),
         (Verdict.ERROR, "true", 0),
     ],
 )
@@ -172,7 +174,7 @@ def test_an_event_of_another_broker_is_never_delivered(tmp_path: Path, log: Even
     async def work() -> None:
         async with Subscriber() as subscriber:
             async with running(tmp_path, Routes(target(1, subscriber.url))) as work:
-                log.append([event(0)], broker="default/other")
+                log.append([event(0)], broker="default/other/1")
                 log.append([event(1)])
                 async with matcher(work) as peer:
                     peer.match((0, 1), (1, 1))

@@ -73,6 +73,16 @@ def test_without_ids_or_a_state_only_letters_that_are_kept_are_meant(api: Api, w
     assert State.SENDING not in api.states
 
 
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_an_id_that_is_not_there_is_an_error_and_nothing_is_done(api: Api, what: str) -> None:
+    api.store.apply([letter(n, state=State.KEPT) for n in range(3)], [], [])
+    before = api.states
+    status, answer = api.ask("POST", f"{BASE}/{what}", b'{"ids": [1, 99, 4711]}')
+    assert (status, "99, 4711" in answer["message"]) == (404, True)
+    assert api.states == before
+    assert api.post(what, ids=[1, 2]) == {"count": 2}
+
+
 def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     api.store.apply([letter(n, state=State.KEPT, event=event(n, type=f"t{n % 2}")) for n in range(6)], [], [])
     did: list[str] = []
@@ -97,11 +107,12 @@ def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeyp
         ("ceiling=-1", "$.ceiling"),
         ("ids=1", "$.ids"),
         ("nosuch=1", "nosuch"),
+        ("filter=publish_time%3Etimestamp(0)", "does not keep its publish_time"),
     ],
 )
 def test_a_query_that_cannot_be_meant_is_refused(api: Api, query: str, named: str) -> None:
     status, answer = api.ask("GET", BASE, query=query.encode())
-    assert status == 400
+    assert status == (422 if query.startswith("filter=") else 400)
     assert named in answer["message"]
 
 

@@ -25,7 +25,7 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstore import PullStore
 from headgate.filter.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from tests.dispatch.harness import BROKER, EPOCH
+from tests.dispatch.harness import EPOCH
 from tests.dispatch.pull_world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
 
@@ -250,7 +250,9 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
         else:
             assert await world.pull("b") == Pulled([], EPOCH, active=False)
         if leaves:
+            assert (await world.subscriptions.stats(NAME)).consumer == "a"
             assert world.subscriptions.leave(NAME, "a") == 2
+            assert (await world.subscriptions.stats(NAME)).consumer is None
         else:
             world.now_us += int(TIMEOUT_S * US)
         second = await world.pull("b")
@@ -267,12 +269,12 @@ def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: 
         world = World(tmp_path)
         world.add(2)
         await world.ack(await world.pull())
-        world.subscriptions.update(RoutingTable(2, 2, frozenset(), ()))
+        world.subscriptions.update(RoutingTable(2, 2, {}, ()))
         await world.subscriptions.flush()
         assert world.store.load() == {}
         with pytest.raises(SubscriptionNotFoundError):
             await world.pull()
-        world.subscriptions.update(RoutingTable(3, 3, frozenset(), (world.target,)))
+        world.subscriptions.update(RoutingTable(3, 3, {}, (world.target,)))
         world.add(1)
         assert offsets(await world.pull()) == [2]
 
@@ -359,7 +361,7 @@ def test_late_acknowledgements_of_a_subscription_made_again_are_stale(tmp_path: 
         world.add(2)
         pulled = await world.pull()
         again = dataclasses.replace(world.target, id=2)
-        world.subscriptions.update(RoutingTable(2, 2, frozenset({BROKER}), (again,)))
+        world.subscriptions.update(RoutingTable(2, 2, {}, (again,)))
         world.add(2, target=2)
         assert offsets(await world.pull()) == [2, 3]
         assert await world.ack(pulled) == 0

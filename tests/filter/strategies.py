@@ -162,6 +162,7 @@ _PATTERNS = [
     ],
     *["[ab]$", "^$", "^", ".*a.*", "^a..b$", "a|b", "^a$|^b$", "^order\\\\.\\\\w+$", "(?i)^order$", "^ab?c?$", "^a.b"],
 ]
+_WILDCARDS = ["order*", "*created", "*o*", "o*d", "a*a", "*r*e*", "?", "a?b", "gold", "", "*", "o*.c*", "\\\\*", "*%?"]
 _LIST_PATHS: list[tuple[str, ...]] = [
     ("l",),
     ("l",),
@@ -264,6 +265,8 @@ def random_shape(rng: random.Random) -> str:
         f"type({_any_place(rng)}) == string && {_any_place(rng)} == 'a'",
         f"ce.time {order} {_instant(rng)}",
         f"{_instant(rng)} {order} ce.time",
+        f"publish_time {order} {_instant(rng)}",
+        f"{_instant(rng)} {order} publish_time",
         f"int({_any_place(rng)}) {order} {_whole(rng)}",
         f"double({_any_place(rng)}) {order} {_double(rng)}",
         f"string({_any_place(rng)}) {rng.choice(['==', '!=', '<'])} {string_literal(rng.choice(STRINGS))}",
@@ -279,6 +282,8 @@ def random_shape(rng: random.Random) -> str:
         f"json.objects(data, ['o']).exists(o, json.values(o, ['s']).exists(v, {_probe(rng, 'v')}) && "
         f"json.values(o, ['n']).exists(v, {_probe(rng, 'v')}))",
         f"{_text_place(rng)}.matches('{rng.choice(_PATTERNS)}')",
+        f"{_text_place(rng)}.match('{rng.choice(_WILDCARDS)}')",
+        f"!{_text_place(rng)}.match('{rng.choice(_WILDCARDS)}')",
         f"({_any_place(rng)} == 'a' ? {_any_place(rng)} : 'b') == 'a'",
         f"has(data.s) && data.s.{fold}() == 'gold'",
         f"cesql.int({attribute_place(rng, rng.choice(ATTRIBUTES))}) {order} {_whole(rng)}",
@@ -340,6 +345,11 @@ def random_hard_atom(rng: random.Random) -> str:
             f"type({place}) == int",
             "ce.time > timestamp('2021-01-01T00:00:00Z')",
             "ce.time < '2021'",
+            f"publish_time {rng.choice(COMPARISONS)} {_instant(rng)}",
+            f"publish_time in [{_instant(rng)}, {_instant(rng)}]",
+            "publish_time.getFullYear() == 2020",
+            "publish_time == ce.time",
+            "data.l.exists(publish_time, publish_time == 1)",
             "ce.time == '2026-11-21T10:00:00Z'",
             "has(ce.time)",
             f"{place} in []",

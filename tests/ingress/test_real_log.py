@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from headgate.control.logrules import DEFAULT_RULE, LogRule
+from headgate.control.logrules import DEFAULT_RULE, LogRule, Served
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -76,7 +76,7 @@ async def serving(directory: Path, gate=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Intake(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get), fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": Served("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:
@@ -133,7 +133,7 @@ def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
 
     assert asyncio.run(scenario()) == [[202] * 10] * 5 + [[202]]
     found = stored(tmp_path / "0")
-    assert {each.broker for each in found} == {"ns/b"}
+    assert {each.broker for each in found} == {"ns/b/uid"}
     assert sorted((each.event for each in found), key=lambda each: int(each.id)) == [event(n) for n in range(150)]
     order = [int(each.event.id) for each in found]
     for lane in range(5):  # one producer's events keep their order

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from headgate.limits import READ_POLL_S
+from headgate.log.ends import LogEnds
 from headgate.scan.scan import Piece, Query, Scan
 from headgate.scan.turns import LogScanner, Wish
 from headgate.stream import follow
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 from tests.log.support import open_files
 from tests.scan.test_find import BROKER, RULE, store
@@ -38,7 +41,7 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
                 wish = Wish(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
                 reading = asyncio.create_task(LogScanner(tmp_path, threads).sift(wish))
             else:
-                turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads)
+                turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
                 reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]
             await asyncio.to_thread(entered.wait, 30)
             reading.cancel()
@@ -63,7 +66,7 @@ def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.
 
     async def work() -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="read") as threads:
-            turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads)
+            turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
             assert [turn.at_end async for turn in turns][-1]
 
     monkeypatch.setattr(Scan, "__init__", named)
@@ -81,10 +84,57 @@ def test_one_that_follows_is_told_where_it_is_while_events_come(
     async def work(every_s: float) -> list[bool]:
         monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
         with ThreadPoolExecutor(1) as threads:
-            turns = follow.turns(tmp_path, [0, 1], ReadRequest(Query(BROKER, RULE), follow=True), threads)
+            turns = follow.turns(
+                tmp_path, [0, 1], ReadRequest(Query(BROKER, RULE), follow=True), threads, LogGrowth(tmp_path)
+            )
             found = [await anext(turns) for _ in range(4)]
             await turns.aclose()
         return [bool(turn.pieces) for turn in found]
 
     assert asyncio.run(work(0.0)) == [True, False, True, False]
     assert asyncio.run(work(1_000.0)) == [True, False, True, True]
+
+
+def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step is a job in a thread: 255 that wait must not take one 50 times a second."""
+    places = store(tmp_path, random.Random(1), 1)
+    steps, looks = 0, 0
+    step, end_offset = Scan.step, LogEnds.end_offset
+
+    def counted(scan: Scan, *arguments: Any) -> list[Piece]:
+        nonlocal steps
+        steps += 1
+        return step(scan, *arguments)
+
+    def looked(ends: LogEnds, partition: int) -> int:
+        nonlocal looks
+        looks += 1
+        return end_offset(ends, partition)
+
+    monkeypatch.setattr(follow, "READ_PROGRESS_S", 1_000.0)
+    monkeypatch.setattr(Scan, "step", counted)
+    monkeypatch.setattr(LogEnds, "end_offset", looked)
+
+    async def work() -> None:
+        nonlocal steps, looks
+        growth = LogGrowth(tmp_path)
+        request = ReadRequest(Query(BROKER, RULE), start=f"0:{len(places)}", follow=True)
+        with ThreadPoolExecutor(2) as threads:
+            readers = [follow.turns(tmp_path, [0], request, threads, growth) for _ in range(50)]
+            for reader in readers:
+                await anext(reader)  # says where it begins
+            waiting = [asyncio.ensure_future(anext(reader)) for reader in readers]  # type: ignore[arg-type]
+            while growth._waiting < len(readers):
+                await asyncio.sleep(0.01)
+            steps = looks = 0
+            await asyncio.sleep(10 * READ_POLL_S)
+            assert (steps, looks <= 11) == (0, True), "one look a poll, for all of them together"
+            store(tmp_path, random.Random(2), 1)
+            turns = await asyncio.gather(*waiting)
+            assert all(turn.pieces[0].offsets[0] == len(places) for turn in turns)
+            for reader in readers:
+                await reader.aclose()
+        await growth.close()
+
+    asyncio.run(work())
+    assert open_files(tmp_path) == []

@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Annotated, Any, Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 import typer
@@ -70,6 +70,17 @@ def request(
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
         raise
+
+
+def object_path(namespace: str, plural: str, name: str) -> str:
+    """The API's path of a broker or a trigger."""
+    return f"/apis/eventing.knative.dev/v1/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
+
+
+def broker_path(broker: str, namespace: str) -> str:
+    """The API's path of a broker: `name` in the namespace, or `namespace/name`."""
+    before, slash, name = broker.partition("/")
+    return object_path(before, "brokers", name) if slash else object_path(namespace, "brokers", broker)
 
 
 def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
-from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
@@ -139,8 +139,8 @@ def _each_page(
     if as_json:
         typer.echo(json.dumps({"count": count}))
     else:
-        done = "are sent again" if what == "redrive" else "discarded"
-        typer.echo(f"{count} dead letter{'' if count == 1 else 's'} {done}")
+        done = "sent again" if what == "redrive" else "discarded"
+        typer.echo(f"{count} dead letter is {done}" if count == 1 else f"{count} dead letters are {done}")
 
 
 def _row(item: dict[str, Any]) -> list[str]:

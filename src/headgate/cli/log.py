@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from headgate.cli.tables import print_whole
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.log.verify import PartitionReport, Record, inspect, partitions, records
@@ -126,8 +126,7 @@ def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
             f"{report.bytes / 1e6:.1f}",
             *times,
         )
-    # Piped, a line is as long as it needs to be.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    print_whole(table)
 
 
 @app.command()

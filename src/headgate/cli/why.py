@@ -1,20 +1,31 @@
-"""headgate why: why was this event not delivered to this trigger? Asks the server, piece by piece of its log."""
+"""`headgate why`: what became of an event, for one trigger or for all triggers of a broker."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, request
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    Namespace,
+    NoServerError,
+    RefusedError,
+    Server,
+    broker_path,
+    object_path,
+    print_table,
+    request,
+)
 from headgate.cli.filterinput import fail
-from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.durations import duration_s
-from headgate.control.objects import API_VERSION
 from headgate.event import rfc3339
+from headgate.event.status import status_text
 
 _NOT_FOUND_YET: Final = "not-found-yet"
 _PARTS_SHOWN: Final = 60
@@ -24,7 +35,12 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 def why(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
-    trigger: Annotated[str, typer.Option("--trigger", "-t", help="Name of the trigger.")],
+    trigger: Annotated[
+        str, typer.Option("--trigger", "-t", help="Only this trigger, with the parts of its filter.")
+    ] = "",
+    broker: Annotated[str, typer.Option("--broker", "-b", help="Without --trigger: all triggers of this broker.")] = (
+        "default"
+    ),
     source: Annotated[str, typer.Option("--source", help="The event's source, where ids repeat.")] = "",
     since: Annotated[
         str, typer.Option("--since", help="Look at nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
@@ -37,29 +53,75 @@ def why(
 
     \b
     Examples:
+      headgate why 1234
+      headgate why 1234 --broker shop/orders
       headgate why 1234 --trigger gold
       headgate why 1234 --trigger gold --source /shop --since 2h
     """  # noqa: D301 - click reads \b as "keep these lines"
     query = {"id": event_id, "source": source, "since": _since(since)}
-    path = f"/apis/{API_VERSION}/namespaces/{quote(namespace)}/triggers/{quote(trigger)}/why"
     try:
-        answer = request(server, "GET", f"{path}?{urlencode(query)}")
-        while answer["fate"] == _NOT_FOUND_YET:
-            typer.echo(f"searched back to {answer['searchedTo']}", err=True)
-            answer = request(server, "GET", f"{path}?{urlencode(query | {'next': answer['next']})}")
+        if trigger:
+            answer = search(server, object_path(namespace, "triggers", trigger) + "/why", query)
+        else:
+            answer = _of_broker(server, broker_path(broker, namespace) + "/why", query)
     except (RefusedError, NoServerError) as error:
         fail(error.message, error.hint)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
-    else:
+    elif trigger:
         _say(answer)
+    else:
+        _say_all(answer)
+
+
+def search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The answer of a question about an event; the server searches its log a piece at a time.
+
+    Raises:
+        RefusedError: The server said no.
+        NoServerError: None is there.
+    """
+    answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
+    while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
+        typer.echo(f"searched back to {answer['searchedTo']}", err=True)
+        answer = request(server, "GET", f"{path}?{urlencode({**query, 'next': answer['next']})}")
+    return answer
+
+
+def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
+    """The whole answer for a broker, of all its pages."""
+    answer = search(server, path, query)
+    while after := answer.pop("after", ""):
+        page = search(server, path, {**query, "after": after})
+        answer["triggers"] += page.get("triggers", [])
+        answer["after"] = page.get("after", "")
+    return answer
+
+
+def _say_all(answer: dict[str, Any]) -> None:
+    event = answer.get("event")
+    if answer["fate"] != "stored" or event is None:
+        typer.echo(f"{answer['fate']}: {answer['message']}")
+        return
+    typer.echo(f"event    {_place(event)}")
+    triggers = answer.get("triggers", [])
+    if not triggers:
+        typer.echo("the broker has no triggers")
+        return
+    print_table([["TRIGGER", "FATE", "WHY"], *([one["trigger"], one["fate"], one["message"]] for one in triggers)])
+    typer.echo("hint: `headgate why EVENT-ID --trigger NAME` shows which part of its filter decided", err=True)
+
+
+def _place(event: dict[str, Any]) -> str:
+    return f"{event['broker']}, partition {event['partition']}, offset {event['offset']}, stored {event['stored']}"
 
 
 def _say(answer: dict[str, Any]) -> None:
     typer.echo(f"{answer['fate']}: {answer['message']}")
     if event := answer.get("event"):
-        place = f"{event['broker']}, partition {event['partition']}, offset {event['offset']}, stored {event['stored']}"
-        typer.echo(f"event    {place}")
+        typer.echo(f"event    {_place(event)}")
+    for entry in answer.get("history", []):
+        typer.echo(f"attempt  {entry['time']}  {entry_text(entry)}")
     if (attempts := answer.get("attempts")) and (attempts.get("code") or attempts.get("answer")):
         typer.echo(f"answer   {attempts.get('code', '')} {json.dumps(attempts.get('answer', ''))}")
     if trace := answer.get("trace"):
@@ -73,6 +135,23 @@ def _say(answer: dict[str, Any]) -> None:
             element = f"  ({part['element']})" if part["element"] else ""
             mark = ">" if part["decided"] else " "
             typer.echo(f" {mark} {'  ' * part['depth']}{text} = {value}{element}")
+
+
+_ORIGINS: Final = {
+    "delivery": "attempt",
+    "replay": "replay, attempt",
+    "dead-letter": "dead letter to its sink, attempt",
+    "redrive": "redrive, attempt",
+}
+
+
+def entry_text(entry: dict[str, Any]) -> str:
+    """An attempt, or an end without one, for people."""
+    if result := entry.get("result"):
+        return f"ended: {result.replace('_', ' ')}"
+    failed = f", failed ({entry['reason']})" if entry.get("reason") else ", delivered"
+    origin = _ORIGINS.get(entry["origin"], entry["origin"])
+    return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0))}{failed}"
 
 
 def _since(text: str) -> str:

@@ -217,6 +217,14 @@ class Scene:
             time.sleep(POLL_S)
         return True
 
+    def rests(self, count: Callable[[], int]) -> None:
+        """Wait until a count has not grown in a while."""
+        most, since = count(), time.monotonic()
+        while time.monotonic() - since < self.stage.where.quiet_s:
+            time.sleep(POLL_S)
+            if (now := count()) > most:
+                most, since = now, time.monotonic()
+
     def arrive(self, inbox: Inbox, *event_ids: str, what: str = "") -> None:
         """Wait until exactly these events have come, once each, and no other in a while; in any order."""
         wanted = sorted(event_ids)

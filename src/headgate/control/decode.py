@@ -37,16 +37,17 @@ class Decoded:
     Attributes:
         obj: Typed, not yet validated, without status.
         warnings: One sentence each, for `Warning` headers.
+        managed_fields: What the document says about owners of fields, unchecked.
     """
 
     obj: Object
     warnings: tuple[str, ...] = ()
+    managed_fields: object = None
 
 
 # Written by servers; clients send them back after a get, or null from typed clients.
 _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 _UNSUPPORTED: Final = {
-    "metadata.finalizers": "finalizers are not supported: deletes take effect at once",
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
     "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
@@ -128,6 +129,7 @@ def decode_object(
     kept.pop("status", None)
     metadata = kept.get("metadata")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
     if isinstance(metadata, dict):
         kept["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
     causes = tuple(_unsupported(kept))
@@ -142,7 +144,7 @@ def decode_object(
         )
     warnings = tuple(f'unknown field "{path}"' for path in unknown) if field_validation is FieldValidation.WARN else ()
     try:
-        return Decoded(msgspec.convert(kept, TYPES[kind]), warnings)
+        return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
         raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
 

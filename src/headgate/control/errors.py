@@ -83,8 +83,9 @@ class AlreadyExistsError(ConflictError):
 
     code = "already-exists"
 
-    def __init__(self, kind: Kind, name: str) -> None:
-        super().__init__(f'{kind.resource} "{name}" already exists')
+    def __init__(self, kind: Kind, name: str, *, is_going: bool = False) -> None:
+        before = "object is being deleted: " if is_going else ""
+        super().__init__(f'{before}{kind.resource} "{name}" already exists')
         self.kind = kind
         self.name = name
 
@@ -101,6 +102,108 @@ class StaleObjectError(ConflictError):
         super().__init__(f'Operation cannot be fulfilled on {kind.resource} "{name}": {detail}')
         self.kind = kind
         self.name = name
+
+
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that somebody else owns.
+
+    Attributes:
+        manager: Who owns it.
+        operation: How he came to it: `Apply` or `Update`.
+        api_version: Of the object.
+        field: `.spec.filter`.
+    """
+
+    manager: str
+    operation: str
+    api_version: str
+    field: str
+
+    @property
+    def owner(self) -> str:
+        """The owner as Kubernetes names him."""
+        return f'"{self.manager}"' + (f" using {self.api_version}" if self.operation == "Update" else "")
+
+
+class ApplyConflictError(ConflictError):
+    """A server-side apply changes fields that others own; worded as Kubernetes words it.
+
+    Args:
+        conflicts: At least one, those of one owner behind each other.
+    """
+
+    code = "apply-conflict"
+
+    def __init__(self, conflicts: tuple[FieldConflict, ...]) -> None:
+        if len(conflicts) == 1:
+            told = f"Apply failed with 1 conflict: conflict with {conflicts[0].owner}: {conflicts[0].field}"
+        else:
+            owners = dict.fromkeys(conflict.owner for conflict in conflicts)
+            lines = [
+                line
+                for owner in owners
+                for line in (f"conflicts with {owner}:", *(f"- {one.field}" for one in conflicts if one.owner == owner))
+            ]
+            told = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+        super().__init__(told)
+        self.conflicts = conflicts
+
+
+class NamespaceError(HeadgateError):
+    """A namespace cannot be what is asked of it."""
+
+    reason = ""
+    """Kubernetes' word, where it is not that of the HTTP status."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f'namespaces "{name}" {problem}')
+        self.name = name
+
+
+class InvalidNamespaceError(NamespaceError):
+    """Its name, a label or an annotation breaks a rule."""
+
+    code = "invalid-namespace"
+    http_status = 422
+
+
+class NamespaceNotFoundError(NamespaceError):
+    """Nobody created it, and nothing is in it."""
+
+    code = "not-found"
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "not found")
+
+
+class NamespaceExistsError(NamespaceError):
+    """Somebody created it."""
+
+    code = "already-exists"
+    http_status = 409
+    reason = "AlreadyExists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "already exists")
+
+
+class NamespaceForbiddenError(NamespaceError):
+    """It is always there."""
+
+    code = "forbidden"
+    http_status = 403
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "is forbidden: this namespace may not be deleted")
+
+
+class InvalidOptionsError(InvalidInputError):
+    """A request's parameters contradict each other or its body's type."""
+
+    code = "invalid-options"
+    http_status = 422
 
 
 class QuotaError(HeadgateError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, Routed, Trigger, decode_stored
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Trigger, decode_stored
 from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fact, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
@@ -74,6 +74,12 @@ def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[o
         yield cast(Broker, decode_stored(Kind.BROKER, body))
 
 
+def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
+    """The broker `namespace/name`."""
+    namespace, _, name = path.partition("/")
+    return next(brokers(connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+
+
 def routed_rows(
     connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[RoutedRow]:
@@ -132,10 +138,10 @@ def routed_rows(
         yield RoutedRow(version, target, obj, facts)
 
 
-def target_names(connection: sqlite3.Connection) -> dict[int, str]:
-    """`namespace/name` of every trigger and subscription by its target id."""
-    rows = connection.execute("SELECT id, namespace, name FROM targets")
-    return {target: f"{namespace}/{name}" for target, namespace, name in rows}
+def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
+    """Every trigger and subscription by its target id."""
+    rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+    return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
 
 
 def public_url(connection: sqlite3.Connection) -> str:
@@ -154,7 +160,6 @@ class _Brokers:
 
     def get(self, path: str) -> BrokerFact | None:
         if path not in self._known:
-            namespace, _, name = path.partition("/")
-            found = next(brokers(self._connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+            found = broker_at(self._connection, path)
             self._known[path] = broker_fact(found, self._public_url) if found else None
         return self._known[path]

@@ -106,9 +106,8 @@ async def _left(receive: Receive) -> None:
 
 
 _MEDIA_HINTS: Final = {
-    "application/apply-patch+yaml": "server-side apply is not supported: leave --server-side out",
+    "application/apply-patch+cbor": "send application/apply-patch+yaml",
     "application/strategic-merge-patch+json": "use a merge patch: kubectl patch --type merge",
-    "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
     "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
 }
 

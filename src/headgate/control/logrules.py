@@ -31,6 +31,19 @@ class LogRule:
     codec: Codec = Codec.NONE
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A broker that accepts events.
+
+    Attributes:
+        identity: What its events are stored with, see `event.identity`.
+        rule: How they are stored.
+    """
+
+    identity: str
+    rule: LogRule
+
+
 DEFAULT_RULE: Final = LogRule(filter_value_rule(DEFAULT))
 
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
+from starlette.requests import Request
 
 from headgate.control.decode import FieldValidation
-from headgate.control.errors import MalformedObjectError
+from headgate.control.errors import InvalidOptionsError, MalformedObjectError
+from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
 from headgate.control.reading import Selector
 from headgate.control.selectors import field_selector, label_selector
 from headgate.control.watch import WatchQuery
-from headgate.limits import CONTINUE_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
+from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
 
 
 class Form(StrEnum):
@@ -99,6 +101,31 @@ def field_validation(query: Mapping[str, str]) -> FieldValidation:
         return FieldValidation(text)
     except ValueError:
         raise MalformedObjectError(f"invalid fieldValidation {text!r}", hint="Strict, Warn or Ignore") from None
+
+
+def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
+    """Who writes: the `fieldManager` parameter, else the program that the User-Agent names.
+
+    Args:
+        request: Of the write.
+        is_apply: Whether it is a server-side apply.
+
+    Raises:
+        InvalidOptionsError: An apply names no manager, another write is forced, or the name cannot be one.
+    """
+    name = request.query_params.get("fieldManager", "")
+    force = is_set(request.query_params, "force")
+    if is_apply and not name:
+        raise InvalidOptionsError("fieldManager: Required value: is required for apply patch")
+    if force and not is_apply:
+        raise InvalidOptionsError("force: Forbidden: may not be specified for non-apply patch")
+    if len(name) > FIELD_MANAGER_CHARS_MAX or not name.isprintable():
+        rule = f"must have at most {FIELD_MANAGER_CHARS_MAX} printable characters"
+        raise InvalidOptionsError(f"fieldManager: Invalid value: {rule}")
+    if is_apply:
+        return Manager(name, APPLY, force)
+    agent = request.headers.get("user-agent", "").partition("/")[0].strip()
+    return Manager(name or (agent[:FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else "") or "unknown")
 
 
 def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> ListQuery:

@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from headgate.control.logrules import LogRule, log_rule
+from headgate.control.logrules import Served, log_rule
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -30,6 +30,7 @@ from headgate.control.objects import (
     Trigger,
     TriggerStatus,
 )
+from headgate.event.identity import identity
 from headgate.filter.advice import advice
 
 TRUE: Final = "True"
@@ -115,10 +116,16 @@ def is_served(broker: Broker) -> bool:
     return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
 
 
-def served_rules(brokers: Iterable[Broker]) -> dict[str, LogRule]:
-    """How events are stored, by "namespace/name" of each broker that is served here."""
+def identity_of(broker: Broker) -> str:
+    """The identity of a stored broker."""
+    meta = broker.metadata
+    return identity(f"{meta.namespace}/{meta.name}", meta.uid)
+
+
+def served_brokers(brokers: Iterable[Broker]) -> dict[str, Served]:
+    """Those that are served here, by "namespace/name"."""
     return {
-        f"{broker.metadata.namespace}/{broker.metadata.name}": log_rule(broker.spec.log)
+        f"{broker.metadata.namespace}/{broker.metadata.name}": Served(identity_of(broker), log_rule(broker.spec.log))
         for broker in brokers
         if is_served(broker)
     }

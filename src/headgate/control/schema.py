@@ -44,6 +44,18 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              version INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
              type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
     ),
+    (
+        # Of the broker whose events the target gets: the newest one of the name that `broker` says, also once that is
+        # deleted; empty when there never was one.
+        """ALTER TABLE targets ADD COLUMN broker_uid TEXT NOT NULL DEFAULT ''""",
+        """UPDATE targets SET broker_uid = ifnull((
+             SELECT json_extract(CAST(o.body AS TEXT), '$.metadata.uid') FROM objects o
+             WHERE o.kind = 'Broker' AND o.namespace || '/' || o.name = targets.broker), '')""",
+    ),
+    (
+        # Namespaces that somebody created; every one in use exists, too.
+        """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
+    ),
 )
 
 

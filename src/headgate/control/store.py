@@ -15,7 +15,18 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, brokers, bump, counter, public_url, routed_rows
+from headgate.control.facts import (
+    Which,
+    broker_at,
+    brokers,
+    bump,
+    counter,
+    public_url,
+    routed_rows,
+    target_keys,
+)
+from headgate.control.logrules import Served
+from headgate.control.namespacestore import NamespaceTable
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -24,7 +35,7 @@ from headgate.control.objects import (
     Routed,
 )
 from headgate.control.reading import Page, Selector, Stored, read_page
-from headgate.control.reconcile import routed_status
+from headgate.control.reconcile import routed_status, served_brokers
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.control.schema import migrate
 from headgate.control.targets import (
@@ -55,8 +66,10 @@ class Store:
         self._database = database
         self.compiler = compiler
         self._clock_s = clock_s
+        self.namespaces = NamespaceTable(database, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
+        self._on_broker: list[Callable[[], object]] = []
 
     @classmethod
     def open(
@@ -83,6 +96,10 @@ class Store:
                 store._writer(connection).create(default_broker(), None)
             recompile(connection, store.compiler)
         return store
+
+    def now(self) -> str:
+        """The time of a write, RFC 3339."""
+        return rfc3339(self._clock_s())
 
     def close(self) -> None:
         """Close the file; no call may be under way."""
@@ -122,12 +139,6 @@ class Store:
         with self._database.read() as connection:
             return read_page(connection, kind, namespace, name, selector, after, limit)
 
-    def namespaces(self) -> tuple[str, ...]:
-        """Names in use, and `default`, sorted."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT DISTINCT namespace FROM objects").fetchall()
-        return tuple(sorted({name for (name,) in rows} | {"default"}))
-
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.
 
@@ -143,7 +154,7 @@ class Store:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
         """
-        return self._write(lambda writer: writer.create(obj, plan), dry_run=dry_run)
+        return self._write(Kind(obj.kind), lambda writer: writer.create(obj, plan), dry_run=dry_run)
 
     def replace(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Put `metadata` (labels, annotations) and `spec` of an object in the place of what is stored.
@@ -161,7 +172,7 @@ class Store:
             StaleObjectError: resourceVersion or uid are not the stored ones.
             InvalidObjectError: An immutable field differs.
         """
-        return self._write(lambda writer: writer.replace(obj, plan), dry_run=dry_run)
+        return self._write(Kind(obj.kind), lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object.
@@ -179,27 +190,39 @@ class Store:
             ObjectNotFoundError: There is none.
             StaleObjectError: A precondition does not hold.
         """
-        return self._write(lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
+        return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
     def delete_if_there(self, key: ObjectKey, *, dry_run: bool = False) -> None:
         """Remove an object that may be gone already."""
         with suppress(ObjectNotFoundError):
             self.delete(key, dry_run=dry_run)
 
+    def on_broker(self, look: Callable[[], object]) -> None:
+        """Have something called whenever a broker has been written through this object, before its writer goes on."""
+        self._on_broker.append(look)
+
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
         return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())
 
-    def _write(self, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
+    def _write(self, kind: Kind, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
         try:
             with self._database.write() as connection:
                 obj = work(self._writer(connection))
                 if dry_run:
                     raise _DryRun(obj)
-                return obj
         except _DryRun as result:
             return result.obj
+        for look in self._on_broker if kind is Kind.BROKER else ():
+            look()
+        return obj
 
     # --- status ----------------------------------------------------------------------------------
+
+    def served(self, path: str) -> Served | None:
+        """The broker `namespace/name`; None when there is none that accepts events."""
+        with self._database.read() as connection:
+            found = broker_at(connection, path)
+        return served_brokers([found] if found is not None else []).get(path)
 
     def brokers(self) -> tuple[Broker, ...]:
         """Every broker."""
@@ -292,6 +315,11 @@ class Store:
         """Everything routed, at one moment; decodes only what changed since the last call."""
         with self._cache_lock, self._database.read() as connection:
             return self._cache.table(connection)
+
+    def target_keys(self) -> dict[int, ObjectKey]:
+        """Every trigger and subscription by its target id."""
+        with self._database.read() as connection:
+            return target_keys(connection)
 
     def counters(self) -> dict[str, int]:
         """All counters at one moment: version, desired_generation, active_generation, routing, report, ..."""

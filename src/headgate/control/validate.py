@@ -25,7 +25,7 @@ from headgate.control.objects import (
 )
 from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.control.pulling import pull_causes
-from headgate.limits import URL_CHARS_MAX
+from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -83,6 +83,10 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
 def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     """Every immutable field that differs between two versions of an object."""
     causes = []
+    added = [name for name in new.metadata.finalizers if name not in old.metadata.finalizers]
+    if old.metadata.deletion_timestamp and added:
+        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        causes.append(Cause("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {detail}"))
     if isinstance(old, Broker) and isinstance(new, Broker):
         before, after = (obj.metadata.annotations.get(BROKER_CLASS_ANNOTATION, "") for obj in (old, new))
         if before != after:
@@ -96,16 +100,29 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     return tuple(causes)
 
 
+def namespace_causes(metadata: Metadata) -> tuple[Cause, ...]:
+    """Every rule that the metadata of a namespace breaks."""
+    return (*_namespace_name_causes("metadata.name", metadata.name), *_map_causes(metadata))
+
+
+def _namespace_name_causes(field: str, name: str) -> Iterator[Cause]:
+    if name in RESERVED_NAMESPACES:
+        yield invalid(field, name, "the name is reserved for a path of the server")
+    elif not is_namespace(name):
+        yield invalid(field, name, f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters")
+
+
 def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
     if not metadata.name:
         yield required("metadata.name", "name or generateName is required")
     elif len(metadata.name) > NAME_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(metadata.name):
         yield invalid("metadata.name", metadata.name, f"{_SUBDOMAIN_RULE}; at most {NAME_CHARS_MAX} characters")
-    if metadata.namespace in RESERVED_NAMESPACES:
-        yield invalid("metadata.namespace", metadata.namespace, "the name is reserved for a path of the server")
-    elif not is_namespace(metadata.namespace):
-        rule = f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters"
-        yield invalid("metadata.namespace", metadata.namespace, rule)
+    yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
+    yield from _map_causes(metadata)
+    yield from _finalizer_causes(metadata.finalizers)
+
+
+def _map_causes(metadata: Metadata) -> Iterator[Cause]:
     for key, value in metadata.labels.items():
         yield from _key_causes("metadata.labels", key)
         if value and (len(value) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(value)):
@@ -119,6 +136,13 @@ def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
         )
+
+
+def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
+    if len(finalizers) > FINALIZERS_MAX:
+        yield invalid("metadata.finalizers", len(finalizers), f"must have at most {FINALIZERS_MAX} names")
+    for name in finalizers:
+        yield from _key_causes("metadata.finalizers", name)
 
 
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
@@ -155,9 +179,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
-    if not broker:
-        yield required("spec.broker", "the broker whose events are wanted")
-    elif len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
+    if len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 

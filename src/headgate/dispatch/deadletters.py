@@ -28,6 +28,7 @@ from headgate.dispatch import wire
 from headgate.dispatch.circuit import Rate
 from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
+from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.dispatch.replies import Replies
 from headgate.dispatch.retry import Fate, Outcome, is_left, judge, pause_s
@@ -51,6 +52,7 @@ class DeadLetters:
         transport: The HTTP client.
         replies: For what subscribers answer to a redriven event.
         find: The target of an id, as routing has it now.
+        journal: Remembers attempts for people.
         clocks: Time, and the jitter of pauses.
     """
 
@@ -61,11 +63,13 @@ class DeadLetters:
         replies: Replies,
         find: Callable[[int], Target | None],
         *,
+        journal: Recorder,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
         self._replies = replies
         self._find = find
+        self._journal = journal
         self._clock_us = clocks.now_us
         self._chance = clocks.chance
         self._loop = asyncio.get_running_loop()
@@ -294,6 +298,7 @@ class DeadLetters:
             _drop(self._by_url, url)
             _drop(self._by_line, Line(letter.target, letter.state))
         fate = judge(outcome)
+        self._remember(letter, outcome, is_good=fate is Fate.DELIVERED)
         if fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
             self._gone.append(Ended(letter.id, letter.state))
@@ -321,6 +326,11 @@ class DeadLetters:
         if redriving and outcome.reply is not None:
             return await self._replies.store(letter.broker, letter.event, outcome.reply, context_of(letter.event))
         return outcome
+
+    def _remember(self, letter: Letter, outcome: Outcome, *, is_good: bool) -> None:
+        origin = Origin.REDRIVE if letter.state is State.REDRIVING else Origin.DEAD_LETTER
+        number, reason = letter.failures + 1, "" if is_good else outcome.label
+        self._journal.attempt(letter.partition, letter.offset, letter.target, number, outcome.status, reason, origin)
 
     def _keep(self, letter: Letter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()

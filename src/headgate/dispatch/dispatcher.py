@@ -185,17 +185,20 @@ class Dispatcher:
         return self._takeover.held_rows(run, partition)
 
     async def _serve(self, transport: Transport, replies: Replies) -> None:
-        letters = DeadLetters(self._data / "deadletters.db", transport, replies, self._find, clocks=self._clocks)
+        journal = Journal(self._data / DIRECTORY, clock_us=self._clocks.now_us)
+        letters = DeadLetters(
+            self._data / "deadletters.db", transport, replies, self._find, journal=journal, clocks=self._clocks
+        )
         try:
-            await self._deliver(transport, replies, letters)
+            await self._deliver(transport, replies, letters, journal)
         finally:
             await letters.close()
+            journal.close()
 
     def _find(self, target: int) -> Target | None:
         return self._scheduler.find(target)
 
-    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters) -> None:
-        journal = Journal(self._data / DIRECTORY, clock_us=self._clocks.now_us)
+    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal) -> None:
         self._scheduler = Scheduler(
             events=self._events,
             backlog=self._backlog,
@@ -231,6 +234,7 @@ class Dispatcher:
             transport=transport,
             replies=replies,
             bury=letters.bury,
+            journal=journal,
             trigger=self._routed.trigger,
             rule_of=self._routed.rule_of,
             clocks=self._clocks,
@@ -257,7 +261,6 @@ class Dispatcher:
                 self._report()
             await self._flusher.close()
             await self._close_consuming()
-            journal.close()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
 
     def _subscriptions(self) -> Subscriptions:
@@ -357,6 +360,8 @@ class Dispatcher:
 
     def take(self, accepted: Accepted) -> None:
         """See `link.Sink`."""
+        if accepted.generation > self._routed.generation:
+            self._routed.look_now()  # the broker and the filter that a row was matched by
         passed = self._passed.get(accepted.partition, 0)
         wanted = len({row[0] for row in accepted.rows})
         metrics.EVENTS_EVALUATED.labels("wanted").inc(wanted)

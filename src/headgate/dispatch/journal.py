@@ -1,4 +1,4 @@
-"""What became of the attempts of the last while? Two files of fixed size that take turns, for `headgate trace`.
+"""The journal of recent attempts: two files of fixed size that take turns, for `headgate trace` and `headgate why`.
 
 Every attempt and every end without one is 32 bytes, collected in memory and appended by a thread a few times a second,
 without a sync: it is for people, nothing is decided by it, and a crash may cost its last moment. When a file is full it
@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -24,7 +25,9 @@ from headgate import limits
 from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
 
 DIRECTORY: Final = "attempts"
-_FORM: Final = struct.Struct("<qqiiHHBB2x")  # time_us, offset, partition, target, attempt, status, reason, result
+_FORM: Final = struct.Struct(
+    "<qqiiHHBBBx"
+)  # time_us, offset, partition, target, attempt, status, reason, result, origin
 _EVENT: Final = struct.Struct("<qi")
 _EVENT_AT: Final = 8
 """Where in an entry offset and partition stand."""
@@ -38,6 +41,19 @@ _FILES: Final = ("older.bin", "newer.bin")
 _log = structlog.get_logger(__name__)
 
 
+class Origin(StrEnum):
+    """Why an attempt is made."""
+
+    DELIVERY = "delivery"
+    REPLAY = "replay"
+    DEAD_LETTER = "dead-letter"  # to the dead-letter sink
+    REDRIVE = "redrive"
+
+
+_ORIGINS: Final = tuple(Origin)
+_ORIGIN_CODE: Final = {origin: code for code, origin in enumerate(_ORIGINS)}
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An attempt, or the end of a delivery.
@@ -46,11 +62,12 @@ class Entry:
         time_us: Microseconds since 1970 UTC.
         partition: Of the event.
         offset: Of the event.
-        target: The trigger's id.
+        target: The trigger's id; 0 for a replay to a URL.
         attempt: From 1; 0 for an end.
         status: HTTP status of the answer; 0 for none.
         reason: Why the attempt failed; empty when it did not.
         result: How the delivery ended; empty for an attempt.
+        origin: Why the attempt was made.
     """
 
     time_us: int
@@ -61,12 +78,22 @@ class Entry:
     status: int = 0
     reason: str = ""
     result: str = ""
+    origin: Origin = Origin.DELIVERY
 
 
 class Recorder(Protocol):
     """What the scheduler needs of a journal."""
 
-    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+    def attempt(
+        self,
+        partition: int,
+        offset: int,
+        target: int,
+        number: int,
+        status: int,
+        reason: str,
+        origin: Origin = Origin.DELIVERY,
+    ) -> None:
         """An attempt has ended; `reason` is empty when it was good."""
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
@@ -76,7 +103,16 @@ class Recorder(Protocol):
 class Forgetful:
     """Remembers nothing."""
 
-    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+    def attempt(
+        self,
+        partition: int,
+        offset: int,
+        target: int,
+        number: int,
+        status: int,
+        reason: str,
+        origin: Origin = Origin.DELIVERY,
+    ) -> None:
         """See `Recorder`."""
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
@@ -100,15 +136,28 @@ class Journal:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def attempt(self, partition: int, offset: int, target: int, number: int, status: int, reason: str) -> None:
+    def attempt(
+        self,
+        partition: int,
+        offset: int,
+        target: int,
+        number: int,
+        status: int,
+        reason: str,
+        origin: Origin = Origin.DELIVERY,
+    ) -> None:
         """An attempt has ended; `reason` is empty when it was good."""
         code = _REASON_CODE.get(reason, _REASON_CODE["other"])
-        self._add(_FORM.pack(self._clock_us(), offset, partition, target, min(number, 65_535), status, code, 0))
+        self._add(
+            _FORM.pack(
+                self._clock_us(), offset, partition, target, min(number, 65_535), status, code, 0, _ORIGIN_CODE[origin]
+            )
+        )
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
         """A delivery has ended otherwise than by a good attempt."""
         code = _RESULT_CODE.get(result, _RESULT_CODE["other"])
-        self._add(_FORM.pack(self._clock_us(), offset, partition, target, 0, 0, 0, code))
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, 0, 0, 0, code, 0))
 
     def close(self) -> None:
         """Write what waits; blocks."""
@@ -174,9 +223,12 @@ def _found(piece: bytes, event: bytes) -> Iterator[Entry]:
     while at >= 0:
         start = at - _EVENT_AT
         if start % _FORM.size == 0 and start + _FORM.size <= len(piece):
-            time_us, offset, partition, target, attempt, status, reason, result = _FORM.unpack_from(piece, start)
+            time_us, offset, partition, target, attempt, status, reason, result, origin = _FORM.unpack_from(
+                piece, start
+            )
             if time_us:
                 known = reason < len(_REASONS) and result < len(_RESULTS)
-                words = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
-                yield Entry(time_us, partition, offset, target, attempt, status, *words)
+                reason_text, result_text = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
+                why = _ORIGINS[origin] if origin < len(_ORIGINS) else Origin.DELIVERY
+                yield Entry(time_us, partition, offset, target, attempt, status, reason_text, result_text, why)
         at = piece.find(event, at + 1)

@@ -30,6 +30,7 @@ from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.retry import Outcome
 from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.dispatch.targets import Delivery
+from headgate.event.identity import path_of
 from headgate.event.model import Event
 
 CODE_NO_ANSWER: Final = 500
@@ -39,7 +40,8 @@ CODE_FILTER_ERROR: Final = 422
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
-  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL, trigger TEXT NOT NULL,
+  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,
+  partition INTEGER NOT NULL, event_offset INTEGER NOT NULL, trigger TEXT NOT NULL,
   broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
@@ -61,10 +63,10 @@ CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGI
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
 _FIELDS: Final = (
-    "target, position, trigger, broker, source, event_id, type, bytes, died_us, reason, destination, code, data,"
-    " attempts, sink, state, failures, since_us, due_us, pace_us, problem"
+    "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
+    " destination, code, data, attempts, sink, state, failures, since_us, due_us, pace_us, problem"
 )
-_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 21)})"
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 23)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -111,6 +113,8 @@ class Letter:
         id: Grows with time; 0 before it is stored.
         target: Id of its trigger.
         position: Of its outbox row.
+        partition: Of the event in the log.
+        offset: Of the event in the log.
         trigger: `namespace/name`.
         broker: `namespace/name`.
         event: As it was accepted.
@@ -132,6 +136,8 @@ class Letter:
     id: int = 0
     target: int
     position: int
+    partition: int
+    offset: int
     trigger: str
     broker: str
     event: Event
@@ -361,8 +367,10 @@ def letter_of(
     return Letter(
         target=target.id,
         position=delivery.position,
+        partition=delivery.partition,
+        offset=delivery.offset,
         trigger=target.name,
-        broker=event.broker,
+        broker=path_of(event.broker),
         event=event.event,
         died_us=now_us,
         reason=reason,
@@ -379,6 +387,8 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     return (
         letter.target,
         letter.position,
+        letter.partition,
+        letter.offset,
         letter.trigger,
         letter.broker,
         event.source,
@@ -402,12 +412,15 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    id_, event, target, position, trigger, broker, _, _, _, _, died_us, reason, destination, code, data, *rest = row
-    attempts, sink, state, failures, since_us, due_us, pace_us, problem = rest
+    id_, event, target, position, partition, offset, trigger, broker, *rest = row
+    _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
+    sink, state, failures, since_us, due_us, pace_us, problem = rest
     return Letter(
         id=id_,
         target=target,
         position=position,
+        partition=partition,
+        offset=offset,
         trigger=trigger,
         broker=broker,
         event=_decode_event(event),

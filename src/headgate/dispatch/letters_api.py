@@ -32,11 +32,13 @@ from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.event.model import Event
 from headgate.filter.compiler import compile_filter
+from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import OutcomeKind, Program, program
 from headgate.observe import metrics
 
 _PREFIX: Final = "/apis/headgate.dev/v1"
 _TYPES: Final = frozenset({JSON})
+_IDS_NAMED: Final = 10
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
@@ -216,6 +218,8 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
                 raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
             need(f"died_us {sign} ?", instant)
     if selection.ids:
+        if not selection.after:  # a later page has taken the earlier ones away
+            _check_ids(store, namespace, selection.ids)
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
     found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
     page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
@@ -224,13 +228,35 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
     return page, found
 
 
+def _check_ids(store: LetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
+    """Refuses ids of letters that are not there, before anything is done with the others.
+
+    Raises:
+        LetterNotFoundError: One or more are not.
+    """
+    wanted = f"id IN ({', '.join('?' * len(ids))})"
+    known = store.entries(wanted, ids, after=0, limit=len(ids))
+    unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
+    if unknown:
+        named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
+        letters = "dead letter" if len(unknown) == 1 else "dead letters"
+        hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
+        raise LetterNotFoundError(f"there is no {letters} {named} in this namespace; nothing was done", hint=hint)
+
+
 def _takes(wanted: Program, event: Event | None) -> bool:
     """Whether a filter takes an event; one whose letter has just gone is none."""
     return event is not None and wanted.evaluate(event).kind is OutcomeKind.TRUE
 
 
 def _program(expression: str) -> Program | None:
-    return program(compile_filter({"expression": expression}).cel) if expression else None
+    if not expression:
+        return None
+    found = program(compile_filter({"expression": expression}).cel)
+    if found.reads_publish_time:
+        hint = "select by the time of the failure: since, until"
+        raise FilterError("a dead letter does not keep its publish_time", field="filter", hint=hint)
+    return found
 
 
 def _view(entry: Entry, event: Event | None = None) -> LetterView:

@@ -189,7 +189,7 @@ class Cursor:
 
     @property
     def consumer(self) -> str | None:
-        """Who last had the lease."""
+        """Who has the lease, or had it last; None once that one has left."""
         return self._saved.consumer
 
     def held(self) -> Iterator[Held]:
@@ -229,7 +229,7 @@ class Cursor:
     def leave(self, consumer: str, now_us: int) -> int:
         """A consumer goes: what it has is due at once, its lease is over; returns how many events those are."""
         if self._saved.consumer == consumer:
-            self._saved.lease_us = now_us
+            self._saved.consumer, self._saved.lease_us = None, now_us
         count = 0
         for held in self._held.values():
             if held.consumer == consumer and held.due_us > now_us:

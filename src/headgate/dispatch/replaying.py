@@ -28,6 +28,7 @@ from headgate.dispatch.clocks import Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Letter, letter_of
 from headgate.dispatch.replays import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
 from headgate.dispatch.replies import Replies
@@ -36,6 +37,7 @@ from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
+from headgate.event.identity import path_of
 from headgate.event.trace import context_of
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
@@ -64,6 +66,7 @@ class Replaying:
         transport: The HTTP client.
         replies: For what a trigger's subscriber answers.
         bury: Stores a dead letter; returns when it is on disk.
+        journal: Remembers attempts for people.
         trigger: The trigger "namespace/name", as routing has it now.
         rule_of: How events get their filter values.
         clocks: Time, and the jitter of pauses.
@@ -78,6 +81,7 @@ class Replaying:
         transport: Transport,
         replies: Replies,
         bury: Callable[[Letter], Awaitable[None]],
+        journal: Recorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,
@@ -87,6 +91,7 @@ class Replaying:
         self._transport = transport
         self._replies = replies
         self._bury = bury
+        self._journal = journal
         self._trigger = trigger
         self._rule_of = rule_of
         self._clocks = clocks
@@ -159,7 +164,7 @@ class Replaying:
         target = self._target(spec)
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
-            raise ReplayTargetError(f"there is no broker {spec.broker!r}")
+            raise ReplayTargetError(f"the broker {path_of(spec.broker)!r} of which it was asked for is gone")
         parts = [f"({cel})" for cel in (target.filter.cel if target else "", spec.cel) if cel]
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
@@ -228,8 +233,13 @@ class Replaying:
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
-                outcome = await self._replies.store(target.broker, event, outcome.reply, context_of(event))
+                outcome = await self._replies.store(path_of(target.broker), event, outcome.reply, context_of(event))
             fate = judge(outcome)
+            reason = "" if fate is Fate.DELIVERED else outcome.label
+            id_of_target = target.id if target is not None else 0
+            self._journal.attempt(
+                place.partition, place.offset, id_of_target, failures + 1, outcome.status, reason, Origin.REPLAY
+            )
             if fate is Fate.DELIVERED:
                 return "delivered"
             failures += 1

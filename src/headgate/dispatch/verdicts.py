@@ -10,6 +10,7 @@ import structlog
 from headgate.control.routing import Target, TargetReport
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.targets import Delivery
+from headgate.event.identity import path_of
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import Outcome, OutcomeKind, program
 from headgate.filter.plan import Verdict
@@ -121,9 +122,11 @@ class LastLook:
         """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
         result = ""
         if event.broker != target.broker:
-            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
+            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event. Nor is
+            # a row of the time before the trigger's broker was made anew.
             result = "foreign"
-            _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
+            if path_of(event.broker) != path_of(target.broker):
+                _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
         elif delivery.verdict != Verdict.MATCH:
             decision = self._judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:

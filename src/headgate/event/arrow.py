@@ -19,7 +19,7 @@ from headgate.event.model import DataKind, Event, EventColumns, ExtensionValue
 
 EVENT_SCHEMA: Final = pa.schema(
     [
-        pa.field("broker", pa.utf8(), nullable=False),
+        pa.field("broker", pa.utf8(), nullable=False),  # its identity
         pa.field("specversion", pa.utf8(), nullable=False),
         pa.field("id", pa.utf8(), nullable=False),
         pa.field("source", pa.utf8(), nullable=False),
@@ -38,7 +38,7 @@ EVENT_SCHEMA: Final = pa.schema(
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as the log holds it: with the broker ("namespace/name") that accepted it.
+    """An event as the log holds it: with the identity of the broker that accepted it.
 
     A msgspec struct, because a frozen dataclass takes ten times as long to make.
     """
@@ -62,7 +62,7 @@ def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBat
     """Builds one record batch of `EVENT_SCHEMA` of events that are held by columns, in order.
 
     Args:
-        groups: A broker and its events; at least one.
+        groups: A broker's identity and its events; at least one.
     """
     brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
     columns = zip(*[events.columns for _, events in groups], strict=True)

@@ -8,7 +8,8 @@ What is worked around here (version 0.1.3 on Python 3.11):
 * A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
 * An integer outside int64 and uint64 makes the whole variable unreadable: `view.py` turns it into a double.
 * Variables cannot be named `type` or `string`: attributes live under `ce`.
-* `serialize()` is an `Any` around a `CheckedExpr`; its messages come from `xds-protos`.
+* `serialize()` is an `Any` around a `cel.expr.CheckedExpr`: its bytes are read as `checked.proto`, which has the same
+  fields. The package that has the original also installs files of googleapis-common-protos and opentelemetry-proto.
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
 
-from cel.expr import checked_pb2
 from cel_expr_python import cel as _cel
 from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from headgate.filter import checked_pb2
+from headgate.filter.ast import PUBLISH_TIME
 from headgate.filter.cel_messages import plain, refusal
+from headgate.filter.decode import decode, offset_of
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
-from headgate.filter.unparse import string_literal
+from headgate.filter.unparse import string_literal, unparse
+from headgate.filter.wildcards import FUNCTION as WILDCARDS
+from headgate.filter.wildcards import WildcardError, without_wildcards
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
 
 _TYPES: Final = {
@@ -58,11 +63,21 @@ def _declared(function: Function) -> _cel.FunctionDecl:
 
 
 _ENVIRONMENT: Final = _cel.NewEnv(
-    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN},
+    variables={
+        "ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+        "data": _cel.Type.DYN,
+        PUBLISH_TIME: _cel.Type.TIMESTAMP,
+    },
     extensions=[
         ext_strings.ExtStrings(),
         ext_math.ExtMath(),
         _cel.CelExtension("headgate", [_declared(function) for function in FUNCTIONS]),
+    ],
+    functions=[  # for the checker only: no expression has it when it is evaluated
+        _cel.FunctionDecl(
+            WILDCARDS,
+            [_cel.Overload("match_string", _cel.Type.BOOL, [_cel.Type.STRING, _cel.Type.STRING], True, None)],
+        )
     ],
 )
 _MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
@@ -82,6 +97,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 """Texts, comments and numbers as a whole, and signs."""
+_WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
 
 
 class OutcomeKind(IntEnum):
@@ -212,17 +228,18 @@ class Expression:
         self._handle = handle
 
     def checked(self) -> checked_pb2.CheckedExpr:
-        """The `cel.expr.CheckedExpr` message.
+        """The message of `checked.proto`.
 
         Raises:
             FilterError: It nests deeper than protobuf reads: a macro is several messages in one another.
         """
         wrapper = AnyMessage.FromString(self._handle.serialize())
         try:
-            return checked_pb2.CheckedExpr.FromString(wrapper.value)
+            message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
         except DecodeError:
             what = "the expression nests too deep, a macro counts as several levels"
             raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
+        return message
 
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
@@ -285,7 +302,18 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
         if nodes > FILTER_NODES_MAX:
             raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
-    return _FILTERS.compile(text)
+    expression = _FILTERS.compile(text)
+    return _without_wildcards(text, expression) if _WILDCARDS.search(text) else expression
+
+
+def _without_wildcards(text: str, expression: Expression) -> Expression:
+    checked = expression.checked()
+    tree = decode(checked.expr)
+    try:
+        plain_tree = without_wildcards(tree)
+    except WildcardError as error:
+        raise error.at(text, offset_of(checked, error.call)) from None
+    return expression if plain_tree == tree else _FILTERS.compile(unparse(plain_tree))
 
 
 def _refuse_characters(text: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from cel.expr import syntax_pb2 as pb
+from google.protobuf.message import Message as AnyMessage
 
+from headgate.filter import checked_pb2 as pb
 from headgate.filter.ast import (
     And,
     Call,
@@ -50,7 +52,7 @@ _LITERALS: Final = {
 
 
 def decode(expression: pb.Expr) -> Node:
-    """Our tree of a `cel.expr.Expr` message.
+    """Our tree of an `Expr` message.
 
     Raises:
         FilterError: The expression holds a form that no known macro expands to.
@@ -134,3 +136,23 @@ def _macro(comprehension: pb.Expr.Comprehension) -> Node:
                 return Macro(MacroKind.FILTER, source, variable, predicate, None)
             return Macro(MacroKind.MAP, source, variable, predicate, element)
     raise FilterError("a macro of this form is not supported", field="filter.expression")
+
+
+def offset_of(checked: pb.CheckedExpr, node: Node) -> int | None:
+    """Where a part of the tree stands first in its text, in code points: a comparison or a sum where its sign is.
+
+    Decodes every part that is a call once more, so it is for refusals.
+    """
+    for part in _calls_in(checked.expr):
+        if _call(part.call_expr) == node:
+            return int(checked.source_info.positions.get(part.id, -1)) if part.id else None
+    return None
+
+
+def _calls_in(message: AnyMessage) -> Iterator[pb.Expr]:
+    if isinstance(message, pb.Expr) and message.WhichOneof("expr_kind") == "call_expr":
+        yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                yield from _calls_in(inner)

@@ -21,6 +21,7 @@ class FilterError(InvalidInputError):
     """
 
     code = "invalid-filter"
+    http_status = 422
 
     def __init__(
         self,
@@ -44,6 +45,11 @@ class FilterError(InvalidInputError):
         return FilterError(
             self.reason, field=field, position=self.position, caret=self.caret, hint=self.hint, limit=self.limit
         )
+
+    def at(self, text: str, position: int | None) -> FilterError:
+        """The same fault, with its place in the expression's text."""
+        shown = "" if position is None else caret(text, position)
+        return FilterError(self.reason, field=self.field, position=position, caret=shown, hint=self.hint)
 
 
 def over_limit(name: str, maximum: int, what: str) -> FilterError:

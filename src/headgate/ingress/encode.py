@@ -22,7 +22,7 @@ class Entries:
     """Events that stay together on their way into a chunk, and how their broker wants them stored.
 
     Attributes:
-        broker: "namespace/name".
+        broker: Its identity.
         rule: Of the broker.
         events: At least one.
         produced: One an event when their producer numbers them: what the column `produced` says; else empty.

@@ -18,6 +18,12 @@ class UnknownBrokerError(NotFoundError):
     code = "unknown-broker"
 
 
+class BrokerReplacedError(UnavailableError):
+    """The broker of a stream has been deleted, and another one has its name: the next stream is of that one."""
+
+    code = "broker-replaced"
+
+
 class MethodNotAllowedError(HeadgateError):
     """The publish URI takes POST and OPTIONS only."""
 

@@ -100,7 +100,7 @@ def _first_time_us(path: Path) -> int | None:
     """When a segment's first chunk was appended; None while it has none."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _, start = read_segment_header(fd)
+        _, start = read_segment_header(path, fd)
         header = read_chunk(fd, start, with_payload=False)
     except FormatError as error:
         if damage.skips():

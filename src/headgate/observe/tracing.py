@@ -1,8 +1,10 @@
-"""Where was an event on its way, and for how long? Spans by OpenTelemetry, exported by OTLP over HTTP.
+"""The spans of an event's way, by OpenTelemetry, exported by OTLP over HTTP.
 
 Off, and free, unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: only then the SDK is
 imported. All its other standard variables hold, too (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_BSP_..., ...).
 Contexts travel as W3C headers; this module knows no event.
+
+Telemetry that fails costs spans, never an event: nothing here raises.
 """
 
 from __future__ import annotations
@@ -12,17 +14,24 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
+import structlog
+
 if TYPE_CHECKING:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import TracerProvider
 
 Value = str | int | bool
-Kind = Literal["server", "internal", "client"]
+Operation = Literal["receive", "match", "deliver"]
+Protocol = Literal["http", "grpc"]
 
 SYSTEM: Final = "knative"
 """`messaging.system`, as Knative's data plane specification has it."""
+_TYPES: Final[Mapping[Operation, str]] = {"receive": "receive", "match": "process", "deliver": "send"}
+"""`messaging.operation.type`, by OpenTelemetry's list, of what we call our operations."""
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _FLUSH_S_MAX: Final = 2.0
+_HINT: Final = "Headgate works on without spans; see the variables OTEL_... and the packages opentelemetry-..."
+_log = structlog.get_logger()
 
 
 class Span:
@@ -32,9 +41,10 @@ class Span:
         context: To be sent along: `traceparent` and perhaps `tracestate`.
     """
 
-    __slots__ = ("_span", "context")
+    __slots__ = ("_span", "_tracing", "context")
 
-    def __init__(self, span: trace.Span, context: Mapping[str, str]) -> None:
+    def __init__(self, tracing: Tracing, span: trace.Span | None, context: Mapping[str, str]) -> None:
+        self._tracing = tracing
         self._span = span
         self.context = context
 
@@ -43,15 +53,11 @@ class Span:
 
         Args:
             attributes: What is known by now.
-            error: What went wrong; empty for nothing.
+            error: What went wrong, of few different ones; empty for nothing.
             at_us: When it ended, microseconds since 1970 UTC; None for now.
         """
-        from opentelemetry.trace import Status, StatusCode
-
-        self._span.set_attributes(dict(attributes or {}))
-        if error:
-            self._span.set_status(Status(StatusCode.ERROR, error))
-        self._span.end(None if at_us is None else at_us * 1_000)
+        if self._span is not None:
+            self._tracing.end(self._span, attributes or {}, error, at_us)
 
 
 class Tracing:
@@ -59,60 +65,84 @@ class Tracing:
 
     def __init__(self, provider: TracerProvider) -> None:
         from opentelemetry import trace
+        from opentelemetry.context import Context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         self._provider = provider
         self._tracer = provider.get_tracer("headgate")
         self._propagator = TraceContextTextMapPropagator()
+        self._nothing = Context()
         self._trace = trace
-        self._kinds = {
-            "server": trace.SpanKind.SERVER,
-            "internal": trace.SpanKind.INTERNAL,
-            "client": trace.SpanKind.CLIENT,
+        self._kinds: dict[Operation, trace.SpanKind] = {
+            "receive": trace.SpanKind.SERVER,
+            "match": trace.SpanKind.INTERNAL,
+            "deliver": trace.SpanKind.CLIENT,
         }
+        self._failed = False
 
     def start(
         self,
-        name: str,
-        kind: Kind,
+        operation: Operation,
         parent: Mapping[str, str],
         attributes: Mapping[str, Value],
         *,
         at_us: int | None = None,
     ) -> Span:
-        """Begin a span.
+        """Begins a span.
 
         Args:
-            name: Of few different ones.
-            kind: What it is to its parent.
+            operation: What takes time; the span's name.
             parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
                 unless OTEL_TRACES_SAMPLER says otherwise.
             attributes: What is known already.
             at_us: When it began, microseconds since 1970 UTC; None for now.
         """
-        from opentelemetry.context import Context
+        try:
+            span = self._tracer.start_span(
+                operation,
+                context=self._propagator.extract(parent, context=self._nothing),
+                kind=self._kinds[operation],
+                attributes={**attributes, **_named(operation)},
+                start_time=None if at_us is None else at_us * 1_000,
+            )
+            carrier: dict[str, str] = {}
+            self._propagator.inject(carrier, context=self._trace.set_span_in_context(span, self._nothing))
+        except Exception as error:  # noqa: BLE001 - of the SDK, or of a sampler that the environment names
+            self._tell(error)
+            return Span(self, None, parent)
+        return Span(self, span, carrier)
 
-        span = self._tracer.start_span(
-            name,
-            context=self._propagator.extract(parent, context=Context()),
-            kind=self._kinds[kind],
-            attributes=dict(attributes),
-            start_time=None if at_us is None else at_us * 1_000,
-        )
-        carrier: dict[str, str] = {}
-        self._propagator.inject(carrier, context=self._trace.set_span_in_context(span, Context()))
-        return Span(span, carrier)
+    def end(self, span: trace.Span, attributes: Mapping[str, Value], error: str, at_us: int | None) -> None:
+        """Ends a span; see `Span.end`."""
+        try:
+            span.set_attributes(dict(attributes))
+            if error:
+                span.set_attribute("error.type", error)
+                span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, error))
+            span.end(None if at_us is None else at_us * 1_000)
+        except Exception as problem:  # noqa: BLE001 - as above
+            self._tell(problem)
+
+    def _tell(self, error: Exception) -> None:
+        """One line a process: the next event's span fails in the same way."""
+        if not self._failed:
+            self._failed = True
+            _log.error("spans cannot be made", error=_said(error), hint=_HINT)
 
     def close(self) -> None:
-        """Export what waits, for as long as a stop can wait for it."""
+        """Exports what waits, for as long as a stop can wait for it."""
         # A collector that is away makes the exporter try again for longer than that.
         flush = threading.Thread(target=self._provider.force_flush, daemon=True)
         flush.start()
         flush.join(_FLUSH_S_MAX)
 
 
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 def configure(part: str) -> Tracing | None:
-    """Tracing of this process as the environment asks for it; None when it does not.
+    """Tracing of this process as the environment asks for it; None when it does not, or when it cannot be had.
 
     Args:
         part: Which process it is, for the attribute `headgate.part` of the resource.
@@ -122,24 +152,27 @@ def configure(part: str) -> Tracing | None:
         return None
     if os.environ.get("OTEL_TRACES_EXPORTER", "otlp") != "otlp":
         return None
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    try:
+        from headgate.observe.span_export import provider
 
-    name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "headgate"}
-    provider = TracerProvider(resource=Resource.create({**name, "headgate.part": part}), shutdown_on_exit=False)
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return Tracing(provider)
+        return Tracing(provider(part))
+    except Exception as error:  # noqa: BLE001 - of packages that do not fit together, and of any variable's value
+        _log.error("spans cannot be made", error=_said(error), hint=_HINT)
+        return None
+
+
+def _named(operation: Operation) -> dict[str, Value]:
+    return {"messaging.operation.name": operation, "messaging.operation.type": _TYPES[operation]}
 
 
 def event_attributes(
-    destination: str, event_id: str, source: str, type_: str, version: str, subject: str | None
+    destination: str, protocol: Protocol, event_id: str, source: str, type_: str, version: str, subject: str | None
 ) -> dict[str, Value]:
-    """What every span says of its event.
+    """What every span says of its event: by Knative's data plane specification, and by OpenTelemetry's conventions.
 
     Args:
         destination: `broker:name.namespace` or `trigger:name.namespace`.
+        protocol: By which the event comes, or goes there.
         event_id: The event's.
         source: The event's.
         type_: The event's.
@@ -149,7 +182,11 @@ def event_attributes(
     found: dict[str, Value] = {
         "messaging.system": SYSTEM,
         "messaging.destination": destination,
+        "messaging.destination.name": destination,
+        "messaging.protocol": protocol.upper(),
+        "network.protocol.name": protocol,
         "messaging.message_id": event_id,
+        "messaging.message.id": event_id,
         "cloudevents.event_id": event_id,
         "cloudevents.event_source": source,
         "cloudevents.event_type": type_,

@@ -24,8 +24,6 @@ from headgate.dispatch.pull_api import METHODS as PULL_METHODS
 from headgate.dispatch.pull_api import PREFIX as PULL_PATH
 from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
-from headgate.dispatch.why import Why
-from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, event_commit
@@ -34,11 +32,13 @@ from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
 from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
-from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
+from headgate.inspect.api import InspectApi
+from headgate.inspect.records import Records
+from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.server import child, health, ready, retention, rpc
+from headgate.server import child, health, listening, ready, retention, rpc
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
 from headgate.server.policy import url_policy
@@ -62,6 +62,9 @@ async def _serve(settings: Settings, token: bytes) -> None:
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
+        # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
+        sockets = listening.bind(settings.host, settings.port, "--listen")
+        stack.callback(listening.close, sockets)
         store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
         store.set_public_url(settings.url)
         policy = url_policy(settings)
@@ -75,7 +78,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
-        intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
+        intake = Intake(Partitions(commits), reconciler.served, tracing=tracer)
         ingress = Ingress(intake, fallback)
         producers = Producers(settings.log_directory)
         await asyncio.to_thread(producers.recover, _ends(writers))
@@ -85,7 +88,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gate = Gate(ingress, token)
         mark = ready.Mark(settings.run_directory, "front")
         server = child.Server(http_config(gate, settings.host, settings.port))
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve(sockets))
         sampling = sample(
             settings,
             store,
@@ -96,9 +99,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
         )
         trimming = retention.trim_log(settings, dict(enumerate(writers)))
         remembering = producers.keep(lambda: _ends(writers))
-        tending = [asyncio.create_task(work) for work in (sampling, trimming, remembering)]
+        work = (sampling, trimming, remembering, _probe(commits))
+        tending = [asyncio.create_task(one) for one in work]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
+        if serving.done():
+            await serving
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
             mark.ready(server.started)
             stopped = asyncio.create_task(stop.wait())
@@ -142,12 +148,20 @@ def other_paths(
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
     letters = LettersApi(settings.data / "deadletters.db").routes()
     replays = ReplaysApi(settings.data / REPLAYS_FILE, settings.log_directory, store, url_policy(settings)).routes()
-    why = WhyApi(Why(settings.data, store)).routes()
+    inspect = InspectApi(Records(settings.data), store).routes()
     reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
     pulling = ProcessProxy(settings.dispatcher_socket)
     consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=list(methods)) for name, methods in PULL_METHODS.items()]
     return Starlette(
-        routes=[*health.routes(settings, checks), *letters, *replays, *why, reading, *consuming, Mount("/", api.app)],
+        routes=[
+            *health.routes(settings, checks),
+            *letters,
+            *replays,
+            *inspect,
+            reading,
+            *consuming,
+            Mount("/", api.app),
+        ],
         exception_handlers=ERROR_HANDLERS,
     )
 
@@ -158,6 +172,14 @@ def _ends(writers: Sequence[PartitionWriter]) -> dict[int, int]:
 
 def _log_problem(commits: Sequence[GroupCommit[Entries]]) -> str:
     return next((commit.problem for commit in commits if commit.problem), "")
+
+
+async def _probe(commits: Sequence[GroupCommit[Entries]]) -> None:
+    """Notices that a disk has room again, also when no event comes."""
+    while True:
+        await asyncio.sleep(LOG_PROBE_S)
+        for commit in commits:
+            await commit.probe()
 
 
 def _store_problem(store: Store) -> str:

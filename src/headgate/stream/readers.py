@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.errors import NotFoundError, OverloadedError
+from headgate.event.identity import path_of
 from headgate.limits import READ_THREADS, READERS_MAX
 from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
+from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
 
@@ -34,31 +37,33 @@ class Readers:
 
     Args:
         directory: Directory of the log's partitions.
-        log_rule: How the events of "namespace/name" are stored; None when there is no such broker.
+        served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, directory: Path, log_rule: Callable[[str], LogRule | None]) -> None:
+    def __init__(self, directory: Path, served: Callable[[str], Served | None]) -> None:
         self._directory = directory
-        self._log_rule = log_rule
+        self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
+        self._growth = LogGrowth(directory)
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
         """Looks through the log in the readers' threads."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Wait for the threads; readers have been closed."""
+        await self._growth.close()
         self._threads.shutdown(wait=True)
 
-    def rule(self, broker: str) -> LogRule:
-        """How the events of "namespace/name" are stored.
+    async def broker(self, path: str) -> Served:
+        """The broker "namespace/name" as it is now: who has just deleted it, or made it, is told so.
 
         Raises:
-            BrokerNotFoundError: There is no such broker.
+            BrokerNotFoundError: There is none.
         """
-        rule = self._log_rule(broker)
-        if rule is None:
-            raise BrokerNotFoundError(f"there is no broker {broker!r}", hint="headgate get brokers lists them")
-        return rule
+        broker = await asyncio.to_thread(self._served, path)
+        if broker is None:
+            raise BrokerNotFoundError(f"there is no broker {path!r}", hint="headgate get brokers lists them")
+        return broker
 
     def check_room(self) -> None:
         """Raises ReadersOverloadError when there are enough."""
@@ -66,12 +71,24 @@ class Readers:
             raise ReadersOverloadError(f"{READERS_MAX} readers are at work", hint="try again later")
 
     async def reading(self, wanted: ReadRequest, credits: Credits | None = None) -> AsyncGenerator[Turn, None]:
-        """One reader's turns, see `follow.turns`."""
+        """One reader's turns, see `follow.turns`.
+
+        Raises:
+            BrokerNotFoundError: The broker has been deleted, and nothing more comes.
+        """
         partitions = partitions_of(self._directory)
         self._count += 1
         try:
-            async with aclosing(turns(self._directory, partitions, wanted, self._threads, credits)) as reading:
+            pages = turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
+            async with aclosing(pages) as reading:
                 async for turn in reading:
+                    if not turn.pieces and wanted.follow:
+                        await self._check_there(wanted.query.broker)
                     yield turn
         finally:
             self._count -= 1
+
+    async def _check_there(self, identity: str) -> None:
+        path = path_of(identity)
+        if (await self.broker(path)).identity != identity:
+            raise BrokerNotFoundError(f"the broker {path!r} has been made anew", hint="read again, from earliest")

@@ -15,9 +15,9 @@ from headgate.filter.ast import FALSE, Call, Compare, In, ListOf, Literal, Name,
 from headgate.filter.ast import Comparison as Op
 from headgate.filter.cel import is_timestamp
 from headgate.filter.dialects.cesql_values import CE, Aim, Part, Type, cast, condition, constant, literal, negated, read
-from headgate.filter.dialects.sql_like import Pattern, Wildcard, like, plain_text
 from headgate.filter.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.functions.declare import FunctionError
+from headgate.filter.like import Pattern, Wildcard, like, plain_text
 
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INTEGER_CHARACTERS: Final = frozenset("-0123456789")

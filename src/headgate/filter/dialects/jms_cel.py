@@ -31,9 +31,9 @@ from headgate.filter.dialects import jms_tree as tree
 from headgate.filter.dialects import three_valued
 from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms_names import Attribute, Constant, Type, Unknown, meaning
-from headgate.filter.dialects.sql_like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.dialects.sql_words import fault
 from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either, truth
+from headgate.filter.like import PatternError, Wildcard, like, parse_pattern, plain_text
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}

@@ -16,21 +16,24 @@ import pytest
 from headgate import limits
 from headgate.control.admission import Admission
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Kind
+from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.dispatch import why as why_module
 from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor, Tried
-from headgate.dispatch.journal import DIRECTORY, Journal
+from headgate.dispatch.journal import DIRECTORY, Journal, Origin
 from headgate.dispatch.letters import Letter, LetterStore
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.why import Answer, Fate, Found, Question, Why, trigger_key
-from headgate.dispatch.why_api import WhyApi
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import Verdict
+from headgate.inspect import find as find_module
+from headgate.inspect.api import InspectApi
+from headgate.inspect.explanation import EventFate, Explanation
+from headgate.inspect.find import EventSearch, Found
+from headgate.inspect.records import MatchRow, Records
+from headgate.inspect.why import Why
 from headgate.log.writer import PartitionWriter
-from tests.control.support import trigger
+from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'
 
@@ -60,8 +63,9 @@ class World:
         for one in (self.log, self.outbox, self.cursors, self.letters, self.store):
             one.close()
 
-    def accept(self, *events: Event, broker: str = "default/default") -> int:
+    def accept(self, *events: Event, broker: str = "") -> int:
         self.now_us += 1_000
+        broker = broker or self.store.snapshot().brokers["default/default"]
         return self.log.append(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
 
     def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, target: int | None = None) -> int:
@@ -82,8 +86,9 @@ class World:
     def target(self) -> int:
         return next(target.id for target in self.store.snapshot().targets if target.name == "default/t")
 
-    def ask(self, id_: str, name: str = "t", **more: Any) -> Answer:
-        return Why(self.data, self.store).answer(Question(trigger_key("default", name), id_, **more))
+    def ask(self, id_: str, name: str = "t", **more: Any) -> Explanation:
+        key = ObjectKey(Kind.TRIGGER, "default", name)
+        return Why(Records(self.data), self.store).of_trigger(key, EventSearch(id_, **more))
 
 
 @pytest.fixture
@@ -100,10 +105,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_an_event_that_never_came(world: World) -> None:
-    assert world.ask("1").fate is Fate.NOT_STORED
+    assert world.ask("1").fate is EventFate.NOT_STORED
     world.accept(event("2"))
     answer = world.ask("1")
-    assert answer.fate is Fate.NOT_STORED
+    assert answer.fate is EventFate.NOT_STORED
     assert "no longer kept" in answer.says
 
 
@@ -114,14 +119,14 @@ def test_a_trigger_that_is_not_there(world: World) -> None:
 
 def test_not_matched_yet(world: World) -> None:
     world.accept(event("1", amount=200))
-    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
+    assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
 
 
 def test_filter_false_with_the_part_that_decided(world: World) -> None:
     world.accept(event("1", amount=7))
     world.passed(1)
     answer = world.ask("1")
-    assert answer.fate is Fate.FILTER_FALSE
+    assert answer.fate is EventFate.FILTER_FALSE
     assert answer.trace is not None
     part = answer.trace.decided
     assert answer.trace.text[part.start : part.end] == "data.amount > 100"
@@ -137,7 +142,7 @@ def test_filter_error_told_by_the_matcher_or_silent(world: World, told: bool) ->
     else:
         world.passed(1)
     answer = world.ask("1")
-    assert answer.fate is Fate.FILTER_ERROR
+    assert answer.fate is EventFate.FILTER_ERROR
     assert "amount" in answer.says
 
 
@@ -145,18 +150,18 @@ def test_matched_and_waiting_in_each_place(world: World) -> None:
     world.accept(event("1", amount=200))
     position = world.match(0)
     # Not handed out yet, handed out, failed twice, waiting in the backlog.
-    assert world.ask("1").fate is Fate.UNDELIVERED
+    assert world.ask("1").fate is EventFate.UNDELIVERED
     world.handed(position + 2, TargetCursor(world.target, None, (position,)))
     assert world.ask("1").attempts is not None
     due_us = world.now_us + 60_000_000
     world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 2, due_us, 0),)))
     answer = world.ask("1")
-    assert answer.fate is Fate.UNDELIVERED
+    assert answer.fate is EventFate.UNDELIVERED
     assert answer.attempts is not None
     assert (answer.attempts.failed, answer.attempts.next_us) == (2, due_us)
     assert "2 attempts failed" in answer.says
     world.handed(position + 2, TargetCursor(world.target, position, ()))
-    assert world.ask("1").fate is Fate.UNDELIVERED
+    assert world.ask("1").fate is EventFate.UNDELIVERED
 
 
 def test_ended(world: World) -> None:
@@ -164,7 +169,7 @@ def test_ended(world: World) -> None:
     position = world.match(0)
     world.handed(position + 2)
     answer = world.ask("1")
-    assert answer.fate is Fate.ENDED
+    assert answer.fate is EventFate.ENDED
     assert "delivered" in answer.says
 
 
@@ -187,7 +192,7 @@ def remember(world: World, *ends: str, target: int | None = None) -> None:
 @pytest.mark.parametrize(
     ("ends", "says"),
     [
-        (["dead_lettered"], "given up; its dead letter was taken"),
+        (["dead_lettered"], "given up; its dead letter was discarded"),
         (["failed"], "given up and dropped"),
         (["gone"], "dropped"),
         (["lost"], "dropped"),
@@ -208,46 +213,46 @@ def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], sa
     remember(world, "failed", "")  # another target's
     remember(world, *ends, target=sunk)
     answer = world.ask("1", "sunk")
-    assert answer.fate is Fate.ENDED
+    assert answer.fate is EventFate.ENDED
     assert says in answer.says
 
 
 def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> None:
     world.accept(event("1", amount=200))
     world.passed(1)
-    assert world.ask("1").fate is Fate.CHANGED_SINCE
+    assert world.ask("1").fate is EventFate.CHANGED_SINCE
     remember(world, "")
-    assert world.ask("1").fate is Fate.ENDED
+    assert world.ask("1").fate is EventFate.ENDED
     remember(world, "filtered")
     world.handed(world.match(0, Verdict.CANDIDATE) + 2)
-    assert world.ask("1").fate is Fate.CHANGED_SINCE
+    assert world.ask("1").fate is EventFate.CHANGED_SINCE
 
 
 def test_asked_while_the_event_is_being_matched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Why._row
+    look = Records.row
 
-    def look_then_match(self: Why, found: Found, target: int) -> tuple[int, int] | None:
+    def look_then_match(self: Records, found: Found, target: int) -> MatchRow | None:
         row = look(self, found, target)
         world.match(found.offset)
         return row
 
-    monkeypatch.setattr(Why, "_row", look_then_match)
+    monkeypatch.setattr(Records, "row", look_then_match)
     world.accept(event("1", amount=200))
-    assert world.ask("1").fate is Fate.NOT_MATCHED_YET
-    assert world.ask("1").fate is Fate.UNDELIVERED
+    assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
+    assert world.ask("1").fate is EventFate.UNDELIVERED
 
 
 def test_a_clock_that_was_set_back_hides_no_row(world: World) -> None:
     world.accept(event("1", amount=200))
     world.now_us -= 1_800_000_000
     world.handed(world.match(0) + 2)
-    assert world.ask("1").fate is Fate.ENDED
+    assert world.ask("1").fate is EventFate.ENDED
 
 
 def test_a_candidate_that_cel_refused(world: World) -> None:
     world.accept(event("1", amount=7))
     world.handed(world.match(0, Verdict.CANDIDATE) + 2)
-    assert world.ask("1").fate is Fate.FILTER_FALSE
+    assert world.ask("1").fate is EventFate.FILTER_FALSE
 
 
 def test_a_dead_letter_with_the_last_answer(world: World) -> None:
@@ -258,6 +263,8 @@ def test_a_dead_letter_with_the_last_answer(world: World) -> None:
     letter = Letter(
         target=world.target,
         position=position,
+        partition=0,
+        offset=0,
         trigger="default/t",
         broker="default/default",
         event=one,
@@ -270,32 +277,48 @@ def test_a_dead_letter_with_the_last_answer(world: World) -> None:
     )
     world.letters.apply([letter], [], [])
     answer = world.ask("1")
-    assert answer.fate is Fate.DEAD_LETTER
+    assert answer.fate is EventFate.DEAD_LETTER
     assert answer.attempts is not None
     assert (answer.attempts.code, answer.attempts.answer) == (400, "no such customer")
 
 
 def test_another_broker_and_ids_that_repeat(world: World) -> None:
-    world.accept(event("1", amount=200), broker="default/other")
-    assert world.ask("1").fate is Fate.OTHER_BROKER
+    world.accept(event("1", amount=200), broker="default/other/1")
+    assert world.ask("1").fate is EventFate.OTHER_BROKER
     world.accept(event("1", amount=1))
-    world.accept(event("1", amount=2), broker="default/other")
+    world.accept(event("1", amount=2), broker="default/other/1")
     world.passed(3)
     answer = world.ask("1")
     assert answer.found is not None
-    assert (answer.fate, answer.found.offset) == (Fate.FILTER_FALSE, 1)
-    assert world.ask("1", source="/elsewhere").fate is Fate.NOT_STORED
+    assert (answer.fate, answer.found.offset) == (EventFate.FILTER_FALSE, 1)
+    assert world.ask("1", source="/elsewhere").fate is EventFate.NOT_STORED
+
+
+def test_an_earlier_broker_of_the_name(world: World) -> None:
+    """What it has accepted is none of the next one's business, and its trigger gets the next one's."""
+    world.accept(event("1", amount=200))
+    objects, key = Admission(world.store), ObjectKey(Kind.BROKER, "default", "default")
+    world.store.delete(key)
+    assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
+    objects.create(Kind.BROKER, broker("default"))
+    answer = world.ask("1")
+    assert (answer.fate, answer.says) == (
+        EventFate.OTHER_BROKER,
+        "an earlier broker default/default accepted the event, and has been deleted",
+    )
+    world.accept(event("1", amount=200))
+    assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
 
 
 def test_created_later(world: World) -> None:
     world.accept(event("1", amount=200))
     world.passed(1)
-    stored = world.store.get(trigger_key("default", "t"))
+    stored = world.store.get(ObjectKey(Kind.TRIGGER, "default", "t"))
     later = msgspec.structs.replace(stored.metadata, creation_timestamp="2100-01-01T00:00:00Z")
     body = msgspec.json.encode(msgspec.structs.replace(stored, metadata=later))
     with world.store._database.write() as connection:
         connection.execute("UPDATE objects SET body = ? WHERE kind = 'Trigger'", (body,))
-    assert world.ask("1").fate is Fate.CREATED_LATER
+    assert world.ask("1").fate is EventFate.CREATED_LATER
 
 
 def test_not_ready_then_and_changed_since(world: World) -> None:
@@ -305,22 +328,22 @@ def test_not_ready_then_and_changed_since(world: World) -> None:
     world.accept(event("2", amount=200))
     world.passed(2)
     # The first came in the second in which the trigger was made, before it was Ready.
-    assert world.ask("1").fate in {Fate.NOT_READY, Fate.CREATED_LATER, Fate.CHANGED_SINCE}
-    assert world.ask("2").fate is Fate.CHANGED_SINCE
+    assert world.ask("1").fate in {EventFate.NOT_READY, EventFate.CREATED_LATER, EventFate.CHANGED_SINCE}
+    assert world.ask("2").fate is EventFate.CHANGED_SINCE
 
 
 def test_searches_a_bounded_piece_and_goes_on(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(20):
         world.accept(event(str(n), amount=1))
     world.passed(20)
-    monkeypatch.setattr(why_module, "WHY_CHUNKS_MAX", 6)
+    monkeypatch.setattr(find_module, "WHY_CHUNKS_MAX", 6)
     answer, calls = world.ask("0"), 1
-    while answer.fate is Fate.NOT_FOUND:
+    while answer.fate is EventFate.NOT_FOUND:
         answer, calls = world.ask("0", before=answer.next), calls + 1
-    assert (answer.fate, calls) == (Fate.FILTER_FALSE, 4)
+    assert (answer.fate, calls) == (EventFate.FILTER_FALSE, 4)
     newest = world.ask("19")
     assert newest.found is not None
-    assert world.ask("0", since_us=newest.found.append_time_us).fate is Fate.NOT_STORED
+    assert world.ask("0", since_us=newest.found.append_time_us).fate is EventFate.NOT_STORED
     assert limits.WHY_CHUNKS_MAX > 6
 
 
@@ -328,24 +351,24 @@ def test_a_search_gets_on_however_slow_it_is(world: World, monkeypatch: pytest.M
     for n in range(3):
         world.accept(event(str(n), amount=1))
     world.passed(3)
-    monkeypatch.setattr(why_module, "WHY_SECONDS_MAX", -1.0)
+    monkeypatch.setattr(find_module, "WHY_SECONDS_MAX", -1.0)
     answer, calls = world.ask("0"), 1
-    while answer.fate is Fate.NOT_FOUND:
+    while answer.fate is EventFate.NOT_FOUND:
         assert answer.next
         assert answer.searched_to_us
         answer, calls = world.ask("0", before=answer.next), calls + 1
-    assert (answer.fate, calls) == (Fate.FILTER_FALSE, 3)
+    assert (answer.fate, calls) == (EventFate.FILTER_FALSE, 3)
 
 
 def test_an_event_of_another_broker_is_remembered_over_all_pieces(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.accept(event("9", amount=0), event("9", amount=1), broker="default/other")
+    world.accept(event("9", amount=0), event("9", amount=1), broker="default/other/1")
     world.accept(event("x", amount=1))
     for n in range(4):
         world.accept(event(str(n), amount=1))
-    world.accept(event("9", amount=2), broker="default/other")
-    monkeypatch.setattr(why_module, "WHY_CHUNKS_MAX", 2)
+    world.accept(event("9", amount=2), broker="default/other/1")
+    monkeypatch.setattr(find_module, "WHY_CHUNKS_MAX", 2)
     query, pieces = "id=9", 0
     while (answer := call(world, query)[1])["fate"] == "not-found-yet":
         query, pieces = f"id=9&next={answer['next']}", pieces + 1
@@ -355,13 +378,15 @@ def test_an_event_of_another_broker_is_remembered_over_all_pieces(
         assert (status, answer["fate"]) == (200, "not-stored")
 
 
-def call(world: World, query: str) -> tuple[int, dict[str, Any]]:
+def call(world: World, query: str, path: str = "triggers/t/why") -> tuple[int, dict[str, Any]]:
     """The HTTP handler, without a server."""
     from starlette.applications import Starlette
 
     from headgate.control.http import ERROR_HANDLERS
 
-    app = Starlette(routes=list(WhyApi(Why(world.data, world.store)).routes()), exception_handlers=ERROR_HANDLERS)
+    app = Starlette(
+        routes=list(InspectApi(Records(world.data), world.store).routes()), exception_handlers=ERROR_HANDLERS
+    )
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
@@ -370,8 +395,8 @@ def call(world: World, query: str) -> tuple[int, dict[str, Any]]:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    path = "/apis/eventing.knative.dev/v1/namespaces/default/triggers/t/why"
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
+    whole = f"/apis/eventing.knative.dev/v1/namespaces/default/{path}"
+    scope = {"type": "http", "method": "GET", "path": whole, "query_string": query.encode(), "headers": []}
     asyncio.run(app(scope, receive, send))
     body = b"".join(message.get("body", b"") for message in sent)
     return sent[0]["status"], json.loads(body)
@@ -389,3 +414,121 @@ def test_over_http(world: World) -> None:
     for query in ("", "id=", "id=1&since=yesterday", "id=1&next=x", "id=1&next=0:1/", "id=1&next=0:1/0:1,1:1"):
         status, answer = call(world, query)
         assert (status, answer["kind"]) == (400, "Status")
+
+
+def remember_entries(world: World, *attempts: tuple[int, str, Origin], end: str = "") -> None:
+    """Attempts for the trigger in the journal: status, reason, origin; and an end of the delivery."""
+
+    async def work() -> None:
+        journal = Journal(world.data / DIRECTORY, clock_us=lambda: world.now_us)
+        for number, (status, reason, origin) in enumerate(attempts, 1):
+            journal.attempt(0, 0, world.target, number, status, reason, origin)
+        if end:
+            journal.end(0, 0, world.target, end)
+        journal.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("attempts", "end", "says"),
+    [
+        ([(204, "", Origin.DELIVERY)], "", "delivered at attempt 1 (204 No Content)"),
+        (
+            [(503, "503", Origin.DELIVERY)],
+            "failed",
+            "given up and dropped; the last answer was 503 Service Unavailable",
+        ),
+        (
+            [(400, "400", Origin.DELIVERY), (202, "", Origin.DEAD_LETTER)],
+            "dead_lettered",
+            "the dead-letter sink took its dead letter",
+        ),
+        (
+            [(400, "400", Origin.DELIVERY), (500, "500", Origin.DEAD_LETTER), (202, "", Origin.REDRIVE)],
+            "dead_lettered",
+            "the subscriber, after a redrive, took its dead letter",
+        ),
+        ([(400, "400", Origin.DELIVERY)], "dead_lettered", "discarded"),
+        ([(200, "", Origin.DELIVERY), (500, "500", Origin.REPLAY)], "", "replayed at"),
+    ],
+)
+def test_the_last_status_and_what_took_a_dead_letter(
+    world: World, attempts: list[tuple[int, str, Origin]], end: str, says: str
+) -> None:
+    world.accept(event("1", amount=200))
+    world.handed(world.match(0) + 2)
+    remember_entries(world, *attempts, end=end)
+    answer = world.ask("1")
+    assert answer.fate is EventFate.ENDED
+    assert says in answer.says
+    assert [(one.status, one.reason, one.origin) for one in answer.history if one.attempt] == attempts
+
+
+def test_a_replay_of_an_event_that_was_not_matched_then(world: World) -> None:
+    world.accept(event("1", amount=7))
+    world.passed(1)
+    remember_entries(world, (202, "", Origin.REPLAY))
+    answer = world.ask("1")
+    assert answer.fate is EventFate.FILTER_FALSE
+    assert "replayed at" in answer.says
+    assert "delivered (202 Accepted)" in answer.says
+
+
+def test_an_attempt_that_failed_tells_its_status(world: World) -> None:
+    world.accept(event("1", amount=200))
+    position = world.match(0)
+    remember_entries(world, (503, "503", Origin.DELIVERY))
+    world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 1, world.now_us, 0),)))
+    assert "the last answer was 503 Service Unavailable" in world.ask("1").says
+
+
+def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:
+    admission = Admission(world.store)
+    for name, cel in (("all", "true"), ("none", "false"), ("wrong", "data.nosuch > 1")):
+        admission.create(Kind.TRIGGER, trigger(name, filter={"cel": cel}))
+    admission.create(Kind.TRIGGER, trigger("elsewhere", broker="other", filter={"cel": "true"}))
+    world.store.set_active_generation(world.store.desired_generation())
+    reconciler = Reconciler(world.store)
+    reconciler.step()
+    world.now_us += 5_000_000
+    targets = {target.name: target.id for target in world.store.snapshot().targets}
+    world.accept(event("1", amount=200))
+    world.now_us += 1_000
+    rows = [(0, targets["default/all"], int(Verdict.MATCH)), (0, targets["default/t"], int(Verdict.MATCH))]
+    batch, values = encode_chunk([Segment(0, 1, rows)], {0: (1, 1)})
+    first = world.outbox.append(batch, values)
+    world.handed(first + 3, TargetCursor(targets["default/t"], None, (first + 1,)))
+    remember(world, "", target=targets["default/all"])
+    status, answer = call(world, "id=1", "brokers/default/why")
+    assert (status, answer["fate"], answer["event"]["offset"]) == (200, "stored", 0)
+    expected = [("all", "ended"), ("none", "filter-false"), ("t", "undelivered"), ("wrong", "filter-error")]
+    assert [(one["trigger"], one["fate"]) for one in answer["triggers"]] == expected
+    names, after = [], ""
+    while True:
+        status, answer = call(world, f"id=1&limit=3&after={after}", "brokers/default/why")
+        names += [one["trigger"] for one in answer["triggers"]]
+        after = answer.get("after", "")
+        if not after:
+            break
+    assert names == ["all", "none", "t", "wrong"]
+    status, answer = call(world, "id=nobody", "brokers/default/why")
+    assert (status, answer["fate"]) == (200, "not-stored")
+    for query in ("id=1&limit=0", "id=1&limit=501", "id=1&limit=x"):
+        assert call(world, query, "brokers/default/why")[0] == 400
+    assert call(world, "id=1", "brokers/nosuch/why")[0] == 404
+
+
+def test_a_trace_over_http(world: World) -> None:
+    world.accept(event("1", amount=200))
+    world.handed(world.match(0) + 2)
+    remember_entries(world, (202, "", Origin.DELIVERY))
+    status, answer = call(world, "id=1", "brokers/default/trace")
+    assert status == 200
+    (match,) = answer["trace"]["matches"]
+    assert (match["kind"], match["name"], match["verdict"]) == ("Trigger", "default/t", "match")
+    assert [(one["attempt"], one["status"], one["origin"]) for one in match["attempts"]] == [(1, 202, "delivery")]
+    status, answer = call(world, f"id=1&next={answer['next']}", "brokers/default/trace")
+    assert (status, "trace" in answer, "next" in answer) == (200, False, False)
+    assert call(world, "id=1", "brokers/nosuch/trace")[0] == 404
+    assert call(world, "", "brokers/default/trace")[0] == 400

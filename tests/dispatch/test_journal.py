@@ -1,4 +1,4 @@
-"""Is an event's story what happened to it? A dispatcher at work, then the files; and the journal's bounds."""
+"""The journal of attempts: what it remembers, and its bounds."""
 
 from __future__ import annotations
 
@@ -10,58 +10,19 @@ import pytest
 
 from headgate import limits
 from headgate.dispatch import journal as journal_module
-from headgate.dispatch.journal import DIRECTORY, Entry, Journal, entries
-from headgate.dispatch.story import stories
-from headgate.filter.plan import Verdict
-from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
-from tests.dispatch.harness import until as eventually
+from headgate.dispatch.journal import DIRECTORY, Entry, Journal, Origin, entries
+from tests.dispatch.harness import run
 
 
-def test_stored_matched_and_every_attempt(tmp_path: Path) -> None:
-    log = EventLog(tmp_path)
-    answers = iter([503, 404, 202])
-
-    async def answer(request: Request) -> tuple[int, bytes]:
-        return (next(answers) if request.path == "/again" else 400), b""
-
+def test_why_an_attempt_was_made_is_remembered(tmp_path: Path) -> None:
     async def work() -> None:
-        async with Subscriber(answer) as subscriber:
-            routes = Routes(
-                target(1, subscriber.url + "again", backoff_delay_s=0.001),
-                target(2, subscriber.url + "never"),
-                target(3, subscriber.url, cel="false"),
-            )
-            async with running(tmp_path, routes) as work:
-                log.append([event(0), event(1)])
-                async with matcher(work, 7) as peer:
-                    peer.match((1, 1), (1, 2), (1, 3), verdict=Verdict.CANDIDATE)
-                    await eventually(lambda: len(subscriber.requests) == 4 and work.dispatcher.unfinished == 0)
-                    await asyncio.sleep(0.3)
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number, origin in enumerate(Origin, 1):
+            journal.attempt(0, 7, 1, number, 503, "503", origin)
+        journal.close()
 
     run(work())
-    log.close()
-    (story,) = stories(tmp_path, "e1")
-    assert (story.broker, story.event.id, story.hit.partition, story.hit.offset) == (BROKER, "e1", 0, 1)
-    assert (story.hit.first_offset, story.hit.record_count, story.evaluated) == (0, 2, True)
-    again, never, filtered = sorted(story.matches, key=lambda match: match.target)
-    assert {match.generation for match in story.matches} == {7}
-    assert {match.verdict for match in story.matches} == {"candidate"}
-    assert [(one.attempt, one.status, one.reason, one.result) for one in again.attempts] == [
-        (1, 503, "503", ""),
-        (2, 404, "404", ""),
-        (3, 202, "", ""),
-    ]
-    assert [(one.attempt, one.status, one.reason, one.result) for one in never.attempts] == [
-        (1, 400, "400", ""),
-        (0, 0, "", "failed"),
-    ]
-    assert [one.result for one in filtered.attempts] == ["filtered"]
-    times = [story.hit.append_time_us, again.time_us, *(one.time_us for one in again.attempts)]
-    assert times == sorted(times)
-    (other,) = stories(tmp_path, "e0")
-    assert (other.matches, other.evaluated) == ((), True)
-    assert list(stories(tmp_path, "e1", source="/elsewhere")) == []
-    assert list(stories(tmp_path, "nobody")) == []
+    assert [(entry.attempt, entry.origin) for entry in entries(tmp_path, 0, 7)] == list(enumerate(Origin, 1))
 
 
 def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,6 @@
-"""What does SQL's LIKE say of a text, in CEL? `startsWith`, `endsWith`, `contains` where they say it, else RE2.
+"""Patterns of whole texts with wildcards, in CEL: `startsWith`, `endsWith`, `contains` where they say it, else RE2.
+
+`parse_pattern` reads SQL's LIKE; `wildcards.py` reads those of a shell.
 
 `%` stands for any text, `_` for one code point; an escape character before one of them, or before itself, takes their
 meaning away. Upper and lower case differ.

@@ -1,0 +1,114 @@
+"""What became of an event, over HTTP: paths below triggers and brokers of the API.
+
+    GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
+    GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=
+    GET .../namespaces/NS/brokers/NAME/trace?id=    its whole way
+
+All take `source`, `since` and `next`: a request searches a bounded piece of the log, and says where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.http import json_response
+from headgate.control.objects import API_VERSION, Kind, ObjectKey
+from headgate.control.store import Store
+from headgate.errors import InvalidInputError
+from headgate.event import rfc3339
+from headgate.inspect.find import EventSearch, OtherBroker
+from headgate.inspect.records import Records
+from headgate.inspect.sentences import time_text
+from headgate.inspect.trace import Tracer
+from headgate.inspect.views import TraceAnswer, broker_view, token, trace_view, why_view
+from headgate.inspect.why import Why
+from headgate.limits import WHY_TRIGGERS_MAX
+from headgate.log import positions
+from headgate.log.errors import PositionError
+
+_PREFIX: Final = f"/apis/{API_VERSION}/namespaces/{{namespace}}"
+
+
+class InspectApi:
+    """The handlers.
+
+    Args:
+        records: The files.
+        store: The objects.
+    """
+
+    def __init__(self, records: Records, store: Store) -> None:
+        self._store = store
+        self._why = Why(records, store)
+        self._tracer = Tracer(records, store)
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(f"{_PREFIX}/triggers/{{name}}/why", self._why_trigger, methods=["GET"])
+        yield Route(f"{_PREFIX}/brokers/{{name}}/why", self._why_broker, methods=["GET"])
+        yield Route(f"{_PREFIX}/brokers/{{name}}/trace", self._trace, methods=["GET"])
+
+    async def _why_trigger(self, request: Request) -> Response:
+        key = _key(Kind.TRIGGER, request)
+        search = _search(request)
+        found = await run_in_threadpool(self._why.of_trigger, key, search)
+        return json_response(why_view(key.path, search.id, found))
+
+    async def _why_broker(self, request: Request) -> Response:
+        key, query = _key(Kind.BROKER, request), request.query_params
+        search = _search(request)
+        limit = _limit(query.get("limit", ""))
+        found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
+        return json_response(broker_view(key.path, search.id, found))
+
+    async def _trace(self, request: Request) -> Response:
+        key, search = _key(Kind.BROKER, request), _search(request)
+        trace, result = await run_in_threadpool(self._tracer.trace, key, search)
+        view = trace_view(trace) if trace is not None else None
+        searched_to = time_text(result.searched_to_us) if result.searched_to_us else ""
+        return json_response(TraceAnswer(view, token(result.next, result.other), searched_to))
+
+
+def _key(kind: Kind, request: Request) -> ObjectKey:
+    return ObjectKey(kind, request.path_params["namespace"], request.path_params["name"])
+
+
+def _search(request: Request) -> EventSearch:
+    query = request.query_params
+    if not query.get("id"):
+        raise InvalidInputError("the query names no event", hint="?id=EVENT-ID, and &source=SOURCE when ids repeat")
+    since_us = 0
+    if query.get("since"):
+        found = rfc3339.micros(query["since"])
+        if found is None:
+            raise InvalidInputError("since is no RFC 3339 time", hint="since=2026-01-02T03:04:05Z")
+        since_us = found
+    reached, other = _next(query.get("next", ""))
+    return EventSearch(query["id"], query.get("source", ""), since_us, reached, other)
+
+
+def _next(text: str) -> tuple[dict[int, int], OtherBroker | None]:
+    """What `token` has written: where to go on, and the place of another broker's event."""
+    if not text:
+        return {}, None
+    reached, slash, other = text.partition("/")
+    places = list(positions.parse(other).items()) if slash else []
+    if len(places) > 1:
+        raise PositionError(f"{text[:64]!r} is no position", hint="give back what the server gave as next")
+    return positions.parse(reached), places[0] if places else None
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return WHY_TRIGGERS_MAX
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= WHY_TRIGGERS_MAX):
+        raise InvalidInputError(
+            f"limit {text[:20]!r} is not in 1..{WHY_TRIGGERS_MAX}", hint=f"limit={WHY_TRIGGERS_MAX}"
+        )
+    return int(text)

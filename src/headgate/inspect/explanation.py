@@ -1,0 +1,97 @@
+"""What became of an event, as a value: a word, a sentence, and what they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headgate.dispatch.journal import Entry
+from headgate.filter.trace import Trace
+from headgate.inspect.find import Found, OtherBroker
+
+
+class EventFate(StrEnum):
+    """What became of an event for a trigger."""
+
+    NOT_FOUND = "not-found-yet"  # in the piece of the log that was searched; `next` says where to go on
+    NOT_STORED = "not-stored"
+    OTHER_BROKER = "other-broker"
+    CREATED_LATER = "created-later"
+    NOT_READY = "not-ready"
+    NOT_MATCHED_YET = "not-matched-yet"
+    FILTER_FALSE = "filter-false"
+    FILTER_ERROR = "filter-error"
+    CHANGED_SINCE = "changed-since"
+    UNDELIVERED = "undelivered"
+    DEAD_LETTER = "dead-letter"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSummary:
+    """What is known of the attempts.
+
+    Attributes:
+        failed: How many failed so far.
+        next_us: When the next one is due, microseconds since 1970 UTC; 0 when it is not known.
+        code: HTTP status of the last one, 0 when it is not known.
+        answer: What it said, shortened.
+    """
+
+    failed: int
+    next_us: int = 0
+    code: int = 0
+    answer: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why.
+
+    Attributes:
+        fate: In one word.
+        says: In one sentence.
+        found: The event, when it is in the log.
+        trace: What the filter says of the event, part by part, where that matters.
+        attempts: Of a delivery that has not ended, or of a dead letter.
+        history: Attempts for the trigger that the journal still knows, replays and dead letters among them.
+        next: Where to go on searching: partition to offset; set with NOT_FOUND only.
+        other: The newest event of the id that another broker has accepted; with `next` only.
+        searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
+    """
+
+    fate: EventFate
+    says: str
+    found: Found | None = None
+    trace: Trace | None = None
+    attempts: AttemptSummary | None = None
+    history: tuple[Entry, ...] = ()
+    next: Mapping[int, int] = field(default_factory=dict)
+    other: OtherBroker | None = None
+    searched_to_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerExplanation:
+    """What became of an event for one of a broker's triggers."""
+
+    trigger: str
+    fate: EventFate
+    says: str
+    attempts: AttemptSummary | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerExplanation:
+    """What became of an event for the triggers of its broker.
+
+    Attributes:
+        event: The event as it was found; or why it was not, which is then the whole answer.
+        triggers: A page of the broker's triggers, by name.
+        after: The name to go on behind; empty at the end.
+    """
+
+    event: Explanation | Found
+    triggers: tuple[TriggerExplanation, ...] = ()
+    after: str = ""

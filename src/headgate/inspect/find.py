@@ -1,0 +1,123 @@
+"""The search for an event by its id: newest first, a bounded piece of the log a call."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.compute as pc
+
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
+from headgate.log.reader import PartitionReader
+from headgate.log.search import newest_of_all
+
+_ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
+
+OtherBroker = tuple[int, int]
+"""Partition and offset of an event of the id that another broker has accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSearch:
+    """What is searched for.
+
+    Attributes:
+        id: The event's id.
+        source: The event's source; empty finds the newest event of the id.
+        since_us: Nothing older, microseconds since 1970 UTC.
+        before: Where an earlier call ended: its `next`.
+        other: Its `other`.
+    """
+
+    id: str
+    source: str = ""
+    since_us: int = 0
+    before: Mapping[int, int] = field(default_factory=dict)
+    other: OtherBroker | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An event in the log.
+
+    Attributes:
+        partition: Of the log.
+        offset: The event's.
+        append_time_us: When its chunk was written, microseconds since 1970 UTC.
+        stored: The event and its broker.
+        chunk_first_offset: Of its chunk.
+        chunk_record_count: Of its chunk.
+    """
+
+    partition: int
+    offset: int
+    append_time_us: int
+    stored: StoredEvent
+    chunk_first_offset: int
+    chunk_record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a call found.
+
+    Attributes:
+        found: The newest event in the piece that was searched; of another broker only when all was searched.
+        next: Where to go on searching; empty when there is nothing more.
+        other: The newest event of another broker, to be given to the next call.
+        searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
+    """
+
+    found: Found | None
+    next: Mapping[int, int]
+    other: OtherBroker | None
+    searched_to_us: int
+
+
+def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
+    """The newest event that is searched for.
+
+    Args:
+        log: Directory of the partitions.
+        broker: Its identity; its events are preferred to those of other brokers.
+        search: What is searched for, and where an earlier call ended.
+    """
+    ends_s = time.monotonic() + WHY_SECONDS_MAX
+    chunks = size = searched_us = 0
+    reached = dict(search.before)
+    other = search.other
+    for partition, chunk in newest_of_all(log, before=search.before, not_before_us=search.since_us):
+        # One chunk at least: who asks again gets on, however slow the disk is.
+        if chunks and (chunks >= WHY_CHUNKS_MAX or size >= WHY_BYTES_MAX or time.monotonic() > ends_s):
+            return SearchResult(None, reached, other, searched_us)
+        for row in reversed(pc.indices_nonzero(pc.equal(chunk.batch.column(_ID), search.id)).to_pylist()):
+            if search.source and chunk.batch.column(_SOURCE)[row].as_py() != search.source:
+                continue
+            offset = chunk.first_offset + row
+            if offset >= search.before.get(partition, offset + 1):
+                continue
+            stored = from_batch(chunk.batch, row)
+            if stored.broker == broker:
+                place = Found(partition, offset, chunk.append_time_us, stored, chunk.first_offset, chunk.record_count)
+                return SearchResult(place, reached | {partition: offset}, other, chunk.append_time_us)
+            other = other or (partition, offset)
+        reached[partition] = chunk.first_offset
+        chunks, size, searched_us = chunks + 1, size + chunk.size_bytes, chunk.append_time_us
+    return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
+
+
+def _at(log: Path, place: OtherBroker, search: EventSearch) -> Found | None:
+    """The event of a place, if it still is there, and is one that is searched for: a client may name any place."""
+    partition, offset = place
+    with PartitionReader.open(log / str(partition), start=offset) as reader:
+        chunk = reader.read()
+        if chunk is None or chunk.first_offset != offset:
+            return None
+        stored = from_batch(chunk.batch, 0)
+    if stored.event.id != search.id or search.source not in ("", stored.event.source):
+        return None
+    header = chunk.header
+    return Found(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)

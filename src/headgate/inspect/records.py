@@ -1,0 +1,176 @@
+"""The files in which the processes write down what became of events, read beside them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.dispatch.cursors import Cursors, CursorStore
+from headgate.dispatch.journal import DIRECTORY, Entry, entries
+from headgate.dispatch.letters import Letter, LetterStore
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.dispatch.pull import Saved
+from headgate.dispatch.pullstore import FILE as PULL_FILE
+from headgate.dispatch.pullstore import PullStore
+from headgate.errors import UnavailableError
+from headgate.filter.plan import Verdict
+from headgate.inspect.find import Found
+from headgate.limits import CLOCK_SLACK_S
+from headgate.log.reader import PartitionReader
+from headgate.log.search import newest_first
+
+_COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
+_CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class MatchRow:
+    """A row of the outbox.
+
+    Attributes:
+        position: In the outbox.
+        time_us: When it was written, microseconds since 1970 UTC.
+        generation: Of the filters that matched it.
+        target: Id of the trigger or subscription.
+        verdict: The matcher's.
+    """
+
+    position: int
+    time_us: int
+    generation: int
+    target: int
+    verdict: Verdict
+
+
+class Records:
+    """Files of the data directory. Blocking; any number of calls at the same time.
+
+    Args:
+        data: The data directory.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._outbox = data / "outbox" / "0"
+
+    @property
+    def log(self) -> Path:
+        """Directory of the log's partitions."""
+        return self._data / "log"
+
+    def cursors(self) -> Cursors:
+        """Which deliveries have ended.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
+        path = self._data / "dispatch.db"
+        if not path.exists():
+            return Cursors()
+        try:
+            return CursorStore.read(path)
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the dispatcher's cursors cannot be read now: {error}") from error
+
+    def subscriptions(self) -> Mapping[int, Saved]:
+        """The cursors of subscriptions by target id.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
+        try:
+            return PullStore.read(self._data / PULL_FILE)
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the subscriptions' cursors cannot be read now: {error}") from error
+
+    def watermark(self, partition: int, cursors: Cursors) -> int:
+        """Every event of the partition below it has been matched: the newest progress row, else what cursors know."""
+        for chunk in newest_first(self._outbox, wanted=[str(PROGRESS_TARGET)]):
+            offset = _progress(chunk.batch, partition)
+            if offset is not None:
+                return offset
+            if chunk.first_offset < cursors.position:
+                break
+        return cursors.watermarks.get(partition, 0)
+
+    def row(self, found: Found, target: int) -> MatchRow | None:
+        """The row of an event and a target: chunks without rows of the target are passed over."""
+        earliest_us = found.append_time_us - _CLOCK_SLACK_US
+        for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
+            for row in _rows(chunk.batch, found, target):
+                return _match(chunk.batch, row, chunk.first_offset, chunk.append_time_us)
+        return None
+
+    def rows(self, found: Found) -> list[MatchRow]:
+        """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
+        matches: list[MatchRow] = []
+        if not self._outbox.is_dir():
+            return matches
+        with PartitionReader.open_at_time(self._outbox, found.append_time_us - _CLOCK_SLACK_US) as reader:
+            while (chunk := reader.read()) is not None:
+                batch = chunk.batch
+                matches += [
+                    _match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found, None)
+                ]
+                matched_to = _progress(batch, found.partition)
+                # Where the clock was set back, chunks of before the event may have a later time than its own chunk.
+                is_later = bool(matches) or chunk.append_time_us >= found.append_time_us
+                if is_later and matched_to is not None and matched_to > found.offset:
+                    break
+        return matches
+
+    def oldest_row_us(self) -> int:
+        """When the oldest row was written that the outbox still has; 0 when nothing was trimmed."""
+        with PartitionReader.open(self._outbox, start=0) as reader:
+            if not reader.first_offset():
+                return 0
+            chunk = reader.read()
+            return chunk.append_time_us if chunk is not None else 0
+
+    def dead_letter(self, target: int, position: int) -> Letter | None:
+        """The dead letter of a row, while it is kept."""
+        path = self._data / "deadletters.db"
+        if not path.exists():
+            return None
+        with closing(LetterStore(path)) as letters:
+            found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
+        return found[0] if found else None
+
+    def attempts(self, found: Found) -> tuple[Entry, ...]:
+        """What the journal still knows of the event's attempts and ends, the oldest first."""
+        return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
+
+
+def _rows(batch: pa.RecordBatch, found: Found, target: int | None) -> list[int]:
+    of_event = pc.and_(
+        pc.equal(batch.column(_COLUMN["offset"]), found.offset),
+        pc.equal(batch.column(_COLUMN["partition"]), found.partition),
+    )
+    targets = batch.column(_COLUMN["target"])
+    wanted = pc.not_equal(targets, PROGRESS_TARGET) if target is None else pc.equal(targets, target)
+    rows: list[int] = pc.indices_nonzero(pc.and_(of_event, wanted)).to_pylist()
+    return rows
+
+
+def _match(batch: pa.RecordBatch, row: int, first_position: int, time_us: int) -> MatchRow:
+    def value(name: str) -> Any:  # noqa: ANN401 - a column's
+        return batch.column(_COLUMN[name])[row].as_py()
+
+    return MatchRow(first_position + row, time_us, value("generation"), value("target"), Verdict(value("verdict")))
+
+
+def _progress(batch: pa.RecordBatch, partition: int) -> int | None:
+    """Up to where the partition has been matched, as the last progress row of a chunk says."""
+    progress = pc.and_(
+        pc.equal(batch.column(_COLUMN["target"]), PROGRESS_TARGET),
+        pc.equal(batch.column(_COLUMN["partition"]), partition),
+    )
+    rows = pc.indices_nonzero(progress).to_pylist()
+    return int(batch.column(_COLUMN["offset"])[rows[-1]].as_py()) if rows else None

@@ -1,0 +1,107 @@
+"""What is said of an event's deliveries: sentences for people, of what the files hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.control.objects import Condition, Trigger
+from headgate.dispatch.journal import Entry, Origin
+from headgate.dispatch.letters import Letter, State
+from headgate.event import rfc3339
+from headgate.event.status import status_text
+from headgate.inspect.explanation import AttemptSummary
+
+ENDS: Final = {
+    "": "delivered at attempt {attempt} ({last})",
+    "dead_lettered": "given up; {letter}",
+    "failed": "given up and dropped{after}",
+    "expired": "given up and dropped, for nobody took it within the bounds of a backlog",
+    "gone": "dropped, for the trigger had gone or had no address",
+    "lost": "dropped, for the log no longer held the event",
+}
+"""What is said of an end, by its result; the others are the filter's matter."""
+CHANGED_SINCE: Final = "the filter of today wants the event; the trigger had another one when it was matched"
+
+
+def attempts_of_delivery(history: tuple[Entry, ...]) -> list[Entry]:
+    """The attempts of the delivery itself, without those of replays and dead letters."""
+    return [one for one in history if one.origin is Origin.DELIVERY and one.attempt]
+
+
+def delivery_end(history: tuple[Entry, ...]) -> Entry | None:
+    """How the delivery has ended: a good attempt or an end without one, while it is known."""
+    ends = [one for one in history if one.origin is Origin.DELIVERY and not one.reason]
+    return ends[-1] if ends else None
+
+
+def ended_text(end: Entry, history: tuple[Entry, ...]) -> str:
+    """How the delivery has ended, with the last status."""
+    tried = attempts_of_delivery(history)
+    after = f"; the last answer was {status_text(tried[-1].status)}" if tried else ""
+    says = ENDS[end.result].format(
+        attempt=end.attempt, last=status_text(end.status), after=after, letter=_took_letter(history)
+    )
+    return f"the delivery has ended, {time_text(end.time_us)}: {says}"
+
+
+def _took_letter(history: tuple[Entry, ...]) -> str:
+    """What became of a dead letter that is no longer kept."""
+    good = [one for one in history if one.origin in _TOOK and not one.reason]
+    if not good:
+        return "its dead letter was discarded, or taken so long ago that no attempt is known"
+    last = good[-1]
+    return f"{_TOOK[last.origin]} took its dead letter at {time_text(last.time_us)} ({status_text(last.status)})"
+
+
+_TOOK: Final = {Origin.DEAD_LETTER: "the dead-letter sink", Origin.REDRIVE: "the subscriber, after a redrive,"}
+
+
+def replayed_text(history: tuple[Entry, ...]) -> str:
+    """What is added of the last replay."""
+    replays = [one for one in history if one.origin is Origin.REPLAY]
+    if not replays:
+        return ""
+    last = replays[-1]
+    result = f"failed ({last.reason})" if last.reason else f"delivered ({status_text(last.status)})"
+    return f"; replayed at {time_text(last.time_us)}: {result}"
+
+
+def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
+    """What a delivery that has not ended waits for."""
+    health = condition(trigger, "SubscriberHealthy")
+    said = f"; {health.message}" if health is not None and health.status != "True" and health.message else ""
+    if not attempts.failed:
+        return f"matched, and waiting for its turn{said}"
+    last = f", the last answer was {status_text(attempts.code)}" if attempts.code else ""
+    due = f", the next attempt is due at {time_text(attempts.next_us)}" if attempts.next_us else ""
+    return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{said}"
+
+
+def dead_letter_text(letter: Letter) -> str:
+    """Why an event is a dead letter, and what the letter waits for."""
+    attempts = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+    waits = {
+        State.SENDING: f"it waits for the dead-letter sink {letter.sink}",
+        State.KEPT: "it is kept for a person",
+        State.REDRIVING: "it is being redriven",
+    }[letter.state]
+    problem = f" ({letter.problem})" if letter.problem else ""
+    since = time_text(letter.died_us)
+    return f"given up after {attempts} ({letter.reason}), a dead letter since {since}: {waits}{problem}"
+
+
+def condition(trigger: Trigger, type_: str) -> Condition | None:
+    """A condition of a trigger's status."""
+    return next((one for one in trigger.status.conditions if one.type == type_), None)
+
+
+def not_ready_text(trigger: Trigger) -> str:
+    """Why a trigger gets no events."""
+    ready = condition(trigger, "Ready")
+    reason = ready.message or ready.reason if ready is not None else "it has not been looked at yet"
+    return f"the trigger gets no events: {reason}"
+
+
+def time_text(time_us: int) -> str:
+    """RFC 3339 in milliseconds."""
+    return rfc3339.text(time_us, "milliseconds")

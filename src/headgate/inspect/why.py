@@ -1,0 +1,288 @@
+"""Why an event was not delivered to a trigger, from the files: log, outbox, cursors, dead letters, attempts.
+
+What became of the event is read where the processes that decide write it down. What a filter says of it is asked of
+cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
+
+    not in the log                         -> not stored
+    of another broker                      -> other broker
+    no row in the outbox, above watermark  -> not matched yet
+    no row, below it, filter false, error  -> filter false, filter error (closed: not delivered)
+    no row, below it, filter true          -> the trigger was not there, not Ready, or had another filter
+    row, at or above the cursors           -> undelivered, with attempts and the time of the next one
+    row, ended                             -> dead letter, ended (how, while the journal of attempts knows it), filter
+                                              false or error (cel-cpp's word on a candidate)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+from headgate.control.objects import Kind, ObjectKey, Trigger, decode_stored
+from headgate.control.routing import Target
+from headgate.control.store import Store
+from headgate.dispatch.cursors import Cursors, TargetCursor
+from headgate.dispatch.journal import Entry
+from headgate.event import rfc3339
+from headgate.event.identity import path_of
+from headgate.filter.cel import OutcomeKind
+from headgate.filter.evaluate import program
+from headgate.filter.plan import Verdict
+from headgate.filter.trace import Trace, trace
+from headgate.filter.view import EventView
+from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventFate, Explanation, TriggerExplanation
+from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
+from headgate.inspect.records import MatchRow, Records
+from headgate.inspect.sentences import (
+    CHANGED_SINCE,
+    ENDS,
+    attempts_of_delivery,
+    condition,
+    dead_letter_text,
+    delivery_end,
+    ended_text,
+    not_ready_text,
+    replayed_text,
+    time_text,
+    undelivered_text,
+)
+
+
+class Why:
+    """Explains what became of an event. Blocking; any number of calls at the same time.
+
+    Args:
+        records: The files.
+        store: The objects.
+    """
+
+    def __init__(self, records: Records, store: Store) -> None:
+        self._records = records
+        self._store = store
+
+    def of_trigger(self, key: ObjectKey, search: EventSearch) -> Explanation:
+        """What became of an event for a trigger.
+
+        Args:
+            key: The trigger.
+            search: The event.
+
+        Raises:
+            ObjectNotFoundError: There is no such trigger.
+            UnavailableError: A file of the dispatcher is busy.
+        """
+        trigger = self._store.get(key)
+        assert isinstance(trigger, Trigger)
+        path, table = key.path, self._store.snapshot()
+        target = next((one for one in table.targets if one.name == path and one.pull is None), None)
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        looked = self._find(broker, search)
+        if isinstance(looked, Explanation):
+            return looked
+        if looked.stored.broker != broker:
+            return _of_other_broker(looked, trigger.broker_key)
+        if target is None:
+            return Explanation(EventFate.NOT_READY, not_ready_text(trigger), looked)
+        event = _RecordedEvent(self._records, looked)
+        # Before its row is looked for: what is below the watermark now has its rows.
+        _ = event.is_matched
+        return self._explain(trigger, target, event, self._records.row(looked, target.id), trace)
+
+    def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
+        """What became of an event for the triggers of a broker, a page of them.
+
+        Args:
+            key: The broker.
+            search: The event.
+            after: The name of the trigger behind which the page begins.
+            limit: Triggers of a page.
+
+        Raises:
+            ObjectNotFoundError: There is no such broker.
+            UnavailableError: A file of the dispatcher is busy.
+        """
+        self._store.get(key)
+        table = self._store.snapshot()
+        broker = table.brokers.get(key.path, "")
+        looked = self._find(broker, search)
+        if isinstance(looked, Explanation):
+            return BrokerExplanation(looked)
+        if looked.stored.broker != broker:
+            return BrokerExplanation(_of_other_broker(looked, key.path))
+        page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
+        decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
+        triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
+        targets = {target.name: target for target in table.targets if target.pull is None}
+        event = _RecordedEvent(self._records, looked)
+        _ = event.is_matched
+        rows = {row.target: row for row in self._records.rows(looked)}
+        found = [self._for_list(one, targets, event, rows) for one in triggers[:limit]]
+        return BrokerExplanation(looked, tuple(found), found[-1].trigger if len(triggers) > limit else "")
+
+    def _for_list(
+        self, trigger: Trigger, targets: Mapping[str, Target], event: _RecordedEvent, rows: Mapping[int, MatchRow]
+    ) -> TriggerExplanation:
+        name = trigger.metadata.name
+        target = targets.get(f"{trigger.metadata.namespace}/{name}")
+        if target is None:
+            return TriggerExplanation(
+                name, EventFate.NOT_READY, f"the trigger gets no events: {not_ready_text(trigger)}", None
+            )
+        found = self._explain(trigger, target, event, rows.get(target.id), _whole)
+        return TriggerExplanation(name, found.fate, found.says, found.attempts)
+
+    def _find(self, broker: str, search: EventSearch) -> Found | Explanation:
+        """The event; or why there is none."""
+        result = find_event(self._records.log, broker, search)
+        return result.found or _not_found(result)
+
+    # --- what became of it ------------------------------------------------------------------------------
+
+    def _explain(
+        self, trigger: Trigger, target: Target, event: _RecordedEvent, row: MatchRow | None, judge: _Judge
+    ) -> Explanation:
+        history = tuple(one for one in event.attempts if one.target == target.id)
+        if row is None:
+            explanation = self._without_row(trigger, target, event, history, judge)
+        else:
+            explanation = self._with_row(trigger, target, event, history, row, judge)
+        says = explanation.says + replayed_text(history)
+        return replace(explanation, found=event.found, history=history, says=says)
+
+    def _with_row(
+        self,
+        trigger: Trigger,
+        target: Target,
+        event: _RecordedEvent,
+        history: tuple[Entry, ...],
+        row: MatchRow,
+        judge: _Judge,
+    ) -> Explanation:
+        cursor = next((one for one in event.cursors.targets if one.target == target.id), None)
+        waiting = _waiting(row.position, event.cursors.position, cursor, history)
+        if waiting is not None:
+            return Explanation(EventFate.UNDELIVERED, undelivered_text(waiting, trigger), attempts=waiting)
+        letter = self._records.dead_letter(target.id, row.position)
+        if letter is not None:
+            attempts = AttemptSummary(letter.attempts, 0, letter.code, letter.data.decode("utf-8", "replace"))
+            return Explanation(EventFate.DEAD_LETTER, dead_letter_text(letter), attempts=attempts)
+        end = delivery_end(history)
+        if end is not None and end.result in ENDS:
+            return Explanation(EventFate.ENDED, ended_text(end, history))
+        judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
+        if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
+            return _refused(judged) or Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
+        given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
+        says = f"the filter matched and the delivery has ended: delivered, or given up and {given_up}"
+        return Explanation(EventFate.ENDED, says, trace=judged)
+
+    def _without_row(
+        self, trigger: Trigger, target: Target, event: _RecordedEvent, history: tuple[Entry, ...], judge: _Judge
+    ) -> Explanation:
+        found = event.found
+        created_us = rfc3339.micros(trigger.metadata.creation_timestamp) or 0
+        # A creation time has whole seconds.
+        if found.append_time_us < created_us:
+            says = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
+            return Explanation(EventFate.CREATED_LATER, says)
+        if not event.is_matched:
+            return Explanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
+        end = delivery_end(history)
+        if end is not None and end.result in ENDS:
+            return Explanation(EventFate.ENDED, ended_text(end, history))
+        judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
+        refused = _refused(judged)
+        if refused is not None:
+            return refused
+        if event.oldest_row_us and found.append_time_us < event.oldest_row_us:
+            says = "the delivery has ended long ago, and the outbox is trimmed; the filter wants the event"
+            return Explanation(EventFate.ENDED, says, trace=judged)
+        ready = condition(trigger, "Ready")
+        since_us = rfc3339.micros(ready.last_transition_time) if ready is not None else None
+        if ready is None or ready.status != "True" or (since_us is not None and since_us > found.append_time_us):
+            since = f" (ready since {ready.last_transition_time})" if ready and ready.status == "True" else ""
+            says = f"the filter wants the event, but the trigger was not Ready when it was stored{since}"
+            return Explanation(EventFate.NOT_READY, says, trace=judged)
+        return Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
+
+
+class _RecordedEvent:
+    """An event and what the files say of it; each file is read once, when it is asked for."""
+
+    def __init__(self, records: Records, found: Found) -> None:
+        self.found = found
+        self._records = records
+
+    @cached_property
+    def cursors(self) -> Cursors:
+        return self._records.cursors()
+
+    @cached_property
+    def is_matched(self) -> bool:
+        return self.found.offset < self._records.watermark(self.found.partition, self.cursors)
+
+    @cached_property
+    def attempts(self) -> tuple[Entry, ...]:
+        return self._records.attempts(self.found)
+
+    @cached_property
+    def oldest_row_us(self) -> int:
+        return self._records.oldest_row_us()
+
+
+_Judge = Callable[[str, EventView], Trace]
+
+
+def _whole(cel: str, view: EventView) -> Trace:
+    """What a filter says of an event, without its parts: a trace costs a compilation for each."""
+    return Trace(cel, program(cel).evaluate_view(view), (), left_out=False)
+
+
+def _not_found(result: SearchResult) -> Explanation:
+    if result.next:
+        says = f"not among the newest events back to {time_text(result.searched_to_us)}; go on with `next`"
+        return Explanation(
+            EventFate.NOT_FOUND, says, next=result.next, other=result.other, searched_to_us=result.searched_to_us
+        )
+    back = f"back to {time_text(result.searched_to_us)}" if result.searched_to_us else "which is empty"
+    says = f"no event of this id is in the log, {back}: it was not accepted, or is no longer kept"
+    return Explanation(EventFate.NOT_STORED, says, searched_to_us=result.searched_to_us)
+
+
+def _of_other_broker(found: Found, broker: str) -> Explanation:
+    accepted = path_of(found.stored.broker)
+    says = f"broker {accepted} accepted the event, not {broker}"
+    if accepted == broker:
+        says = f"an earlier broker {broker} accepted the event, and has been deleted"
+    return Explanation(EventFate.OTHER_BROKER, says, found)
+
+
+def _refused(judged: Trace) -> Explanation | None:
+    """What follows when the filter does not want the event; None when it does."""
+    outcome = judged.outcome
+    match outcome.kind:
+        case OutcomeKind.FALSE:
+            return Explanation(EventFate.FILTER_FALSE, "the filter is false for the event", trace=judged)
+        case OutcomeKind.ERROR:
+            says = f"the filter is an error for the event, which therefore is not delivered: {outcome.message}"
+            return Explanation(EventFate.FILTER_ERROR, says, trace=judged)
+        case _:
+            return None
+
+
+def _waiting(
+    position: int, handed: int, cursor: TargetCursor | None, history: tuple[Entry, ...]
+) -> AttemptSummary | None:
+    """What is known of a delivery that has not ended; None when it has."""
+    tried = attempts_of_delivery(history)
+    code = tried[-1].status if tried else 0
+    if position >= handed:
+        return AttemptSummary(0)
+    if cursor is None:
+        return None
+    for retried in cursor.retries:
+        if retried.position == position:
+            return AttemptSummary(retried.failures, retried.due_us, code)
+    behind = cursor.lag_from is not None and position >= cursor.lag_from
+    return AttemptSummary(0) if behind or position in cursor.pending else None

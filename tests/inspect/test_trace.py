@@ -1,0 +1,132 @@
+"""Traces of events: a dispatcher at work, then what its files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from headgate.control.objects import Kind, ObjectKey
+from headgate.control.routing import RoutingTable
+from headgate.control.store import Store
+from headgate.dispatch.journal import Origin
+from headgate.event.identity import path_of
+from headgate.filter.plan import Verdict
+from headgate.inspect.find import EventSearch
+from headgate.inspect.records import Records
+from headgate.inspect.trace import EventTrace, Tracer
+from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.dispatch.harness import until as eventually
+
+
+class Objects:
+    """A store with a broker, and triggers 1 to 9."""
+
+    def get(self, key: ObjectKey) -> object:
+        return key
+
+    def snapshot(self) -> RoutingTable:
+        return RoutingTable(1, 1, {path_of(BROKER): BROKER}, ())
+
+    def target_keys(self) -> dict[int, ObjectKey]:
+        return {number: ObjectKey(Kind.TRIGGER, "default", f"t{number}") for number in range(1, 10)}
+
+
+def traced(data: Path, id_: str, **more: Any) -> EventTrace | None:
+    namespace, _, name = path_of(BROKER).partition("/")
+    tracer = Tracer(Records(data), cast(Store, Objects()))
+    return tracer.trace(ObjectKey(Kind.BROKER, namespace, name), EventSearch(id_, **more))[0]
+
+
+def test_stored_matched_and_every_attempt(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    answers = iter([503, 404, 202])
+
+    async def answer(request: Request) -> tuple[int, bytes]:
+        return (next(answers) if request.path == "/again" else 400), b""
+
+    async def work() -> None:
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(
+                target(1, subscriber.url + "again", backoff_delay_s=0.001),
+                target(2, subscriber.url + "never"),
+                target(3, subscriber.url, cel="false"),
+            )
+            async with running(tmp_path, routes) as work:
+                log.append([event(0), event(1)])
+                async with matcher(work, 7) as peer:
+                    peer.match((1, 1), (1, 2), (1, 3), verdict=Verdict.CANDIDATE)
+                    await eventually(lambda: len(subscriber.requests) == 4 and work.dispatcher.unfinished == 0)
+
+    run(work())
+    log.close()
+    trace = traced(tmp_path, "e1")
+    assert trace is not None
+    found = trace.found
+    assert (found.stored.broker, found.stored.event.id, found.partition, found.offset) == (BROKER, "e1", 0, 1)
+    assert (found.chunk_first_offset, found.chunk_record_count, trace.evaluated) == (0, 2, True)
+    again, never, filtered = sorted(trace.matches, key=lambda match: match.row.target)
+    assert again.key == ObjectKey(Kind.TRIGGER, "default", "t1")
+    assert {(match.row.generation, match.row.verdict) for match in trace.matches} == {(7, Verdict.CANDIDATE)}
+    assert [(one.attempt, one.status, one.reason, one.result) for one in again.attempts] == [
+        (1, 503, "503", ""),
+        (2, 404, "404", ""),
+        (3, 202, "", ""),
+    ]
+    assert [(one.attempt, one.status, one.reason, one.result) for one in never.attempts] == [
+        (1, 400, "400", ""),
+        (0, 0, "", "failed"),
+    ]
+    assert [one.result for one in filtered.attempts] == ["filtered"]
+    times = [found.append_time_us, again.row.time_us, *(one.time_us for one in again.attempts)]
+    assert times == sorted(times)
+    other = traced(tmp_path, "e0")
+    assert other is not None
+    assert (other.matches, other.evaluated) == ((), True)
+    assert traced(tmp_path, "e1", source="/elsewhere") is None
+    assert traced(tmp_path, "nobody") is None
+
+
+def test_a_dead_letter_and_who_took_it(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+
+    async def answer(request: Request) -> tuple[int, bytes]:
+        return (202 if request.path == "/sink" else 400), b""
+
+    async def work() -> None:
+        async with Subscriber(answer) as subscriber:
+            routes = Routes(target(1, subscriber.url, dead_letter_uri=subscriber.url + "sink"))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)])
+                async with matcher(work, 7) as peer:
+                    peer.match((0, 1))
+                    await eventually(lambda: len(subscriber.requests) == 2)
+                    await eventually(lambda: Records(tmp_path).dead_letter(1, 0) is None)
+
+    run(work())
+    log.close()
+    trace = traced(tmp_path, "e0")
+    assert trace is not None
+    (match,) = trace.matches
+    assert [(one.origin, one.status, one.result) for one in match.attempts] == [
+        (Origin.DELIVERY, 400, ""),
+        (Origin.DELIVERY, 0, "dead_lettered"),
+        (Origin.DEAD_LETTER, 202, ""),
+    ]
+    assert match.dead_letter is None
+
+
+def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    for _ in range(2):
+        log.append([event(1), event(2), event(1)])
+    log.close()
+    tracer = Tracer(Records(tmp_path), cast(Store, Objects()))
+    namespace, _, name = path_of(BROKER).partition("/")
+    key, offsets, search = ObjectKey(Kind.BROKER, namespace, name), [], EventSearch("e1")
+    while True:
+        trace, result = tracer.trace(key, search)
+        if trace is None:
+            break
+        offsets.append(trace.found.offset)
+        search = EventSearch("e1", before=result.next)
+    assert offsets == [5, 3, 2, 0]

@@ -1,0 +1,154 @@
+"""The package as people get it: a wheel, made from the sdist, installed in an empty environment elsewhere."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import Server
+from tests.packaging.test_distributions import shared_files
+from tests.support import REPOSITORY
+from tests.system.collector import Collector
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = pytest.mark.system
+
+UV = Path(sys.executable).with_name("uv")
+JAR = "src/headgate/match/jars/headgate-connector.jar"
+SECONDS_MAX = 60.0
+
+
+def _uv(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([UV, *map(str, arguments)], cwd=cwd, capture_output=True, text=True)
+
+
+def _build(source: Path, out: Path, kind: str) -> subprocess.CompletedProcess[str]:
+    """`kind` is --sdist or --wheel; by the locked hatchling of this environment."""
+    return _uv("build", kind, "--offline", "--no-build-isolation", "--python", sys.executable, "-o", out, cwd=source)
+
+
+def _install(python: Path, *what: object) -> None:
+    """Installs from uv's cache when it has everything, else from the registry."""
+    command = ("pip", "install", "-q", "--python", python, *what)
+    if _uv(*command, "--offline", cwd=REPOSITORY).returncode:
+        done = _uv(*command, cwd=REPOSITORY)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, unpacked."""
+    folder = tmp_path_factory.mktemp("sdist")
+    done = _build(REPOSITORY, folder, "--sdist")
+    assert done.returncode == 0, done.stderr
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        opened.extractall(folder, filter="data")
+    return archive.with_name(archive.name.removesuffix(".tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def bin_folder(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an environment that has the wheel and its locked dependencies, and nothing else."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    done = _build(sdist, folder, "--wheel")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = folder.glob("*.whl")
+    assert _uv("venv", "--python", sys.executable, "env", cwd=folder).returncode == 0
+    python = folder / "env" / "bin" / "python"
+    _install(python, "--require-hashes", "-r", sdist / "requirements" / "runtime.txt")
+    _install(python, "--no-deps", wheel)
+    return python.parent
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, where nothing of the repository is found; nor by the environment."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    running = Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "200")
+    yield running
+    running.close()
+
+
+def _eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def _delivers(server: Server, subscriber: Subscriber) -> None:
+    """A trigger is made, and gets an event that it wants."""
+    uri, wanted = subscriber.url("wheel"), {"expression": 'ce.type == "wheel" && data.n > 1'}
+    spec = {"broker": "default", "subscriber": {"uri": uri}, "filter": wanted}
+    server.create("triggers", "default", "wheel", spec)
+    server.wait_trigger_ready("default", "wheel", seconds=SECONDS_MAX)
+    publisher = Publisher(server)
+    assert [publisher.publish(f"w{n}", "wheel", {"n": n}) for n in (1, 2)] == [202, 202]
+    _eventually(lambda: subscriber.ids("wheel") == {"w2": 1})
+
+
+@pytest.mark.parametrize("kind", ["--sdist", "--wheel"])
+def test_no_package_is_built_without_the_connector(sdist: Path, tmp_path: Path, kind: str) -> None:
+    (sdist / JAR).rename(tmp_path / "jar")
+    try:
+        done = _build(sdist, tmp_path / "dist", kind)
+    finally:
+        (tmp_path / "jar").rename(sdist / JAR)
+    assert done.returncode != 0
+    assert f"error: {JAR} is missing" in done.stderr
+    assert "hint: make setup" in done.stderr
+
+
+def test_an_environment_of_the_wheel_shares_no_files_between_packages(bin_folder: Path) -> None:
+    """So the order in which they are installed cannot matter."""
+    (packages,) = (bin_folder.parent / "lib").glob("python*/site-packages")
+    found = list(importlib.metadata.distributions(path=[str(packages)]))
+    assert {"headgate", "opentelemetry-proto", "pyspark"} <= {one.metadata["Name"] for one in found}
+    assert shared_files(found) == {}
+
+
+def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
+    bin_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
+) -> None:
+    with Server(elsewhere / "data", log=elsewhere / "log", program=bin_folder / "headgate") as server:
+        _delivers(server, subscriber)
+        _eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
+    assert {(span.name, span.part) for span in collector.spans if span.attributes["cloudevents.event_id"] == "w2"} == {
+        ("receive", "front"),
+        ("match", "dispatcher"),
+        ("deliver", "dispatcher"),
+    }
+
+
+def test_packages_of_opentelemetry_that_do_not_load_cost_the_spans_alone(
+    elsewhere: Path, collector: Collector, subscriber: Subscriber, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = elsewhere / "first" / "opentelemetry"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise TypeError('duplicate symbol opentelemetry.proto.common.v1.AnyValue')")
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
+    log = elsewhere / "log"
+    with Server(elsewhere / "data", log=log) as server:
+        _delivers(server, subscriber)
+    said = [line for line in log.read_text().splitlines() if "spans cannot be made" in line]
+    assert len(said) == 2, "one line of front, one of the dispatcher"
+    assert "restarting" not in log.read_text()
+    assert collector.spans == []
