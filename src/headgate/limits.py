@@ -222,9 +222,14 @@ ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
-SUBSCRIPTION_BACKLOG_S_MAX: Final = 7 * 86_400.0
-"""A backlog that nobody takes keeps the log's files for so long, then its oldest events are given up and counted."""
-SUBSCRIPTION_SWEEP_S: Final = 60.0
+BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
+events are given up and counted."""
+BACKLOG_BYTES_MAX: Final = 16 << 30
+"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
+BACKLOG_NEAR: Final = 0.75
+"""Part of either bound at which people are told."""
+BACKLOG_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""

@@ -35,6 +35,12 @@ def serve(
     retain_mb: Annotated[
         int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
     ] = None,
+    backlog_hours: Annotated[
+        float | None, typer.Option(help="How long undelivered events stay before they are given up. Default: 168.")
+    ] = None,
+    backlog_mb: Annotated[
+        int | None, typer.Option(help="MiB of a partition that undelivered events keep at most. Default: 16384.")
+    ] = None,
     on_corrupt: Annotated[
         str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
     ] = None,
@@ -54,6 +60,8 @@ def serve(
         "partitions": partitions,
         "retain_hours": retain_hours,
         "retain_mb": retain_mb,
+        "backlog_hours": backlog_hours,
+        "backlog_mb": backlog_mb,
         "on_corrupt": on_corrupt,
     }
     try:

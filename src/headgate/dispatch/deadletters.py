@@ -108,6 +108,10 @@ class DeadLetters:
         self._write_soon()
         await done
 
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+        return not self.totals.full
+
     async def close(self) -> None:
         """Send nothing more, write what is known; letters under way are sent again by the next process."""
         self._stopping = True
