@@ -490,6 +490,8 @@ REPLAY_RETRY_S: Final = 1.0
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
+ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
+"""Why an attempt had no answer, in words: several times what the client's errors have; longer ones end in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20
