@@ -213,6 +213,17 @@ class QuotaError(HeadgateError):
     http_status = 403
 
 
+class FutureVersionError(HeadgateError):
+    """Nothing has the given resourceVersion yet; worded as Kubernetes words it."""
+
+    code = "future-version"
+    http_status = 504
+    retriable = True
+
+    def __init__(self, asked: int, newest: int) -> None:
+        super().__init__(f"Too large resource version: {asked}, current: {newest}")
+
+
 class ExpiredError(HeadgateError):
     """The changes since the given resourceVersion are no longer kept: list again."""
 
