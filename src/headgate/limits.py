@@ -186,6 +186,8 @@ OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
 NAMESPACES_MAX: Final = 10_000
 """Namespaces that were created: as many as brokers."""
+VALUE_CHARS_MAX: Final = 500
+"""JSON of a wrong value in a message: a person reads it."""
 JSON_PATCH_OPERATIONS_MAX: Final = 1_000
 """Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
 FINALIZERS_MAX: Final = 64
