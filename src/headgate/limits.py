@@ -194,6 +194,8 @@ OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
 NAMESPACES_MAX: Final = 10_000
 """Namespaces that were created: as many as brokers."""
+VALUE_CHARS_MAX: Final = 500
+"""JSON of a wrong value in a message: a person reads it."""
 JSON_PATCH_OPERATIONS_MAX: Final = 1_000
 """Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
 FINALIZERS_MAX: Final = 64
@@ -511,6 +513,8 @@ REPLAY_RETRY_S: Final = 1.0
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
+ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
+"""Why an attempt had no answer, in words: several times what the client's errors have; longer ones end in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20

@@ -233,6 +233,7 @@ def test_tables(server: Server) -> None:
         "Age",
         "Ready",
         "Reason",
+        "Warnings",
     ]
     (row,) = table["rows"]
     assert row["cells"][:3] == ["t1", "default", "http://127.0.0.1:9/sink"]

@@ -14,7 +14,7 @@ from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
 from headgate.control.patches import merge_patch
 from headgate.filter.value import FilterValueRule
-from headgate.limits import OBJECT_DEPTH_MAX
+from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger
 
@@ -98,6 +98,29 @@ def test_an_invalid_filter_says_where(admission: Admission) -> None:
     message = causes["spec.filter.expression"]
     assert "at character" in message
     assert "^" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "value"),
+    [
+        ({"filter": {"cel": 7}}, "spec.filter.cel", "7"),
+        ({"filter": {"nosuch": {"a": [1, True]}}}, "spec.filter.nosuch", '{"a":[1,true]}'),
+        ({"filter": {"cel": "true", "jms": "a = 1"}}, "spec.filter", '{"cel":"true","jms":"a = 1"}'),
+        ({"filter": {"attributes": {"a": 7}}}, "spec.filter.attributes.a", "7"),
+        ({"filters": [{"exact": {"type": 5}}]}, "spec.filters[0].exact.type", "5"),
+        ({"filters": [{"all": []}]}, "spec.filters[0].all", "[]"),
+        ({"filters": {"a": 1}}, "spec.filters", '{"a":1}'),
+        ({"filter": [1]}, "spec.filter", "[1]"),
+        ({"delivery": {"retry": "x"}}, "spec.delivery.retry", '"x"'),
+        ({"subscriber": "http://x"}, "spec.subscriber", '"http://x"'),
+        ({"filter": {"nosuch": "a" * 9 * VALUE_CHARS_MAX}}, "spec.filter.nosuch", '"aaa'),
+        ({"filter": {"nosuch": list(range(VALUE_CHARS_MAX))}}, "spec.filter.nosuch", "[0,1,2"),
+    ],
+)
+def test_a_cause_shows_the_value_that_was_given(
+    admission: Admission, spec: dict[str, object], field: str, value: str
+) -> None:
+    assert refused(admission, Kind.TRIGGER, trigger(**spec))[field].startswith(f"Invalid value: {value}")
 
 
 def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:

@@ -20,7 +20,7 @@ from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import MalformedObjectError
+from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kubestatus import Status, success
 from headgate.control.namespaces_api import NamespaceApi
@@ -146,6 +146,8 @@ class ControlApi:
         include = include_object(request.query_params)
         pages = self._pages(query)
         first = await anext(pages)
+        if query.at_least > first.version:
+            raise FutureVersionError(query.at_least, first.version)
         version = query.version if query.version is not None else first.version
 
         def encoded(page: Page) -> bytes:
@@ -171,7 +173,7 @@ class ControlApi:
             metadata = {"resourceVersion": str(version)}
             if page.more:
                 last = page.items[-1].key
-                metadata["continue"] = continue_token(version, last.namespace, last.name)
+                metadata["continue"] = continue_token(version, last.namespace, last.name, exact=query.exact)
             yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
         return StreamingResponse(stream(), media_type=JSON)
@@ -189,6 +191,7 @@ class ControlApi:
                 selector=query.selector,
                 after=after,
                 limit=limit,
+                at=query.version if query.exact else None,
             )
             yield page
             left = None if left is None else left - len(page.items)

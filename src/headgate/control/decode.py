@@ -17,7 +17,14 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headgate.control.errors import Cause, InvalidObjectError, MalformedObjectError, unsupported
+from headgate.control.errors import (
+    Cause,
+    InvalidObjectError,
+    MalformedObjectError,
+    shown,
+    unsupported,
+    value_at,
+)
 from headgate.control.objects import TYPES, JsonObject, Kind, Object
 from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
@@ -147,7 +154,7 @@ def decode_object(
     try:
         return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
-        raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
+        raise InvalidObjectError((_type_cause(error, kept),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
@@ -207,7 +214,10 @@ def _struct_in(hint: object) -> type[msgspec.Struct] | None:
     return next((option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None)
 
 
-def _type_cause(error: msgspec.ValidationError) -> Cause:
+def _type_cause(error: msgspec.ValidationError, document: JsonObject) -> Cause:
     found = _AT.match(str(error))
     what, path = (found["what"], found["path"] or "") if found else (str(error), "")
-    return Cause(path.lstrip(".") or "<root>", "FieldValueTypeInvalid", f"Invalid value: {what}")
+    place = path.lstrip(".")
+    value = value_at(document, place)
+    given = f"{shown(value)}: " if value is not None else ""
+    return Cause(place or "<root>", "FieldValueTypeInvalid", f"Invalid value: {given}{what}")
