@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.objects import GROUP, VERSION
+from headgate.control.routing import TargetReport
 from tests.control.support import WAIT_S, Server, broker, eventually, trigger
 
 KUBECTL = shutil.which("kubectl") or "/usr/local/bin/kubectl"
@@ -81,7 +82,7 @@ def test_apply_creates_updates_and_leaves_alone(kubectl: Kubectl, applied: str, 
 def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "broker/orders", "--timeout=20s")
     heads, row = kubectl("get", "triggers").stdout.splitlines()
-    assert heads.split() == ["NAME", "BROKER", "SUBSCRIBER_URI", "AGE", "READY", "REASON"]
+    assert heads.split() == ["NAME", "BROKER", "SUBSCRIBER_URI", "AGE", "READY", "REASON", "WARNINGS"]
     assert row.split()[:3] == ["gold", "orders", "http://127.0.0.1:9/sink"]
     heads, *rows = kubectl("get", "brokers").stdout.splitlines()
     assert heads.split() == ["NAME", "URL", "AGE", "READY", "REASON"]
@@ -98,6 +99,17 @@ def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     assert "default" in kubectl("get", "namespaces").stdout
     assert 'triggers.eventing.knative.dev "nope" not found' in kubectl("get", "trigger", "nope", fails=True).stderr
     assert "No resources found" in kubectl("get", "triggers", "-n", "elsewhere").stderr
+
+
+@needs_kubectl
+def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: str, server: Server) -> None:
+    kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
+    (target,) = server.store.snapshot().targets
+    told = TargetReport(target.id, 1, "no such key: tier", "shop 17", "", 2, "partition 0, offset 7: status 500")
+    server.store.report([told])
+    kubectl("wait", "--for=condition=EventsKept=False", "trigger/gold", "--timeout=20s")
+    _, row = kubectl("get", "triggers").stdout.splitlines()
+    assert row.split()[-2:] == ["True", "EventsDropped,FilterErrors"]
 
 
 @needs_kubectl
@@ -316,7 +328,7 @@ def test_a_subscription_is_an_object_like_the_others(kubectl: Kubectl) -> None:
     assert done.stdout == "subscription.headgate.dev/gold created\n"
     kubectl("wait", "--for=condition=Ready", "subscription/gold", f"--timeout={WAIT_S:.0f}s")
     table = kubectl("get", "subscriptions").stdout.split("\n")
-    assert table[0].split() == ["NAME", "BROKER", "TYPE", "AGE", "READY", "REASON"]
+    assert table[0].split() == ["NAME", "BROKER", "TYPE", "AGE", "READY", "REASON", "WARNINGS"]
     assert table[1].split()[:3] == ["gold", "default", "shared"]
     described = kubectl("describe", "subscription", "gold").stdout
     assert "Observed Generation:" in described
