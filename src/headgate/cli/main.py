@@ -91,7 +91,7 @@ def main() -> None:
         from rich.markup import escape
 
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print("[bold red]error:[/] ", escape(error.message), sep="")
+        console.print("[bold red]error:[/] ", escape(str(error)), sep="")
         if error.hint:
             console.print("[bold cyan]hint:[/] ", escape(error.hint), sep="")
         sys.exit(1)
