@@ -117,6 +117,10 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_PROBE_S: Final = 1.0
+"""How often a log that refused its last chunk is asked whether it takes records again: what /readyz may be behind."""
+LOG_PROBE_BYTES: Final = 1 << 20
+"""Written, synced and cut off again for that: as much as the largest event."""
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
@@ -184,6 +188,8 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+NAMESPACES_MAX: Final = 10_000
+"""Namespaces that were created: as many as brokers."""
 JSON_PATCH_OPERATIONS_MAX: Final = 1_000
 """Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
 FINALIZERS_MAX: Final = 64

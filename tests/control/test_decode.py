@@ -81,6 +81,11 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
         ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
         ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        (
+            {"filter": {"pulsar": {"property": "a", "operator": "IN", "values": [1, True]}}},
+            "spec.filter.pulsar.values[1]",
+        ),
+        ({"filter": {"pulsar": "CAE="}}, "spec.filter.pulsar.op1"),
         ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
         ({"filter": "true"}, "spec.filter"),
     ],
@@ -221,6 +226,7 @@ def test_immutable_fields(admission: Admission) -> None:
         ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
         ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
         ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+        ({"filterValue": "string(publish_time)"}, "spec.log.filterValue"),
     ],
 )
 def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:

@@ -171,6 +171,43 @@ def test_client_side_apply_becomes_server_side_apply(kubectl: Kubectl, applied: 
     assert "filter" not in server.request("GET", server.path("triggers", "gold")).json["spec"]
 
 
+WITH_NAMESPACE = """\
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: shop
+  labels: {team: a}
+---
+""" + MANIFEST.replace("  name: gold", "  name: gold\n  namespace: shop").replace(
+    "  name: orders", "  name: orders\n  namespace: shop"
+)
+
+
+@needs_kubectl
+@pytest.mark.parametrize("way", [(), ("--server-side",)])
+def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, way: tuple[str, ...]) -> None:
+    done = kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)
+    assert done.stdout.startswith("namespace/shop created\n" if not way else "namespace/shop serverside-applied\n")
+    kubectl("wait", "-n", "shop", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
+    again = kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)
+    assert again.stdout.count("unchanged") == 3 or way
+    assert again.stderr == ""
+    heads, row = kubectl("get", "namespaces", "-l", "team=a").stdout.splitlines()
+    assert heads.split() == ["NAME", "STATUS", "AGE"]
+    assert row.split()[:2] == ["shop", "Active"]
+    assert "Active" in kubectl("describe", "namespace", "shop").stdout
+    assert "not found" in kubectl("get", "namespace", "elsewhere", fails=True).stderr
+    kubectl("label", "namespace", "shop", "tier=1")
+    gone = kubectl("delete", "-f", "-", "--ignore-not-found", stdin=WITH_NAMESPACE)
+    assert 'namespace "shop" deleted' in gone.stdout
+    assert kubectl("get", "namespaces", "-o", "name").stdout == "namespace/default\n"
+    assert server.store.snapshot().targets == ()
+    # Where something is already, the namespace exists, and a manifest takes it over.
+    kubectl("apply", "-n", "shop", "-f", "-", stdin=MANIFEST)
+    kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)
+    assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.metadata.labels.team}").stdout == "a"
+
+
 @needs_kubectl
 def test_a_delete_waits_for_finalizers(kubectl: Kubectl, applied: str) -> None:
     kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"metadata":{"finalizers":["example.com/keep"]}}')

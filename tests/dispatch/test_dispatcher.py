@@ -123,6 +123,8 @@ def test_verdicts_of_one_event_and_target_are_one_row(tmp_path: Path, log: Event
         (Verdict.CANDIDATE, 'ce.type == "t"', 1),
         (Verdict.CANDIDATE, 'ce.type == "u"', 0),
         (Verdict.CANDIDATE, 'data.missing == "u"', 0),
+        (Verdict.CANDIDATE, 'publish_time > timestamp("2020-01-01T00:00:00Z")', 1),
+        (Verdict.CANDIDATE, 'publish_time < timestamp("2020-01-01T00:00:00Z")', 0),
         (Verdict.ERROR, "true", 0),
     ],
 )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
+from headgate.control.objects import Kind, ObjectKey
+from headgate.control.routing import RoutingTable
 from headgate.control.store import Store
 from headgate.dispatch.journal import Origin
+from headgate.event.identity import path_of
 from headgate.filter.plan import Verdict
 from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
@@ -20,16 +22,17 @@ class Objects:
     """A store with a broker, and triggers 1 to 9."""
 
     def get(self, key: ObjectKey) -> object:
-        return Broker(
-            api_version="", kind="Broker", metadata=Metadata(key.name, "", key.namespace, uid=BROKER.rpartition("/")[2])
-        )
+        return key
+
+    def snapshot(self) -> RoutingTable:
+        return RoutingTable(1, 1, {path_of(BROKER): BROKER}, ())
 
     def target_keys(self) -> dict[int, ObjectKey]:
         return {number: ObjectKey(Kind.TRIGGER, "default", f"t{number}") for number in range(1, 10)}
 
 
 def traced(data: Path, id_: str, **more: Any) -> EventTrace | None:
-    namespace, name, _ = BROKER.split("/")
+    namespace, _, name = path_of(BROKER).partition("/")
     tracer = Tracer(Records(data), cast(Store, Objects()))
     return tracer.trace(ObjectKey(Kind.BROKER, namespace, name), EventSearch(id_, **more))[0]
 
@@ -118,7 +121,7 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
         log.append([event(1), event(2), event(1)])
     log.close()
     tracer = Tracer(Records(tmp_path), cast(Store, Objects()))
-    namespace, name, _ = BROKER.split("/")
+    namespace, _, name = path_of(BROKER).partition("/")
     key, offsets, search = ObjectKey(Kind.BROKER, namespace, name), [], EventSearch("e1")
     while True:
         trace, result = tracer.trace(key, search)

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from headgate.errors import InvalidInputError
 from headgate.observe import logs
+from headgate.server import preflight
 from headgate.server.policy import url_policy
 from headgate.server.supervisor import Supervisor
 from headgate.settings import Settings
@@ -60,6 +61,7 @@ def serve(
         ) from error
     url_policy(settings)  # a setting that cannot be read is told now, not by a process that does not start
     logs.configure("supervisor")
+    preflight.check(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
 

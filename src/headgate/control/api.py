@@ -22,8 +22,8 @@ from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
-from headgate.control.kubestatus import Status, failure, success
-from headgate.control.namespaces import namespace_list, namespace_object
+from headgate.control.kubestatus import Status, success
+from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
@@ -91,8 +91,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
-        for version in openapi.VERSIONS:
-            yield Route(f"/openapi/v3/apis/{version}", _openapi_document(version), methods=["GET"])
+        for name in openapi.GROUPS:
+            yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         for review, answer in (
             ("selfsubjectaccessreviews", discovery.access_review),
             ("selfsubjectrulesreviews", discovery.rules_review),
@@ -100,9 +100,7 @@ class ControlApi:
             # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
             path = f"/apis/{discovery.AUTHORIZATION}/{review}"
             yield Route(path, _static(answer, status_code=201), methods=["POST"])
-        yield Route("/api/v1/namespaces", self._namespaces, methods=["GET"])
-        yield Route("/api/v1/namespaces", self._no_namespace, methods=["POST"])
-        yield Route("/api/v1/namespaces/{name}", self._namespace, methods=["GET"])
+        yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
@@ -298,26 +296,6 @@ class ControlApi:
                 body = encode(obj)
         return Response(body, media_type=JSON)
 
-    # --- namespaces ------------------------------------------------------------------------------
-
-    async def _namespaces(self, request: Request) -> Response:
-        names = await run_in_threadpool(self._store.namespaces)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        wanted = list_query(Kind.BROKER, None, request.query_params)
-        return json_response(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
-
-    async def _no_namespace(self, request: Request) -> Response:
-        return json_response(
-            failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405
-        )
-
-    async def _namespace(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in await run_in_threadpool(self._store.namespaces):
-            return json_response(failure(404, f'namespaces "{name}" not found'), 404)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        return json_response(namespace_list([name], is_table=True) if is_table else namespace_object(name))
-
 
 def _no_events() -> JsonObject:
     return {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": []}
@@ -353,9 +331,9 @@ def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handle
     return handle
 
 
-def _openapi_document(version: str) -> Handler:
+def _openapi_document(name: str) -> Handler:
     async def handle(request: Request) -> Response:
-        return Response(openapi.document(version), media_type=JSON)
+        return Response(openapi.document(name), media_type=JSON)
 
     return handle
 

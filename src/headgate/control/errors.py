@@ -150,6 +150,55 @@ class ApplyConflictError(ConflictError):
         self.conflicts = conflicts
 
 
+class NamespaceError(HeadgateError):
+    """A namespace cannot be what is asked of it."""
+
+    reason = ""
+    """Kubernetes' word, where it is not that of the HTTP status."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f'namespaces "{name}" {problem}')
+        self.name = name
+
+
+class InvalidNamespaceError(NamespaceError):
+    """Its name, a label or an annotation breaks a rule."""
+
+    code = "invalid-namespace"
+    http_status = 422
+
+
+class NamespaceNotFoundError(NamespaceError):
+    """Nobody created it, and nothing is in it."""
+
+    code = "not-found"
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "not found")
+
+
+class NamespaceExistsError(NamespaceError):
+    """Somebody created it."""
+
+    code = "already-exists"
+    http_status = 409
+    reason = "AlreadyExists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "already exists")
+
+
+class NamespaceForbiddenError(NamespaceError):
+    """It is always there."""
+
+    code = "forbidden"
+    http_status = 403
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "is forbidden: this namespace may not be deleted")
+
+
 class InvalidOptionsError(InvalidInputError):
     """A request's parameters contradict each other or its body's type."""
 

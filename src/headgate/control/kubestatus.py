@@ -12,6 +12,7 @@ from headgate.control.errors import (
     Cause,
     ExpiredError,
     InvalidObjectError,
+    NamespaceError,
     ObjectNotFoundError,
     StaleObjectError,
 )
@@ -90,6 +91,9 @@ def failure_of(error: HeadgateError) -> Status:
         case ObjectNotFoundError() | StaleObjectError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, details=details)
+        case NamespaceError():
+            details = StatusDetails(error.name, "", "namespaces")
+            return failure(error.http_status, message, reason=error.reason, details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:

@@ -51,6 +51,10 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              SELECT json_extract(CAST(o.body AS TEXT), '$.metadata.uid') FROM objects o
              WHERE o.kind = 'Broker' AND o.namespace || '/' || o.name = targets.broker), '')""",
     ),
+    (
+        # Namespaces that somebody created; every one in use exists, too.
+        """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
+    ),
 )
 
 

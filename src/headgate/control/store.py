@@ -15,8 +15,18 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, broker_at, brokers, bump, counter, public_url, routed_rows, target_keys
+from headgate.control.facts import (
+    Which,
+    broker_at,
+    brokers,
+    bump,
+    counter,
+    public_url,
+    routed_rows,
+    target_keys,
+)
 from headgate.control.logrules import Served
+from headgate.control.namespacestore import NamespaceTable
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -56,6 +66,7 @@ class Store:
         self._database = database
         self.compiler = compiler
         self._clock_s = clock_s
+        self.namespaces = NamespaceTable(database, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
         self._on_broker: list[Callable[[], object]] = []
@@ -127,12 +138,6 @@ class Store:
         """
         with self._database.read() as connection:
             return read_page(connection, kind, namespace, name, selector, after, limit)
-
-    def namespaces(self) -> tuple[str, ...]:
-        """Names in use, and `default`, sorted."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT DISTINCT namespace FROM objects").fetchall()
-        return tuple(sorted({name for (name,) in rows} | {"default"}))
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.

@@ -72,17 +72,25 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         now_s: Seconds since 1970, for the age.
         include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
     """
-    age = _age(obj.metadata.creation_timestamp, now_s)
+    since = age(obj.metadata.creation_timestamp, now_s)
     ready, reason = _ready(obj.status.conditions)
     cells: tuple[str, ...]
     if isinstance(obj, Broker):
-        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", age, ready, reason)
+        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", since, ready, reason)
     elif isinstance(obj, Trigger):
         written = _written(obj.spec.filters or obj.spec.filter)
-        cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, age, ready, reason, written)
+        cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, since, ready, reason, written)
     else:
         asked = obj.spec.filters or obj.spec.filter or obj.spec.consumer_metadata
-        cells = (obj.metadata.name, obj.spec.broker, obj.spec.type or TYPE_DEFAULT, age, ready, reason, _written(asked))
+        cells = (
+            obj.metadata.name,
+            obj.spec.broker,
+            obj.spec.type or TYPE_DEFAULT,
+            since,
+            ready,
+            reason,
+            _written(asked),
+        )
     if include == "Object":
         return Row(cells, obj)
     if include == "None":
@@ -119,7 +127,7 @@ def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:
     return (found.status, found.reason) if found is not None else ("", "")
 
 
-def _age(timestamp: str, now_s: float) -> str:
+def age(timestamp: str, now_s: float) -> str:
     """A time's distance as kubectl writes it: two units while they are small."""
     try:
         created = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
