@@ -12,8 +12,9 @@ from typing import cast
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from headgate.ingress.unread import UnreadBoundProtocol
 from headgate.limits import (
     CONNECTIONS_MAX,
     FRONT_DRAIN_S_MAX,
@@ -31,7 +32,7 @@ _INVALID = "Invalid HTTP request received."
 _TOO_SLOW = STATUS_LINE[408] + _END
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(UnreadBoundProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
