@@ -134,6 +134,7 @@ class TargetReport:
         trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
         dropped: Events given up and kept nowhere since the last report: an increment.
         last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
     """
 
     target: int
@@ -143,3 +144,4 @@ class TargetReport:
     trouble: str | None = None
     dropped: int = 0
     last_dropped: str = ""
+    backlog: str | None = None

@@ -36,6 +36,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE reports (
              target INTEGER PRIMARY KEY, filter_errors INTEGER NOT NULL, last_error TEXT NOT NULL,
              last_error_event TEXT NOT NULL, report INTEGER NOT NULL, trouble TEXT NOT NULL DEFAULT '',
+             backlog TEXT NOT NULL DEFAULT '',
              dropped INTEGER NOT NULL DEFAULT 0, last_dropped TEXT NOT NULL DEFAULT '')""",
         """CREATE INDEX reports_report ON reports (report)""",
         # Changes kept for watchers; `labels_before` is NULL for the first version of an object.

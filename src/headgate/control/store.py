@@ -125,6 +125,7 @@ class Store:
         selector: Selector | None = None,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        at: int | None = None,
     ) -> Page:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
@@ -135,9 +136,15 @@ class Store:
             selector: On labels; None for all.
             after: (namespace, name) to go on behind.
             limit: At most this many; None for all.
+            at: As they were at this resourceVersion; None for now.
+
+        Raises:
+            ExpiredError: What they were is no longer kept.
+            FutureVersionError: There is no such version yet.
         """
         with self._database.read() as connection:
-            return read_page(connection, kind, namespace, name, selector, after, limit)
+            past = history.past(connection, kind, at) if at is not None else {}
+            return read_page(connection, kind, namespace, name, selector, after, limit, past)
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.
@@ -265,12 +272,14 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8"
+                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, report, trouble, dropped,"
+                " last_dropped, backlog) SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8, ifnull(?9, '')"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble), dropped = dropped + excluded.dropped,"
+                " report = excluded.report, trouble = ifnull(?6, trouble), backlog = ifnull(?9, backlog),"
+                " dropped = dropped + excluded.dropped,"
                 " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
                 [
                     (
@@ -282,16 +291,20 @@ class Store:
                         r.trouble,
                         r.dropped,
                         r.last_dropped,
+                        r.backlog,
                     )
                     for r in reports
                 ],
             )
 
     def forget_trouble(self) -> None:
-        """A new dispatcher knows of no trouble with any subscriber."""
+        """A new dispatcher knows of no trouble with any subscriber or backlog."""
         with self._database.write() as connection:
             mark = bump(connection, "report")
-            connection.execute("UPDATE reports SET trouble = '', report = ? WHERE trouble != ''", (mark,))
+            connection.execute(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE trouble != '' OR backlog != ''",
+                (mark,),
+            )
 
     def reported_since(self, report: int) -> tuple[int, ...]:
         """Targets with reports after a value of the `report` counter."""

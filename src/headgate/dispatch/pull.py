@@ -410,9 +410,13 @@ class Cursor:
         """Everything below has ended or is held."""
         self._saved.history[partition] = offset
 
+    def is_history_older(self, before_us: int) -> bool:
+        """Whether there is something of a history that nobody took since a time."""
+        return self._saved.history_us < before_us and (self.history_left > 0 or any(at < 0 for at in self._held))
+
     def expire_history(self, before_us: int) -> int:
         """Give up a history that nobody took since a time; returns how many events that still were to be looked at."""
-        if self._saved.history_us >= before_us:
+        if not self.is_history_older(before_us):
             return 0
         held = [at for at in self._held if at < 0]
         for at in held:
