@@ -17,12 +17,13 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.control.routing import RoutingTable
+from headgate.control.routing import RoutingTable, Target
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.choosing import Choosing
-from headgate.dispatch.events import Events
+from headgate.dispatch.events import Events, SharedEvent, load_or_none
 from headgate.dispatch.histories import Histories
-from headgate.dispatch.pull import Acked, Saved
+from headgate.dispatch.letters import Burial, Letter, letter_of
+from headgate.dispatch.pull import Acked, Held, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
     Analysis,
@@ -38,10 +39,12 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
+from headgate.dispatch.retry import Outcome
 from headgate.dispatch.seeking import Seeking, Seeks
-from headgate.dispatch.targets import Lag
+from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
+from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
@@ -65,6 +68,7 @@ class Subscriptions:
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
         histories: Reads the log where a filter counts from an earlier place on.
+        burial: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -80,11 +84,14 @@ class Subscriptions:
         handed: Callable[[], int],
         seeks: Seeks,
         histories: Histories,
+        burial: Burial | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
         self._backlog = backlog
+        self._events = events
+        self._burial = burial
         self._errors = errors
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
@@ -188,7 +195,7 @@ class Subscriptions:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
         look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
         wait_s = min(at_most_s, look_s)
-        due_us = state.cursor.next_due_us() if active else None
+        due_us = state.cursor.next_due_us(state.rules) if active else None
         if due_us is not None:
             wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
         with contextlib.suppress(TimeoutError):
@@ -324,6 +331,7 @@ class Subscriptions:
             with turns.attempt():
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
+                    await self.give_up(state)
                 await self.flush()
 
     async def sweep(
@@ -377,6 +385,32 @@ class Subscriptions:
         if cursor.next > start:
             self._dirty.add(state.target.id)
 
+    async def give_up(self, state: State) -> None:
+        """End what was handed out `maxDeliveries` times: a dead letter where there is a sink, else dropped and told."""
+        exhausted = state.cursor.exhausted(self._clock_us(), state.rules)
+        await asyncio.gather(*(self._give_up(state, held) for held in exhausted))
+
+    async def _give_up(self, state: State, held: Held) -> None:
+        cursor, target = state.cursor, state.target
+        event = await load_or_none(self._events, held.partition, held.offset)
+        buries = event is not None and self._burial is not None and target.delivery.has_sink
+        if event is not None and self._burial is not None and buries:
+            if not self._burial.has_room():
+                return  # it stays as it is until there is room
+            await self._burial.bury(_letter(target, held, event, self._clock_us()))
+        if not cursor.is_held(held):  # acknowledged meanwhile, or sought
+            return
+        if event is None:
+            cursor.lose(held)
+        else:
+            cursor.give_up(held)
+            if not buries:
+                place = f"partition {held.partition}, offset {held.offset}"
+                text = f"{place}: handed out {held.deliveries} times, not acknowledged"
+                self._errors.dropped(target.id, text)
+        self._dirty.add(target.id)
+        state.wake()
+
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.
 
@@ -408,6 +442,13 @@ class Subscriptions:
         if state is None:
             raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
         return state
+
+
+def _letter(target: Target, held: Held, event: SharedEvent, now_us: int) -> Letter:
+    delivery = Delivery(held.position, held.partition, held.offset, Verdict.MATCH)
+    delivery.failures = held.deliveries
+    outcome = Outcome(0, "max-deliveries", f"handed out {held.deliveries} times, not acknowledged")
+    return letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)
 
 
 def _look_s(state: State) -> float:
