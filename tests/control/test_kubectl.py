@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.objects import GROUP, VERSION
+from headgate.control.routing import TargetReport
 from tests.control.support import WAIT_S, Server, broker, eventually, trigger
 
 KUBECTL = shutil.which("kubectl") or "/usr/local/bin/kubectl"
@@ -81,7 +82,7 @@ def test_apply_creates_updates_and_leaves_alone(kubectl: Kubectl, applied: str, 
 def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "broker/orders", "--timeout=20s")
     heads, row = kubectl("get", "triggers").stdout.splitlines()
-    assert heads.split() == ["NAME", "BROKER", "SUBSCRIBER_URI", "AGE", "READY", "REASON"]
+    assert heads.split() == ["NAME", "BROKER", "SUBSCRIBER_URI", "AGE", "READY", "REASON", "WARNINGS"]
     assert row.split()[:3] == ["gold", "orders", "http://127.0.0.1:9/sink"]
     heads, *rows = kubectl("get", "brokers").stdout.splitlines()
     assert heads.split() == ["NAME", "URL", "AGE", "READY", "REASON"]
@@ -101,6 +102,17 @@ def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
 
 
 @needs_kubectl
+def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: str, server: Server) -> None:
+    kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
+    (target,) = server.store.snapshot().targets
+    told = TargetReport(target.id, 1, "no such key: tier", "shop 17", "", 2, "partition 0, offset 7: status 500")
+    server.store.report([told])
+    kubectl("wait", "--for=condition=EventsKept=False", "trigger/gold", "--timeout=20s")
+    _, row = kubectl("get", "triggers").stdout.splitlines()
+    assert row.split()[-2:] == ["True", "EventsDropped,FilterErrors"]
+
+
+@needs_kubectl
 def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     described = kubectl("describe", "trigger", "gold").stdout
     assert "Expression:  ce.type ==" in described
@@ -108,6 +120,7 @@ def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     explained = kubectl("explain", "trigger.spec.delivery.backoffDelay").stdout
     assert "ISO 8601 duration" in explained
     assert "filter" in kubectl("explain", "trigger.spec").stdout
+    assert "Version of the language" in kubectl("explain", "trigger.spec.filter.celVersion").stdout
     assert "start with the value" in kubectl("explain", "trigger.spec.filters.prefix").stdout
     resources = kubectl("api-resources", "--api-group", GROUP).stdout
     assert "brokers" in resources
@@ -315,7 +328,7 @@ def test_a_subscription_is_an_object_like_the_others(kubectl: Kubectl) -> None:
     assert done.stdout == "subscription.headgate.dev/gold created\n"
     kubectl("wait", "--for=condition=Ready", "subscription/gold", f"--timeout={WAIT_S:.0f}s")
     table = kubectl("get", "subscriptions").stdout.split("\n")
-    assert table[0].split() == ["NAME", "BROKER", "TYPE", "AGE", "READY", "REASON"]
+    assert table[0].split() == ["NAME", "BROKER", "TYPE", "AGE", "READY", "REASON", "WARNINGS"]
     assert table[1].split()[:3] == ["gold", "default", "shared"]
     described = kubectl("describe", "subscription", "gold").stdout
     assert "Observed Generation:" in described

@@ -373,7 +373,7 @@ def deep(levels: int) -> object:
         ({**PREDICATE, "field": "x"}, ".field"),
         ({**PREDICATE, "property": 1}, ".property"),
         ({**PREDICATE, "property": "Region"}, ".property"),
-        ({**PREDICATE, "property": "a.b"}, ".property"),
+        ({**PREDICATE, "property": "a..b"}, ".property"),
         ({**PREDICATE, "property": "data"}, ".property"),
         ({**PREDICATE, "property": "time"}, ".property"),
         ({**PREDICATE, "eventTime": {}}, ""),

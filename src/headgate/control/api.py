@@ -18,9 +18,9 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_json_or_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import MalformedObjectError
+from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kubestatus import Status, success
 from headgate.control.namespaces_api import NamespaceApi
@@ -132,9 +132,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.create(
                 kind, found, namespace=namespace, by=by, validation=validation, dry_run=dry_run
             )
@@ -146,6 +146,8 @@ class ControlApi:
         include = include_object(request.query_params)
         pages = self._pages(query)
         first = await anext(pages)
+        if query.at_least > first.version:
+            raise FutureVersionError(query.at_least, first.version)
         version = query.version if query.version is not None else first.version
 
         def encoded(page: Page) -> bytes:
@@ -171,7 +173,7 @@ class ControlApi:
             metadata = {"resourceVersion": str(version)}
             if page.more:
                 last = page.items[-1].key
-                metadata["continue"] = continue_token(version, last.namespace, last.name)
+                metadata["continue"] = continue_token(version, last.namespace, last.name, exact=query.exact)
             yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
         return StreamingResponse(stream(), media_type=JSON)
@@ -189,6 +191,7 @@ class ControlApi:
                 selector=query.selector,
                 after=after,
                 limit=limit,
+                at=query.version if query.exact else None,
             )
             yield page
             left = None if left is None else left - len(page.items)
@@ -239,9 +242,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.replace(key, found, by=by, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
@@ -252,12 +255,12 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request, is_apply=found == APPLY_PATCH)
+        document = await decoded(request, body)
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
-                config = decode_json_or_yaml(body)
-                return self._admission.server_side_apply(key, config, by=by, validation=validation, dry_run=dry_run)
-            change = change_of(found, decode_json(body))
+                return self._admission.server_side_apply(key, document, by=by, validation=validation, dry_run=dry_run)
+            change = change_of(found, document)
             return self._admission.patch(key, change, by=by, validation=validation, dry_run=dry_run)
 
         admitted = await run_in_threadpool(work)
@@ -353,6 +356,6 @@ async def _delete_options(request: Request) -> DeleteOptions:
     if not body:
         return DeleteOptions()
     try:
-        return msgspec.convert(await run_in_threadpool(decoded, request, body), DeleteOptions)
+        return msgspec.convert(await decoded(request, body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error

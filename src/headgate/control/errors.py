@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from headgate.control.objects import Kind
 from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError
+from headgate.limits import VALUE_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,32 @@ def required(field: str, detail: str) -> Cause:
 
 def invalid(field: str, value: object, detail: str) -> Cause:
     """The field's value breaks a rule."""
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {detail}")
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+
+
+def shown(value: object) -> str:
+    """A value as causes show it: text in quotes as it was written, anything else as JSON, shortened."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return ""
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+def value_at(document: object, path: str) -> object:
+    """The value at a path such as `filters[0].any[1].prefix`; None when there is none."""
+    value = document
+    for step in path.replace("[", ".[").split("."):
+        index = step[1:-1]
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value
 
 
 def unsupported(field: str, detail: str) -> Cause:
@@ -211,6 +239,17 @@ class QuotaError(HeadgateError):
 
     code = "quota"
     http_status = 403
+
+
+class FutureVersionError(HeadgateError):
+    """Nothing has the given resourceVersion yet; worded as Kubernetes words it."""
+
+    code = "future-version"
+    http_status = 504
+    retriable = True
+
+    def __init__(self, asked: int, newest: int) -> None:
+        super().__init__(f"Too large resource version: {asked}, current: {newest}")
 
 
 class ExpiredError(HeadgateError):

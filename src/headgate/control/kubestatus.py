@@ -11,6 +11,7 @@ from headgate.control.errors import (
     ApplyConflictError,
     Cause,
     ExpiredError,
+    FutureVersionError,
     InvalidObjectError,
     NamespaceError,
     ObjectNotFoundError,
@@ -94,6 +95,10 @@ def failure_of(error: HeadgateError) -> Status:
         case NamespaceError():
             details = StatusDetails(error.name, "", "namespaces")
             return failure(error.http_status, message, reason=error.reason, details=details)
+        case FutureVersionError():
+            causes = (StatusCause("ResourceVersionTooLarge", "Too large resource version"),)
+            details = StatusDetails(causes=causes, retry_after_seconds=1)
+            return failure(error.http_status, message, reason="Timeout", details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:

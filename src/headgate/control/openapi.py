@@ -145,6 +145,7 @@ def _filter() -> JsonObject:
             ),
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
+            "celVersion": _text('Version of the language of expression or cel; "1" by default.', enum=["1"]),
             "cesql": _text("A CloudEvents SQL expression: type = 'order.paid' AND subject LIKE 'shop/%'."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
             "pulsar": {

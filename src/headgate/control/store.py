@@ -125,6 +125,7 @@ class Store:
         selector: Selector | None = None,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        at: int | None = None,
     ) -> Page:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
@@ -135,9 +136,15 @@ class Store:
             selector: On labels; None for all.
             after: (namespace, name) to go on behind.
             limit: At most this many; None for all.
+            at: As they were at this resourceVersion; None for now.
+
+        Raises:
+            ExpiredError: What they were is no longer kept.
+            FutureVersionError: There is no such version yet.
         """
         with self._database.read() as connection:
-            return read_page(connection, kind, namespace, name, selector, after, limit)
+            past = history.past(connection, kind, at) if at is not None else {}
+            return read_page(connection, kind, namespace, name, selector, after, limit, past)
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.

@@ -306,7 +306,8 @@ class DeadLetters:
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
-        problem = f"{url}: {outcome.reason or outcome.status} {outcome.detail}".rstrip()
+        said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
+        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
         failures = letter.failures + 1
         now_us = self._clock_us()
         since_us = letter.since_us or now_us

@@ -41,10 +41,9 @@ class SharedEvent:
         self.broker = broker
         self.event = event
         self.append_time_us = append_time_us
-        texts = (event.id, event.source, event.type, event.subject, event.dataschema, *event.extensions.values())
-        self.size_bytes = (
-            _OVERHEAD_BYTES + len(event.data or b"") + sum([len(text) for text in texts if type(text) is str])
-        )
+        values = map(canonical, event.extensions.values())
+        texts = (event.id, event.source, event.type, event.subject or "", event.dataschema or "", *values)
+        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + sum(map(len, texts))
         self._wire: Wire | None = None
         self._json: Wire | None = None
         self._view: EventView | None = None

@@ -116,7 +116,7 @@ def many_of(node: Node) -> Place | None:
     """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
-            # A name that dots make of extensions has a map as its value, which equals no constant.
+            # The value of an extension may be a map, which equals no constant.
             return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]

@@ -48,10 +48,7 @@ class PlaceColumns:
 
 
 def readable(place: Place, *, presence_only: bool = False) -> bool:
-    """Whether the function can say this exactly; if not, the comparison is cel-cpp's.
-
-    A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
-    """
+    """Whether the function can say this exactly; if not, the comparison is cel-cpp's."""
     if not all(map(_writable, place.path)):
         return False
     if place.root is Root.DATA:
