@@ -42,9 +42,9 @@ def pull_spec(obj: Subscription) -> PullSpec:
     return PullSpec(
         _TYPES[spec.type or TYPE_DEFAULT],
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
-        spec.max_deliveries,
         history,
         hashlib.sha256(written).hexdigest()[:_ID_CHARS],
+        spec.max_deliveries,
     )
 
 

@@ -68,16 +68,16 @@ class PullSpec:
         type: `exclusive`: one consumer, others are refused; `failover`: one, the next takes over; `shared`: each gets
             other events.
         ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
-        max_deliveries: How often an event is handed out at most; None for no bound.
         history: From where on the filter counts: `beginning` or a position; empty: from when it is in force.
         filter_id: Another one for every filter and history as they are written.
+        max_deliveries: How often an event is handed out at most; None for no bound.
     """
 
     type: PullType = "exclusive"
     ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
-    max_deliveries: int | None = None
     history: str = ""
     filter_id: str = ""
+    max_deliveries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,14 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.control.routing import RoutingTable, Target
+from headgate.control.routing import RoutingTable
+from headgate.dispatch.abandoning import Abandoning
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.choosing import Choosing
-from headgate.dispatch.events import Events, SharedEvent, load_or_none
+from headgate.dispatch.events import Events
 from headgate.dispatch.histories import Histories
-from headgate.dispatch.letters import Burial, Letter, letter_of
-from headgate.dispatch.pull import Acked, Held, Saved
+from headgate.dispatch.letters import Burial
+from headgate.dispatch.pull import Acked, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
     Analysis,
@@ -39,14 +40,10 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
-from headgate.dispatch.retry import Outcome
 from headgate.dispatch.seeking import Seeking, Seeks
-from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
-from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
-from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.scan.find import Tell
 
@@ -89,10 +86,7 @@ class Subscriptions:
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._backlog = backlog
-        self._events = events
-        self._burial = burial
-        self._errors = errors
+        self._abandoning = Abandoning(backlog, events, burial, errors, handed, clock_us)
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
@@ -353,63 +347,20 @@ class Subscriptions:
         for state in list(self._states.values()):
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
-                gone = await self._expire(state, min(over_position, self._handed()), over_us) if id_ in told else 0
-                await self._pass_others(state)
-            if gone:
-                self._dirty.add(id_)
-                metrics.DELIVERIES.labels("expired").inc(gone)
-                self._errors.dropped(id_, "nobody took them within the bounds of a backlog", gone)
+                limit = min(over_position, self._handed())
+                gone = id_ in told and await self._abandoning.expire(state, limit, over_us)
+                if await self._abandoning.pass_others(state) or gone:
+                    self._dirty.add(id_)
             first = min([cursor.next, *(held.position for held in cursor.held() if held.position >= 0)])
             if first < min(near_position, self._handed()) or cursor.is_history_older(near_us):
                 near.add(id_)
         return near
 
-    async def _expire(self, state: State, limit: int, before_us: int) -> int:
-        """Give up one subscription's events; returns how many. `state.reading` is taken."""
-        cursor = state.cursor
-        gone = cursor.expire(limit) + cursor.expire_history(before_us)
-        while cursor.next < limit:
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
-            gone += len(refill.deliveries)
-            cursor.counters.expired += len(refill.deliveries)
-            cursor.read_to(refill.reached)
-        return gone
-
-    async def _pass_others(self, state: State) -> None:
-        """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
-        cursor = state.cursor
-        start, upto = cursor.next, self._handed()
-        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
-        if cursor.next > start:
-            self._dirty.add(state.target.id)
-
     async def give_up(self, state: State) -> None:
-        """End what was handed out `maxDeliveries` times: a dead letter where there is a sink, else dropped and told."""
-        exhausted = state.cursor.exhausted(self._clock_us(), state.rules)
-        await asyncio.gather(*(self._give_up(state, held) for held in exhausted))
-
-    async def _give_up(self, state: State, held: Held) -> None:
-        cursor, target = state.cursor, state.target
-        event = await load_or_none(self._events, held.partition, held.offset)
-        buries = event is not None and self._burial is not None and target.delivery.has_sink
-        if event is not None and self._burial is not None and buries:
-            if not self._burial.has_room():
-                return  # it stays as it is until there is room
-            await self._burial.bury(_letter(target, held, event, self._clock_us()))
-        if not cursor.is_held(held):  # acknowledged meanwhile, or sought
-            return
-        if event is None:
-            cursor.lose(held)
-        else:
-            cursor.give_up(held)
-            if not buries:
-                place = f"partition {held.partition}, offset {held.offset}"
-                text = f"{place}: handed out {held.deliveries} times, not acknowledged"
-                self._errors.dropped(target.id, text)
-        self._dirty.add(target.id)
-        state.wake()
+        """End what was handed out `maxDeliveries` times."""
+        if await self._abandoning.exhaust(state):
+            self._dirty.add(state.target.id)
+            state.wake()  # there may be room again
 
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.
@@ -442,13 +393,6 @@ class Subscriptions:
         if state is None:
             raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
         return state
-
-
-def _letter(target: Target, held: Held, event: SharedEvent, now_us: int) -> Letter:
-    delivery = Delivery(held.position, held.partition, held.offset, Verdict.MATCH)
-    delivery.failures = held.deliveries
-    outcome = Outcome(0, "max-deliveries", f"handed out {held.deliveries} times, not acknowledged")
-    return letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)
 
 
 def _look_s(state: State) -> float:
