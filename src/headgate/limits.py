@@ -222,6 +222,8 @@ ACK_TIMEOUT_S_MIN: Final = 1.0
 """Below it a busy machine would hand out events again that are being worked on."""
 ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
+MAX_DELIVERIES_MAX: Final = 1_000
+"""spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; who means more means no bound."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
 BACKLOG_S_MAX: Final = 7 * 86_400.0
