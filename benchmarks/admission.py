@@ -37,8 +37,9 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compiler import compile_cel
 from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
+from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
-from headgate.match.session import connector_jar, start_session, task_slots
+from headgate.match.session import start_session, task_slots
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 

@@ -36,7 +36,8 @@ from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 from headgate.match.table import MatchTable
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -117,6 +117,10 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_PROBE_S: Final = 1.0
+"""How often a log that refused its last chunk is asked whether it takes records again: what /readyz may be behind."""
+LOG_PROBE_BYTES: Final = 1 << 20
+"""Written, synced and cut off again for that: as much as the largest event."""
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
@@ -199,6 +203,8 @@ UPDATE_MANAGERS_MAX: Final = 10
 MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
 """All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
 ones."""
+YAML_DIRECTIVES_MAX: Final = 16
+"""Lines of a YAML text that begin with %: libyaml compares each %TAG with all before it, in one call."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
@@ -292,6 +298,8 @@ HOST_LABEL_CHARS_MAX: Final = 63
 """One part of a host name, in ASCII (RFC 1035): the system's resolver cannot be asked for a longer one."""
 MANIFEST_BYTES_MAX: Final = 16 << 20
 """One manifest file (many documents)."""
+MANIFEST_DEPTH_MAX: Final = OBJECT_DEPTH_MAX + 2
+"""Nesting of one document of it: an object may be an item of a List."""
 MANIFEST_FILES_MAX: Final = 10_000
 """Files in a directory of manifests."""
 
@@ -309,7 +317,9 @@ KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
 CONNECTIONS_MAX: Final = 8_192
-"""Connections of clients at the same time; one more is closed at once. Each is a file."""
+"""Connections of clients at the same time; for one more the oldest idle one is closed. Each is a file."""
+CONNECTIONS_A_CLIENT_MAX: Final = 4_096
+"""Those of one address, or /64 network of IPv6: half, so that one alone, also a proxy, leaves room for others."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20
 """Bodies that are being received in pieces, all connections together."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
@@ -328,6 +338,8 @@ PRODUCERS_LOOK_S: Final = 5.0
 """How often it is looked whether so many have been."""
 GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
+THREAD_SWITCH_S: Final = 0.001
+"""How long the front's event loop waits for each thread that computes: the default of 5 ms, forty times, is felt."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
 """Retry-After when a queue is full: it empties in less."""
 RETRY_AFTER_UNAVAILABLE_S: Final = 5
@@ -556,6 +568,8 @@ PUBLISH_STREAMS_MAX: Final = 256
 """Streams that publish, at the same time."""
 
 # --- server --------------------------------------------------------------------------------------
+HOSTS_KEPT_MAX: Final = 1_024
+"""Values of the header Host that were found to mean this server and are not looked at again."""
 RETENTION_EVERY_S: Final = 5.0
 """Time between two looks for segments that may go: a listing of files and one query."""
 BEAT_S: Final = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final, Literal
 
@@ -9,6 +10,12 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 OFF: Final = "off"
+_ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
+
+
+def hosts_of(text: str) -> list[str]:
+    """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
+    return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
 
 
 class Settings(BaseSettings):
@@ -18,6 +25,8 @@ class Settings(BaseSettings):
         data: Directory of everything that lasts: log, outbox, objects, cursors.
         listen: HOST:PORT of ingress, API and metrics.
         grpc: HOST:PORT of gRPC; `off` for none.
+        allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
+            any.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
@@ -39,6 +48,7 @@ class Settings(BaseSettings):
     data: Path = Path("headgate-data")
     listen: str = "127.0.0.1:8080"
     grpc: str = "127.0.0.1:8081"
+    allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
@@ -65,6 +75,19 @@ class Settings(BaseSettings):
     @classmethod
     def _grpc(cls, value: str) -> str:
         return value if value == OFF else cls._host_and_port(value)
+
+    @field_validator("allowed_host")
+    @classmethod
+    def _allowed_host(cls, value: str) -> str:
+        for name in hosts_of(value):
+            if not _ALLOWED_HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is no host, for example headgate.example.com, *.example.com or 10.0.0.5")
+        return value
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """The names of `allowed_host`, as a client would say them in lower case."""
+        return frozenset(hosts_of(self.allowed_host))
 
     @property
     def host(self) -> str:

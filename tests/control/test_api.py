@@ -86,8 +86,6 @@ def test_hostile_requests_are_status_objects(server: Server) -> None:
     assert (big.status, big.json["reason"]) == (413, "RequestEntityTooLarge")
     deep = server.request("POST", server.path("triggers"), raw=b'{"a":' * 5_000 + b"1" + b"}" * 5_000)
     assert deep.status == 400
-    cross = server.request("POST", server.path("triggers"), trigger(), headers={"Sec-Fetch-Site": "cross-site"})
-    assert (cross.status, cross.json["reason"]) == (403, "Forbidden")
     for path, code in (
         ("/apis/nope", 404),
         (server.path("nope"), 404),

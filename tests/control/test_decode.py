@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control import bodies
 from headgate.control.admission import Admission
 from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
@@ -81,6 +80,11 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
         ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
         ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        (
+            {"filter": {"pulsar": {"property": "a", "operator": "IN", "values": [1, True]}}},
+            "spec.filter.pulsar.values[1]",
+        ),
+        ({"filter": {"pulsar": "CAE="}}, "spec.filter.pulsar.op1"),
         ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
         ({"filter": "true"}, "spec.filter"),
     ],
@@ -244,6 +248,7 @@ def test_immutable_fields(admission: Admission) -> None:
         ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
         ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
         ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+        ({"filterValue": "string(publish_time)"}, "spec.log.filterValue"),
     ],
 )
 def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:
@@ -270,8 +275,10 @@ def test_bodies_are_bounded() -> None:
     check_shape(nested(OBJECT_DEPTH_MAX - 1))
     with pytest.raises(MalformedObjectError, match="deeper"):
         check_shape(nested(OBJECT_DEPTH_MAX))
-    with pytest.raises(MalformedObjectError, match="JSON"):
+    with pytest.raises(MalformedObjectError, match="lists and objects"):
         decode_json(b"[" * 100_000)
+    with pytest.raises(MalformedObjectError, match="JSON"):
+        decode_json(b"[" * 10_000)
     bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
     for letter, before in zip("bcdefgh", "abcdefg", strict=True):
         bomb += f"{letter}: &{letter} [{', '.join([f'*{before}'] * 10)}]\n"
@@ -282,9 +289,9 @@ def test_bodies_are_bounded() -> None:
 
 
 def test_a_yaml_body_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "OBJECT_NODES_MAX", 101)
+    monkeypatch.setattr("headgate.control.bodies.OBJECT_NODES_MAX", 101)
     with pytest.raises(MalformedObjectError, match="more than 101 values"):
-        decode_yaml(b"[" + b"1," * 101 + b"}: no YAML")
+        decode_yaml(b"[\n" + b"1," * 101 + b"}: no YAML")
     assert decode_yaml(b"[" + b"{a: 1}," * 50 + b"]") == [{"a": 1}] * 50
 
 

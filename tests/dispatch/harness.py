@@ -73,7 +73,7 @@ class Routes:
     def __init__(self, *targets: Target) -> None:
         self.targets = {t.id: t for t in targets}
         self.brokers = {path_of(BROKER): Served(BROKER, DEFAULT_RULE)}
-        self.version = 1
+        self.generation = self.version = 1
         self.reports: list[TargetReport] = []
         self.snapshots = 0
 
@@ -90,7 +90,7 @@ class Routes:
 
     def snapshot(self) -> RoutingTable:
         self.snapshots += 1
-        return RoutingTable(1, self.version, {}, tuple(self.targets.values()))
+        return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
 
     def served(self, path: str) -> Served | None:
         return self.brokers.get(path)

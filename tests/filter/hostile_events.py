@@ -12,6 +12,8 @@ import random
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
+from headgate.event.rfc3339 import micros
+from headgate.filter.view import EventView
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -231,6 +233,22 @@ def random_event(rng: random.Random) -> Event:
     )
 
 
+def random_stored_us(rng: random.Random) -> int:
+    """When an event of the universe was stored: near the times that filters ask for, with microseconds or without."""
+    text = rng.choice([time for time in TIMES if time is not None and time.startswith(("19", "20"))])
+    return max(0, (micros(text) or 0) + rng.choice([0, 0, 1, 999, -1, -1_000, 1_000, 3_600_000_000]))
+
+
+def random_view(rng: random.Random) -> EventView:
+    """`random_event` as filters see it once it is stored."""
+    return EventView(random_event(rng), random_stored_us(rng))
+
+
 def events() -> st.SearchStrategy[Event]:
     """`random_event` as a hypothesis strategy."""
     return st.randoms(use_true_random=False).map(random_event)
+
+
+def views() -> st.SearchStrategy[EventView]:
+    """`random_view` as a hypothesis strategy."""
+    return st.randoms(use_true_random=False).map(random_view)

@@ -11,8 +11,7 @@ from headgate.filter.cel import compile_expression
 from headgate.filter.compiler import compile_cel
 from headgate.filter.decode import decode
 from headgate.filter.unparse import unparse
-from headgate.filter.view import EventView
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter
 
 
@@ -163,7 +162,7 @@ def all_examples() -> list[str]:
 
 def test_examples_mean_the_same_before_and_after() -> None:
     rng = random.Random(21)
-    views = [EventView(random_event(rng)) for _ in range(200)]
+    views = [random_view(rng) for _ in range(200)]
     tables = [*PAIRS.values(), *CONDITION_PAIRS.values(), NOT_PAIRS]
     for text, expected in (pair for table in tables for pair in table):
         # Paths of the universe that the generated events are made of, so that the values are there.
@@ -176,7 +175,7 @@ def test_examples_mean_the_same_before_and_after() -> None:
 
 def test_the_rewritten_filter_evaluates_as_the_original() -> None:
     rng = random.Random(22)
-    views = [EventView(random_event(rng)) for _ in range(300)]
+    views = [random_view(rng) for _ in range(300)]
     for number in range(1_500):
         text = (random_hard_filter if number % 2 else random_filter)(rng, 3)
         meaning = compile_cel(text).cel

@@ -297,15 +297,13 @@ def test_another_broker_and_ids_that_repeat(world: World) -> None:
 def test_an_earlier_broker_of_the_name(world: World) -> None:
     """What it has accepted is none of the next one's business, and its trigger gets the next one's."""
     world.accept(event("1", amount=200))
-    objects, key = Admission(world.store), ObjectKey(Kind.BROKER, "default", "default")
+    key = ObjectKey(Kind.BROKER, "default", "default")
     world.store.delete(key)
     assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
-    objects.create(Kind.BROKER, broker("default"))
+    Admission(world.store).create(Kind.BROKER, broker("default"))
     answer = world.ask("1")
-    assert (answer.fate, answer.says) == (
-        EventFate.OTHER_BROKER,
-        "an earlier broker default/default accepted the event, and has been deleted",
-    )
+    says = "an earlier broker default/default accepted the event, and has been deleted"
+    assert (answer.fate, answer.says) == (EventFate.OTHER_BROKER, says)
     world.accept(event("1", amount=200))
     assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
 

@@ -67,7 +67,7 @@ def main() -> None:
         app()
     except HeadgateError as error:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print("[bold red]error:[/] ", escape(error.message), sep="")
+        console.print("[bold red]error:[/] ", escape(str(error)), sep="")
         if error.hint:
             console.print("[bold cyan]hint:[/] ", escape(error.hint), sep="")
         sys.exit(1)

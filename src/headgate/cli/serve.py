@@ -13,6 +13,7 @@ from rich.console import Console
 
 from headgate.errors import InvalidInputError
 from headgate.observe import logs
+from headgate.server import preflight
 from headgate.server.policy import url_policy
 from headgate.server.supervisor import Supervisor
 from headgate.settings import Settings
@@ -22,6 +23,10 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Directory of everything that lasts.")] = None,
     listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
     grpc: Annotated[str | None, typer.Option(help="HOST:PORT of gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that clients may call the server by beside its own; *.NAME, * for any. Repeatable."),
+    ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     retain_hours: Annotated[
@@ -44,6 +49,7 @@ def serve(
         "data": data,
         "listen": listen,
         "grpc": grpc,
+        "allowed_host": ",".join(allowed_host) if allowed_host else None,
         "manifests": manifests,
         "partitions": partitions,
         "retain_hours": retain_hours,
@@ -60,6 +66,7 @@ def serve(
         ) from error
     url_policy(settings)  # a setting that cannot be read is told now, not by a process that does not start
     logs.configure("supervisor")
+    preflight.check(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
 

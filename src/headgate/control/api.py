@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_json_or_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
@@ -132,9 +132,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.create(
                 kind, found, namespace=namespace, by=by, validation=validation, dry_run=dry_run
             )
@@ -242,9 +242,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.replace(key, found, by=by, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
@@ -255,12 +255,12 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request, is_apply=found == APPLY_PATCH)
+        document = await decoded(request, body)
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
-                config = decode_json_or_yaml(body)
-                return self._admission.server_side_apply(key, config, by=by, validation=validation, dry_run=dry_run)
-            change = change_of(found, decode_json(body))
+                return self._admission.server_side_apply(key, document, by=by, validation=validation, dry_run=dry_run)
+            change = change_of(found, document)
             return self._admission.patch(key, change, by=by, validation=validation, dry_run=dry_run)
 
         admitted = await run_in_threadpool(work)
@@ -356,6 +356,6 @@ async def _delete_options(request: Request) -> DeleteOptions:
     if not body:
         return DeleteOptions()
     try:
-        return msgspec.convert(await run_in_threadpool(decoded, request, body), DeleteOptions)
+        return msgspec.convert(await decoded(request, body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error

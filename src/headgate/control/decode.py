@@ -80,16 +80,17 @@ def check_shape(document: object) -> None:
         nodes += 1
         if depth > OBJECT_DEPTH_MAX:
             raise MalformedObjectError(f"the object nests deeper than {OBJECT_DEPTH_MAX} levels")
-        if nodes + len(todo) > OBJECT_NODES_MAX:
+        inner = len(value) if isinstance(value, Mapping | list) else 0
+        if nodes + len(todo) + inner > OBJECT_NODES_MAX:
             raise MalformedObjectError(f"the object has more than {OBJECT_NODES_MAX} values")
         if isinstance(value, Mapping):
             for key in value:
                 if not isinstance(key, str):
                     raise MalformedObjectError(f"the object's keys must be strings, not {key!r}")
                 _check_scalar(key)
-            todo.extend((inner, depth + 1) for inner in value.values())
+            todo.extend((one, depth + 1) for one in value.values())
         elif isinstance(value, list):
-            todo.extend((inner, depth + 1) for inner in value)
+            todo.extend((one, depth + 1) for one in value)
         else:
             _check_scalar(value)
 

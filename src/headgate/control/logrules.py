@@ -77,7 +77,7 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
 
 
 def changed_value(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
-    """The filter value's rule never changes: readers skip chunks by it, and chunks already written hold the old one."""
+    """A broker's rule never changes: readers skip chunks by it. One made anew is another broker."""
     before, after = ((spec or LogSpec()).filter_value or DEFAULT for spec in (old, new))
     if before != after:
         yield invalid("spec.log.filterValue", after, "field is immutable")

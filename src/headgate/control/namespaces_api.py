@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_json_or_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
 from headgate.control.http import JSON, decoded, json_response, read_body
@@ -85,9 +85,9 @@ class NamespaceApi:
     async def _create(self, request: Request) -> Response:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
+        given = decode_namespace(await decoded(request, body))
 
         def work() -> Namespace:
-            given = decode_namespace(decoded(request, body))
             name = given.metadata.name
             if name == NAMESPACE_DEFAULT or self._table.is_kept(name):
                 raise NamespaceExistsError(name)
@@ -100,10 +100,9 @@ class NamespaceApi:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
         name = request.path_params["name"]
+        given = decode_namespace(await decoded(request, body), name)
 
         def work() -> Namespace:
-            given = decode_namespace(decoded(request, body), name)
-
             def make(old: Namespace | None) -> Namespace:
                 live = _there(old, name)
                 return owned(given, updated(managers_of(live), live, given, by, self._store.now()))
@@ -119,20 +118,20 @@ class NamespaceApi:
         by = manager_of(request, is_apply=found == APPLY_PATCH)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         name = request.path_params["name"]
+        document = await decoded(request, body)
 
         def work() -> Namespace:
             now = self._store.now()
             if found == APPLY_PATCH:
-                config = decode_json_or_yaml(body)
-                decode_namespace(config, name)
+                decode_namespace(document, name)
 
                 def make(old: Namespace | None) -> Namespace:
-                    assert isinstance(config, dict)
-                    made = applied(old, config, by, now)
+                    assert isinstance(document, dict)
+                    made = applied(old, document, by, now)
                     return owned(decode_namespace(made.document, name), made.managers)
 
             else:
-                change = change_of(found, decode_json(body))
+                change = change_of(found, document)
 
                 def make(old: Namespace | None) -> Namespace:
                     live = _there(old, name)

@@ -148,8 +148,8 @@ def _filter() -> JsonObject:
             "cesql": _text("A CloudEvents SQL expression: type = 'order.paid' AND subject LIKE 'shop/%'."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
             "pulsar": {
-                "type": "object",
-                "description": "A filter expression: and, or, not, or a predicate over a property or eventTime.",
+                "description": "A filter expression: an object (and, or, not, or a predicate over property, eventTime "
+                "or publishTime), or an Expr message of pulsar.proto in Base64.",
                 "x-kubernetes-preserve-unknown-fields": True,
             },
             "tags": _map(

@@ -74,14 +74,14 @@ class SharedEvent:
         if len(self.event.data or b"") > limits.VIEW_KEPT_BYTES_MAX:
             return _large_view(self)
         if self._view is None:
-            self._view = EventView(self.event)
+            self._view = EventView(self.event, self.append_time_us)
         return self._view
 
 
 @lru_cache(1)
 def _large_view(shared: SharedEvent) -> EventView:
     """Rows of one event come one after the other, target by target: they share it."""
-    return EventView(shared.event)
+    return EventView(shared.event, shared.append_time_us)
 
 
 class Events(Protocol):

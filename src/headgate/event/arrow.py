@@ -33,7 +33,9 @@ EVENT_SCHEMA: Final = pa.schema(
         pa.field("data_kind", pa.int8(), nullable=False),
         pa.field("data", pa.binary()),
         pa.field("produced", pa.utf8()),  # NUMBER:PRODUCER where the producer numbers its events; no part of the event
-    ]
+    ],
+    # Raised when a column means something else than before: 2 since `broker` is an identity.
+    metadata={"headgate.events": "2"},
 )
 
 

@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter import checked_pb2
+from headgate.filter.ast import PUBLISH_TIME
 from headgate.filter.cel_messages import plain, refusal
 from headgate.filter.decode import decode, offset_of
 from headgate.filter.errors import FilterError, caret, over_limit
@@ -62,7 +63,11 @@ def _declared(function: Function) -> _cel.FunctionDecl:
 
 
 _ENVIRONMENT: Final = _cel.NewEnv(
-    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN},
+    variables={
+        "ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+        "data": _cel.Type.DYN,
+        PUBLISH_TIME: _cel.Type.TIMESTAMP,
+    },
     extensions=[
         ext_strings.ExtStrings(),
         ext_math.ExtMath(),

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.ast import Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
 from headgate.filter.plan import Form, Place, Root
 
 TYPE_NAMES: Final = {
@@ -29,6 +29,7 @@ EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
 
 TIME: Final = Place(Root.CE, ("time",))
+_PUBLISHED: Final = Place(Root.PUBLISH_TIME, (), Form.TIME)
 
 _FORMS: Final = {
     "lowerAscii": Form.LOWER,
@@ -81,6 +82,15 @@ def place_of(node: Node) -> Place | None:
 def arguments_of(call: Call) -> tuple[Node, ...]:
     """The operands of a call, the receiver first: `x.size()` and `size(x)` are one."""
     return call.arguments if call.target is None else (call.target, *call.arguments)
+
+
+def time_of(node: Node) -> Place | None:
+    """The place of a time, in its form; None for anything else."""
+    match node:
+        case Name(name) if name == PUBLISH_TIME:
+            return _PUBLISHED
+        case _:
+            return Place(TIME.root, TIME.path, Form.TIME) if place_of(node) == TIME else None
 
 
 def operand_of(node: Node) -> Place | None:

@@ -1,8 +1,9 @@
-"""What does a filter see of an event? Its attributes as `ce`, its JSON data as `data`, each made once an event.
+"""What a filter sees of an event: `ce`, `data` and `publish_time`, each made once an event.
 
 `ce` holds the attributes that are present, with their types: strings, integers, booleans, `time` as a timestamp.
 `data` is the decoded JSON; for any other data, and for JSON that CEL cannot hold (NUL in a string), there is no `data`,
 so that a filter that reads it has an error and one that does not works as ever.
+`publish_time` is when the broker stored the event: the append time of its chunk, to the millisecond below it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from headgate.event import rfc3339
 from headgate.event.json_text import NUL_ESCAPED
 from headgate.event.model import DataKind, Event
+from headgate.filter.ast import PUBLISH_TIME
 from headgate.filter.budget import EventSize
 from headgate.filter.cel import Activation, timestamp
 from headgate.limits import JSON_DEPTH_MAX
@@ -38,10 +40,17 @@ sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
 
 
 class EventView:
-    """One event as filters see it; keep it to evaluate several programs on the same event."""
+    """One event as filters see it; keep it to evaluate several programs on the same event.
 
-    def __init__(self, event: Event) -> None:
+    Args:
+        event: What it is.
+        stored_us: When it was stored, microseconds since 1970 UTC; None where it is not stored: a filter that reads
+            `publish_time` has an error then.
+    """
+
+    def __init__(self, event: Event, stored_us: int | None = None) -> None:
         self.event = event
+        self.publish_time_us = None if stored_us is None else publish_time_us(stored_us)
 
     @cached_property
     def attributes(self) -> dict[str, str | int | bool]:
@@ -100,9 +109,18 @@ class EventView:
         for name in self.event.extensions:
             if "." in name:
                 _nest(names, name.split("."), names[name])
-        if self.json is None:
-            return Activation({"ce": names})
-        return Activation({"ce": names, "data": self.json[0]})
+        variables: dict[str, object] = {"ce": names}
+        if self.json is not None:
+            variables["data"] = self.json[0]
+        if self.publish_time_us is not None:
+            seconds, micros = divmod(self.publish_time_us, 1_000_000)
+            variables[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
+        return Activation(variables)
+
+
+def publish_time_us(stored_us: int) -> int:
+    """`publish_time` of what was stored then, microseconds since 1970 UTC: a whole number of milliseconds."""
+    return stored_us - stored_us % 1_000
 
 
 def decode_json(text: bytes) -> tuple[JsonValue] | None:

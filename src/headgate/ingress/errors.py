@@ -24,6 +24,12 @@ class BrokerReplacedError(UnavailableError):
     code = "broker-replaced"
 
 
+class EventFormatError(HeadgateError):
+    """The log's events are in another version's format."""
+
+    code = "event-format"
+
+
 class MethodNotAllowedError(HeadgateError):
     """The publish URI takes POST and OPTIONS only."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final, NoReturn
 
 from headgate.control.logrules import Served
@@ -19,7 +20,7 @@ from headgate.ingress.errors import UnknownBrokerError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producing
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
-from headgate.observe.tracing import Span, Tracing, destination, event_attributes
+from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
 NO_TRACE: Final[Mapping[str, str]] = {}
 
@@ -48,11 +49,6 @@ class Intake:
         self._tracing = tracing
         self.clock_s = clock_s
 
-    @property
-    def traces(self) -> bool:
-        """Whether the context that a request came with matters."""
-        return self._tracing is not None
-
     def broker(self, path: str) -> Served:
         """The broker "namespace/name".
 
@@ -73,6 +69,7 @@ class Intake:
         started_s: float,
         hops: int = 0,
         trace: Mapping[str, str] = NO_TRACE,
+        protocol: Protocol = "http",
         producing: Producing | None = None,
         first: int = 0,
     ) -> int:
@@ -85,6 +82,7 @@ class Intake:
             started_s: When the request began, by `clock_s`.
             hops: How many brokers the events have been through.
             trace: The context that the request came with.
+            protocol: How it came.
             producing: The stream of a producer that numbers its events; None for any other.
             first: The first event's number.
 
@@ -103,8 +101,10 @@ class Intake:
             events = [with_hops(event, hops) for event in events]
         span: Span | None = None
         if self._tracing is not None:
-            span = self._span(self._tracing, path_of(broker.identity), events, trace)
-            events = [with_context(event, span.context) for event in events]
+            span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
+            trace = span.context
+        if trace:
+            events = [with_context(event, trace) for event in events]
         try:
             before = 0
             if producing is None:
@@ -113,22 +113,28 @@ class Intake:
                 before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
             if span is not None:
-                span.end({"http.response.status_code": error.http_status}, error=error.code)
+                span.end(_answered(protocol, error.http_status), error=error.code)
             raise
         if span is not None:
-            span.end({"http.response.status_code": 202})
+            span.end(_answered(protocol, HTTPStatus.ACCEPTED))
         EVENTS_ACCEPTED.inc(len(events) - before)
         STORE_SECONDS.observe(self.clock_s() - started_s)
         return before
 
-    def _span(self, tracing: Tracing, broker: str, events: Sequence[Event], trace: Mapping[str, str]) -> Span:
+    def _span(
+        self, tracing: Tracing, broker: str, protocol: Protocol, events: Sequence[Event], trace: Mapping[str, str]
+    ) -> Span:
         """The span of a request; the context that it came with goes before what the event carries."""
         first = events[0]
         named = (first.id, first.source, first.type, first.specversion, first.subject)
-        attributes = event_attributes(destination("broker", broker), *named)
+        attributes = event_attributes(destination("broker", broker), protocol, *named)
         if len(events) > 1:
             attributes["messaging.batch.message_count"] = len(events)
-        return tracing.start("receive", "server", trace or context_of(first), attributes)
+        return tracing.start("receive", trace or context_of(first), attributes)
+
+
+def _answered(protocol: Protocol, status: int) -> dict[str, Value]:
+    return {"http.response.status_code": int(status)} if protocol == "http" else {}
 
 
 def count_refusal(error: HeadgateError) -> None:

@@ -124,6 +124,7 @@ class _Stream:
             decode(request),
             request.ByteSize(),
             started_s=started_s,
+            protocol="grpc",
             producing=self._producing,
             first=request.sequence,
         )

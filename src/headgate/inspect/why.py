@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from headgate.control.objects import Kind, ObjectKey, Trigger, decode_stored
+from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
+from headgate.control.reconcile import identity_of
 from headgate.control.routing import Target
 from headgate.control.store import Store
 from headgate.dispatch.cursors import Cursors, TargetCursor
@@ -102,18 +103,17 @@ class Why:
             ObjectNotFoundError: There is no such broker.
             UnavailableError: A file of the dispatcher is busy.
         """
-        self._store.get(key)
-        table = self._store.snapshot()
-        broker = table.brokers.get(key.path, "")
-        looked = self._find(broker, search)
+        broker = self._store.get(key)
+        assert isinstance(broker, Broker)
+        looked = self._find(identity_of(broker), search)
         if isinstance(looked, Explanation):
             return BrokerExplanation(looked)
-        if looked.stored.broker != broker:
+        if looked.stored.broker != identity_of(broker):
             return BrokerExplanation(_of_other_broker(looked, key.path))
         page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
         decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
         triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
-        targets = {target.name: target for target in table.targets if target.pull is None}
+        targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
         event = _RecordedEvent(self._records, looked)
         _ = event.is_matched
         rows = {row.target: row for row in self._records.rows(looked)}
@@ -170,7 +170,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(event.found.stored.event))
+        judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
         if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _refused(judged) or Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
@@ -191,7 +191,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(found.stored.event))
+        judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         refused = _refused(judged)
         if refused is not None:
             return refused
@@ -252,9 +252,11 @@ def _not_found(result: SearchResult) -> Explanation:
 
 def _of_other_broker(found: Found, broker: str) -> Explanation:
     accepted = path_of(found.stored.broker)
-    says = f"broker {accepted} accepted the event, not {broker}"
-    if accepted == broker:
-        says = f"an earlier broker {broker} accepted the event, and has been deleted"
+    says = (
+        f"an earlier broker {broker} accepted the event, and has been deleted"
+        if accepted == broker
+        else f"broker {accepted} accepted the event, not {broker}"
+    )
     return Explanation(EventFate.OTHER_BROKER, says, found)
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Final
 
-from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+from headgate.errors import ConflictError, FatalError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LATER: Final = "try again later; the server's log says which file it is"
 
 
 class LogUnavailableError(UnavailableError):
     """The log cannot take records now (disk full, I/O error, closing); nothing of the call was kept."""
 
     code = "log-unavailable"
+
+    @classmethod
+    def of(cls, error: OSError, path: Path) -> LogUnavailableError:
+        """What the system says of a file: its kind for everybody, the file for the operator."""
+        full = error.errno in _FULL
+        return cls(
+            f"the log takes nothing now: {error.strerror or type(error).__name__}",
+            hint="its operator must free space on the server; then the same request succeeds" if full else _LATER,
+            detail=f"{path}: {error}",
+        )
 
 
 class LogLockedError(ConflictError):
@@ -58,3 +73,20 @@ class CorruptChunkError(HeadgateError):
         self.byte = byte
         self.reason = reason
         self.first_offset = first_offset
+
+
+class NewerLogError(FatalError):
+    """A newer Headgate wrote the log."""
+
+    code = "log-newer"
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be read: {reason}", hint="start the version that wrote it, or a newer one")
+
+
+class DamagedLogError(CorruptChunkError, FatalError):
+    """The log is damaged where its writer looks when it opens: nothing can be added behind that."""
+
+    def __init__(self, path: Path, byte: int, reason: str, first_offset: int | None = None) -> None:
+        super().__init__(path, byte, reason, first_offset)
+        self.hint += ", or accept the loss with --on-corrupt skip"

@@ -84,7 +84,7 @@ def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) 
         return False  # nothing published in it yet: no bound known
     fd = os.open(next_path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _, start = read_segment_header(fd)
+        _, start = read_segment_header(next_path, fd)
         header = read_chunk(fd, start, with_payload=False)
     except FormatError as error:
         if damage.skips():

@@ -56,6 +56,8 @@ def readable(place: Place, *, presence_only: bool = False) -> bool:
         return False
     if place.root is Root.DATA:
         return bool(place.path)
+    if place.root is Root.PUBLISH_TIME:
+        return True
     if len(place.path) != 1 or (place.form in MANY and place.form is not Form.NAMED):
         return False
     (name,) = place.path
@@ -68,6 +70,8 @@ def columns_of(place: Place) -> tuple[str, ...]:
     """The columns of the log that hold a place."""
     if place.root is Root.DATA:
         return ("data",)
+    if place.root is Root.PUBLISH_TIME:
+        return ("append_time_us",)
     if place.form is Form.TIME:
         return ("time", "time_us")
     if place.form is Form.NAMED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
@@ -26,7 +27,7 @@ from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, event_commit
+from headgate.ingress.encode import Entries, check_events, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
@@ -34,13 +35,14 @@ from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import InspectApi
 from headgate.inspect.records import Records
-from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS
+from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S, THREAD_SWITCH_S
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.server import child, health, ready, retention, rpc
+from headgate.server import child, health, listening, ready, retention, rpc
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
+from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
@@ -53,6 +55,7 @@ _log = structlog.get_logger()
 
 def run(context: child.Context) -> None:
     """Serves until told to stop."""
+    sys.setswitchinterval(THREAD_SWITCH_S)
     uvloop.run(_serve(context.settings, context.token))
 
 
@@ -62,6 +65,9 @@ async def _serve(settings: Settings, token: bytes) -> None:
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
+        # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
+        sockets = listening.bind(settings.host, settings.port, "--listen")
+        stack.callback(listening.close, sockets)
         store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
         store.set_public_url(settings.url)
         policy = url_policy(settings)
@@ -84,8 +90,9 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, token)
         mark = ready.Mark(settings.run_directory, "front")
-        server = child.Server(http_config(gate, settings.host, settings.port))
-        serving = asyncio.create_task(server.serve())
+        app = HostCheck(gate, Hosts(settings.host, settings.allowed_hosts))
+        server = child.Server(http_config(app, settings.host, settings.port))
+        serving = asyncio.create_task(server.serve(sockets))
         sampling = sample(
             settings,
             store,
@@ -96,9 +103,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
         )
         trimming = retention.trim_log(settings, dict(enumerate(writers)))
         remembering = producers.keep(lambda: _ends(writers))
-        tending = [asyncio.create_task(work) for work in (sampling, trimming, remembering)]
+        work = (sampling, trimming, remembering, _probe(commits))
+        tending = [asyncio.create_task(one) for one in work]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
+        if serving.done():
+            await serving
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
             mark.ready(server.started)
             stopped = asyncio.create_task(stop.wait())
@@ -168,6 +178,14 @@ def _log_problem(commits: Sequence[GroupCommit[Entries]]) -> str:
     return next((commit.problem for commit in commits if commit.problem), "")
 
 
+async def _probe(commits: Sequence[GroupCommit[Entries]]) -> None:
+    """Notices that a disk has room again, also when no event comes."""
+    while True:
+        await asyncio.sleep(LOG_PROBE_S)
+        for commit in commits:
+            await commit.probe()
+
+
 def _store_problem(store: Store) -> str:
     try:
         store.version()
@@ -178,4 +196,5 @@ def _store_problem(store: Store) -> str:
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:
     directory = settings.log_directory / str(partition)
+    check_events(directory)
     return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 
+from headgate.filter.asked import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
@@ -67,16 +68,17 @@ async def _receive(call: ReadCall, credits: Credits) -> None:
 
 def parameters(asked: pb.ReadRequest.Open) -> Iterator[tuple[str, str]]:
     """What is asked for as HTTP's parameters, of which one function knows what they mean."""
+    one, listed = texts_of(asked.filter)
     said = {
         "from": getattr(asked, "from"),
         "first": asked.first,
-        "filter": asked.filter.filter,
-        "filters": asked.filter.filters,
+        "filter": one,
+        "filters": listed,
         "matchUnfiltered": "true" if asked.match_unfiltered else "",
     }
     yield from ((name, text) for name, text in said.items() if text)
-    if asked.filter.cel:
-        yield "filter", asked.filter.cel
+    if asked.HasField("first_expression"):
+        yield "first", text_of_message(asked.first_expression)
     yield from (("filterValue", value) for value in asked.filter_values)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -11,7 +12,7 @@ from pathlib import Path
 from headgate.control.logrules import Served
 from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.identity import path_of
-from headgate.limits import READ_THREADS, READERS_MAX
+from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
@@ -45,6 +46,8 @@ class Readers:
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._growth = LogGrowth(directory)
+        self._there: dict[str, tuple[float, str]] = {}
+        """When each broker that somebody follows was last seen, and its identity then, by path."""
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
         """Looks through the log in the readers' threads."""
@@ -89,6 +92,10 @@ class Readers:
             self._count -= 1
 
     async def _check_there(self, identity: str) -> None:
-        path = path_of(identity)
-        if (await self.broker(path)).identity != identity:
+        path, now_s = path_of(identity), time.monotonic()
+        seen_s, found = self._there.get(path, (0.0, ""))
+        if not seen_s or now_s - seen_s >= READ_PROGRESS_S:  # one look for all that follow it
+            found = (await self.broker(path)).identity
+            self._there[path] = now_s, found
+        if found != identity:
             raise BrokerNotFoundError(f"the broker {path!r} has been made anew", hint="read again, from earliest")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
-
-import msgspec
+from typing import Final
 
 from headgate.control.logrules import Served
+from headgate.filter.asked import condition, filter_and_filters
 from headgate.filter.compiler import compile_filter
 from headgate.limits import (
     READ_EVENTS_MAX,
@@ -19,8 +18,6 @@ from headgate.limits import (
 from headgate.scan.places import EARLIEST
 from headgate.scan.scan import Query
 from headgate.stream.errors import QueryError
-
-T = TypeVar("T")
 
 _KNOWN: Final = frozenset(
     {"from", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
@@ -84,7 +81,7 @@ def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follo
     return ReadRequest(
         query,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
-        compile_filter({"cel": given["first"]}).cel if "first" in given else None,
+        condition(given["first"], "first") if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
         _flag(given, "follow", follow),
         _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
@@ -94,19 +91,7 @@ def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follo
 def _cel(given: Mapping[str, str]) -> str | None:
     """The filter as canonical CEL; `filter` is CEL, or an object as in a trigger's `spec.filter`."""
     text, listed = given.get("filter"), given.get("filters")
-    if text is None and listed is None:
-        return None
-    one: dict[str, object] | None = None
-    if text is not None:
-        one = _json(text, "filter", dict[str, object]) if text.lstrip()[:1] == "{" else {"cel": text}
-    return compile_filter(one, [] if listed is None else _json(listed, "filters", list[object])).cel
-
-
-def _json(text: str, name: str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text.encode(), type=kind)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise QueryError(f"{name}: {error}", hint="CEL text, or JSON as in a trigger's spec") from None
+    return None if text is None and listed is None else compile_filter(*filter_and_filters(text, listed)).cel
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

@@ -30,7 +30,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     return new DataType[] {
       DataTypes.LongType, text, DataTypes.LongType, DataTypes.LongType, DataTypes.IntegerType,
       text, text, text, text, text, text, text, text,
-      text, DataTypes.LongType, DataTypes.ByteType, DataTypes.BinaryType
+      text, DataTypes.LongType, DataTypes.LongType, DataTypes.ByteType, DataTypes.BinaryType
     };
   }
 
@@ -84,6 +84,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
       UTF8String dataschema,
       UTF8String extensions,
       long timeUs,
+      long appendTimeUs,
       byte dataKind,
       byte[] data) {
     Question question = Question.of(number, written);
@@ -102,6 +103,9 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     attribute(values, places[7], dataschema);
     if (question.instant >= 0) {
       Form.instant(values[question.instant], time, timeUs);
+    }
+    if (question.published >= 0) {
+      Form.published(values[question.published], appendTimeUs);
     }
     if (question.extensions.below != null) {
       JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), question.extensions, values);
