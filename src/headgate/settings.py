@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 OFF: Final = "off"
+ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
+"""Databases without which a server does not go on beside events, unless it is told to."""
 
 
 class Settings(BaseSettings):
@@ -25,6 +27,7 @@ class Settings(BaseSettings):
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
         on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
+        accept_lost: Databases that may be missing beside events that are there, `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
             `public` (what is routed in the Internet only).
@@ -46,6 +49,7 @@ class Settings(BaseSettings):
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
     on_corrupt: Literal["stop", "skip"] = "stop"
+    accept_lost: str = ""
     metrics: bool = True
     egress: Literal["local", "public"] = "local"
     egress_allow: str = ""
@@ -65,6 +69,19 @@ class Settings(BaseSettings):
     @classmethod
     def _grpc(cls, value: str) -> str:
         return value if value == OFF else cls._host_and_port(value)
+
+    @field_validator("accept_lost")
+    @classmethod
+    def _accept_lost(cls, value: str) -> str:
+        unknown = sorted(set(_names(value)) - set(ACCEPTABLE_LOSSES))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ACCEPTABLE_LOSSES)}")
+        return value
+
+    @property
+    def losses_accepted(self) -> list[str]:
+        """The names in `accept_lost`."""
+        return _names(self.accept_lost)
 
     @property
     def host(self) -> str:
@@ -116,3 +133,7 @@ class Settings(BaseSettings):
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

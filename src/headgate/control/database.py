@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from headgate.control.sqlitefile import DatabaseDamagedError
 from headgate.errors import UnavailableError
 
 BUSY_TIMEOUT_MS: Final = 10_000
@@ -177,3 +180,5 @@ def _translated(path: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         raise StoreUnavailableError(f"{path}: {error}", hint="is the disk full or the file locked?") from error
+    except msgspec.DecodeError as error:
+        raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error
