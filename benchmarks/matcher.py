@@ -36,11 +36,12 @@ from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 from headgate.match.table import MatchTable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BROKER = "default/main"
+BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 SAMPLE = 2_000
 THREADS = 2
 CHUNK_EVENTS = 1_000

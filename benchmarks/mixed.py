@@ -39,7 +39,8 @@ from headgate.filter.evaluate import EventView, OutcomeKind
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 
 TYPES = 1_000
 REGIONS = ("eu-west", "eu-north", "us-east", "us-west", "ap-south")

@@ -44,8 +44,9 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
+from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
-from headgate.match.session import connector_jar, start_session, task_slots
+from headgate.match.session import start_session, task_slots
 
 SUBSCRIBERS, FILTERS = 3, 5
 PER_BROKER = SUBSCRIBERS * FILTERS
@@ -219,9 +220,8 @@ def latency(
     producer.start()
     orders.recv()
     sink = Sink()
-    names = frozenset(map(broker_name, range(brokers)))
     run = SparkRunner(spark, log, 1, scratch / "runs").start(
-        RoutingTable(1, 1, names, tuple(table_of)), 1, {0: 0}, sink.address
+        RoutingTable(1, 1, {}, tuple(table_of)), 1, {0: 0}, sink.address
     )
     took: list[int] = []
     for warm in (True, False):

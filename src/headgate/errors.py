@@ -33,6 +33,12 @@ class HeadgateError(Exception):
         return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
+class FatalError(HeadgateError):
+    """A part of the server cannot work until a person has changed something: the server ends with this message."""
+
+    code = "fatal"
+
+
 class InvalidInputError(HeadgateError):
     """The caller's input breaks a rule; the message names the rule and the place."""
 

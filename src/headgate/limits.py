@@ -21,6 +21,10 @@ HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10
 """Names and values of all ce- headers of a request; CloudEvents asks for at least 64 KiB an event."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 128
 """One attribute name. CloudEvents recommends 20; a bound keeps caches of names small."""
+EXTENSION_DEPTH_MAX: Final = 8
+"""Maps within one another in an extension of CloudEvents 0.3: each a step of a path and a level of recursion."""
+EXTENSION_MEMBERS_MAX: Final = 256
+"""Members of all maps of one event's extensions: each is one more attribute for filters."""
 VALUE_CACHED_CHARS_MAX: Final = 256
 """Sources, schemas and media types up to this length are checked once and remembered."""
 VALUES_CACHED_MAX: Final = 4_096
@@ -117,6 +121,10 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 """Default size at which a segment ends: retention's unit, and what recovery reads on open (0.1 s)."""
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
+LOG_PROBE_S: Final = 1.0
+"""How often a log that refused its last chunk is asked whether it takes records again: what /readyz may be behind."""
+LOG_PROBE_BYTES: Final = 1 << 20
+"""Written, synced and cut off again for that: as much as the largest event."""
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
@@ -184,6 +192,21 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+NAMESPACES_MAX: Final = 10_000
+"""Namespaces that were created: as many as brokers."""
+VALUE_CHARS_MAX: Final = 500
+"""JSON of a wrong value in a message: a person reads it."""
+JSON_PATCH_OPERATIONS_MAX: Final = 1_000
+"""Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
+FINALIZERS_MAX: Final = 64
+"""Finalizers of one object: one for each controller that cares for it."""
+FIELD_MANAGER_CHARS_MAX: Final = 128
+"""Name of who writes: Kubernetes' own bound."""
+UPDATE_MANAGERS_MAX: Final = 10
+"""Managers of updates whose fields are told apart: Kubernetes' own bound; the oldest ones become one."""
+MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
+"""All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
+ones."""
 YAML_DIRECTIVES_MAX: Final = 16
 """Lines of a YAML text that begin with %: libyaml compares each %TAG with all before it, in one call."""
 BROKERS_MAX: Final = 10_000
@@ -201,9 +224,14 @@ ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
-SUBSCRIPTION_BACKLOG_S_MAX: Final = 7 * 86_400.0
-"""A backlog that nobody takes keeps the log's files for so long, then its oldest events are given up and counted."""
-SUBSCRIPTION_SWEEP_S: Final = 60.0
+BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
+events are given up and counted."""
+BACKLOG_BYTES_MAX: Final = 16 << 30
+"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
+BACKLOG_NEAR: Final = 0.75
+"""Part of either bound at which people are told."""
+BACKLOG_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
@@ -259,6 +287,10 @@ PROPAGATION_BROKERS_KEPT: Final = 1_000
 """Brokers whose joined filter is remembered."""
 RETRY_MAX: Final = 1_000
 """spec.delivery.retry: with the longest back-off this is over a year."""
+RETRY_S_DEFAULT: Final = 24 * 3_600.0
+"""How long an event is tried when spec.delivery.retry is left out: over a night and a working day of nobody there."""
+BACKOFF_DEFAULT_S_MAX: Final = 60.0
+"""What the back-off grows to then, unless the delay itself is longer: how late who came back is met."""
 BACKOFF_SECONDS_MAX: Final = 86_400
 """spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
 TIMEOUT_SECONDS_MAX: Final = 600
@@ -422,7 +454,9 @@ JOURNAL_BYTES_MAX: Final = 32 << 20
 JOURNAL_FLUSH_S: Final = 0.25
 """How late an attempt is in the journal."""
 CIRCUIT_FAILURES_MAX: Final = 32
-"""Attempts in a row that met nobody and open a target's circuit: three events' worth of default retries."""
+"""Attempts in a row that met nobody and open a target's circuit: more than one place's worth, fewer than a second's."""
+UNHEALTHY_AFTER_S: Final = 10.0
+"""A subscriber that has taken nothing for so long, though asked, is told to be unhealthy: a restart is shorter."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0
 CIRCUIT_PAUSE_S_MAX: Final = 30.0
 """Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
@@ -485,6 +519,8 @@ REPLAY_RETRY_S: Final = 1.0
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
+ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
+"""Why an attempt had no answer, in words: several times what the client's errors have; longer ones end in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20

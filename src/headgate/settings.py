@@ -9,6 +9,8 @@ from typing import Final, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX
+
 OFF: Final = "off"
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
 
@@ -33,6 +35,8 @@ class Settings(BaseSettings):
         segment_mb: Size at which a log segment is closed.
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
+        backlog_hours: What a trigger or subscription has not taken is given up when it is older.
+        backlog_mb: The same when more than so much of a partition was stored after it.
         on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
@@ -55,6 +59,8 @@ class Settings(BaseSettings):
     segment_mb: int = Field(default=256, ge=1, le=1024)
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
+    backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0)
+    backlog_mb: int = Field(default=BACKLOG_BYTES_MAX >> 20, ge=1)
     on_corrupt: Literal["stop", "skip"] = "stop"
     metrics: bool = True
     egress: Literal["local", "public"] = "local"

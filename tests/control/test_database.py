@@ -107,3 +107,22 @@ def test_a_commit_that_fails_is_told_to_all(database: Database, tmp_path: Path) 
     assert isinstance(errors[-1], StoreUnavailableError)
     # Who came before it was told as well, who came behind it began anew.
     assert numbers(tmp_path / "control.db") == [number for number in range(8) if errors[number] is None]
+
+
+@pytest.mark.parametrize("use", [Database.read, Database.write])
+def test_a_thread_that_comes_too_late_fails_and_does_not_wait_for_ever(tmp_path: Path, use) -> None:
+    """A process waits for its threads when it ends."""
+    database = Database(tmp_path / "control.db")
+    database.close()
+
+    def late() -> None:
+        with use(database):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(late)
+        try:
+            with pytest.raises((StoreUnavailableError, sqlite3.ProgrammingError)):
+                future.result(20)
+        finally:
+            database._readers.put(sqlite3.connect(":memory:"))  # whoever waits all the same

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control.admission import Admission, merge_patch
+from headgate.control.admission import Admission
 from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
+from headgate.control.patches import merge_patch
 from headgate.filter.value import FilterValueRule
-from headgate.limits import OBJECT_DEPTH_MAX
+from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger
 
@@ -42,7 +43,6 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"subscriber": {"uri": 7}}, "spec.subscriber.uri"),
         ({"subscriber": {"ref": REF | {"name": ""}}}, "spec.subscriber.ref.name"),
         ({"subscriber": {"ref": REF, "CACerts": "x"}}, "spec.subscriber.CACerts"),
-        ({"broker": ""}, "spec.broker"),
         ({"broker": "No Such"}, "spec.broker"),
         ({"delivery": {"deadLetterSink": {}}}, "spec.delivery.deadLetterSink"),
         ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
@@ -80,6 +80,11 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
         ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
         ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        (
+            {"filter": {"pulsar": {"property": "a", "operator": "IN", "values": [1, True]}}},
+            "spec.filter.pulsar.values[1]",
+        ),
+        ({"filter": {"pulsar": "CAE="}}, "spec.filter.pulsar.op1"),
         ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
         ({"filter": "true"}, "spec.filter"),
     ],
@@ -95,8 +100,31 @@ def test_an_invalid_filter_says_where(admission: Admission) -> None:
     assert "^" in message
 
 
+@pytest.mark.parametrize(
+    ("spec", "field", "value"),
+    [
+        ({"filter": {"cel": 7}}, "spec.filter.cel", "7"),
+        ({"filter": {"nosuch": {"a": [1, True]}}}, "spec.filter.nosuch", '{"a":[1,true]}'),
+        ({"filter": {"cel": "true", "jms": "a = 1"}}, "spec.filter", '{"cel":"true","jms":"a = 1"}'),
+        ({"filter": {"attributes": {"a": 7}}}, "spec.filter.attributes.a", "7"),
+        ({"filters": [{"exact": {"type": 5}}]}, "spec.filters[0].exact.type", "5"),
+        ({"filters": [{"all": []}]}, "spec.filters[0].all", "[]"),
+        ({"filters": {"a": 1}}, "spec.filters", '{"a":1}'),
+        ({"filter": [1]}, "spec.filter", "[1]"),
+        ({"delivery": {"retry": "x"}}, "spec.delivery.retry", '"x"'),
+        ({"subscriber": "http://x"}, "spec.subscriber", '"http://x"'),
+        ({"filter": {"nosuch": "a" * 9 * VALUE_CHARS_MAX}}, "spec.filter.nosuch", '"aaa'),
+        ({"filter": {"nosuch": list(range(VALUE_CHARS_MAX))}}, "spec.filter.nosuch", "[0,1,2"),
+    ],
+)
+def test_a_cause_shows_the_value_that_was_given(
+    admission: Admission, spec: dict[str, object], field: str, value: str
+) -> None:
+    assert refused(admission, Kind.TRIGGER, trigger(**spec))[field].startswith(f"Invalid value: {value}")
+
+
 def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
-    document = trigger("Not_A_Name", broker="", filter={"expression": "1"}, delivery={"retry": -1})
+    document = trigger("Not_A_Name", broker="No-Such", filter={"expression": "1"}, delivery={"retry": -1})
     assert set(refused(admission, Kind.TRIGGER, document)) == {
         "metadata.name",
         "spec.broker",
@@ -117,7 +145,7 @@ def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
         ({"name": "a", "labels": {"key": "bad value"}}, "metadata.labels"),
         ({"name": "a", "labels": {"key": 1}}, "metadata.labels[...]"),
         ({"name": "a", "annotations": {"a/b/c": "x"}}, "metadata.annotations"),
-        ({"name": "a", "finalizers": ["x"]}, "metadata.finalizers"),
+        ({"name": "a", "ownerReferences": [{"name": "x"}]}, "metadata.ownerReferences"),
         ({"name": "a", "annotations": {"headgate.dev/delivery.order": "maybe"}}, None),
     ],
 )
@@ -220,6 +248,7 @@ def test_immutable_fields(admission: Admission) -> None:
         ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
         ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
         ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+        ({"filterValue": "string(publish_time)"}, "spec.log.filterValue"),
     ],
 )
 def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:

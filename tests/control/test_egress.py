@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 import pytest
 from hypothesis import given
@@ -195,4 +196,70 @@ def test_settings_that_cannot_be_read_are_named(name: str, text: str) -> None:
 
 def test_settings_make_the_policy() -> None:
     policy = url_policy(Settings(egress="public", egress_allow="10.0.0.0/8", egress_ports="443", listen="127.0.0.1:99"))
-    assert policy == UrlPolicy("public", networks("10.0.0.0/8"), ports=((443, 443),), own_url="http://127.0.0.1:99")
+    assert policy == UrlPolicy(
+        "public", networks("10.0.0.0/8"), ports=((443, 443),), own_url="http://127.0.0.1:99", own=policy.own
+    )
+    assert [(one.host, one.port, one.takes_events) for one in policy.own] == [("", 99, True), ("", 8081, False)]
+
+
+API = "/apis/eventing.knative.dev/v1/namespaces/default/triggers"
+CONTROL_PATHS = [
+    API,
+    "/api/v1/namespaces",
+    "/metrics",
+    "/",
+    "/apis/x",
+    "/ns/broker/events",
+    "/ns/../apis/eventing.knative.dev/v1",
+    "/%61pis/eventing.knative.dev%2Fv1%2Fnamespaces%2Fdefault%2Ftriggers",
+    "/ns/broker%2Fevents",
+]
+
+
+@pytest.mark.parametrize("path", CONTROL_PATHS)
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]"]
+)
+def test_the_servers_own_api_is_no_subscriber_however_it_is_written(host: str, path: str) -> None:
+    policy = url_policy(Settings(listen="127.0.0.1:8080", egress_allow="127.0.0.0/8, ::1"))
+    with pytest.raises(UrlRefusedError, match="own API"):
+        policy.check(f"http://{host}:8080{path}")
+    assert allowed(policy, f"http://{host}:8080/ns/broker"), "its brokers are subscribers as before"
+    assert allowed(policy, f"http://{host}:8088{path}"), "another port is another program"
+
+
+def test_the_grpc_port_takes_no_deliveries() -> None:
+    policy = url_policy(Settings(listen="127.0.0.1:8080", grpc="127.0.0.1:8081"))
+    assert not allowed(policy, "http://127.0.0.1:8081/ns/broker")
+    assert allowed(url_policy(Settings(listen="127.0.0.1:8080", grpc="off")), "http://127.0.0.1:8081/ns/broker")
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:8080", "[::]:8080"])
+def test_who_listens_everywhere_is_at_each_address_of_the_machine(listen: str) -> None:
+    policy = url_policy(Settings(listen=listen))
+    for host in ("127.0.0.1", "127.0.0.2", "[::1]"):
+        assert not allowed(policy, f"http://{host}:8080{API}")
+        assert allowed(policy, f"http://{host}:8080/ns/broker")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # nothing is sent
+        mine = probe.getsockname()[0]
+    assert not allowed(policy, f"http://{mine}:8080{API}")
+    assert allowed(policy, f"http://192.0.2.1:8080{API}"), "somebody else's"
+
+
+def test_who_listens_at_one_address_leaves_the_machines_others_to_others() -> None:
+    assert allowed(url_policy(Settings(listen="127.0.0.1:8080")), f"http://127.0.0.2:8080{API}")
+
+
+def test_a_name_that_is_listened_at_is_known_without_a_resolver() -> None:
+    assert not allowed(url_policy(Settings(listen="localhost:8080")), f"http://LOCALHOST:8080{API}")
+
+
+def test_a_uri_relative_to_a_broker_cannot_lead_to_the_api(admission: Admission) -> None:
+    own = Admission(admission.store, url_policy(Settings(listen="127.0.0.1:8080")))
+    ref = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": "default"}
+    with pytest.raises(InvalidObjectError, match="own API"):
+        own.create(Kind.TRIGGER, trigger(subscriber={"ref": ref, "uri": API}))
+    for sink in (trigger(delivery={"deadLetterSink": {"uri": f"http://127.0.0.1:8080{API}"}}),):
+        with pytest.raises(InvalidObjectError, match="own API"):
+            own.create(Kind.TRIGGER, sink)

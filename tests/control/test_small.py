@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.admission import scan_warning
 from headgate.control.delivery import is_ordered
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
+from headgate.control.filtercauses import scan_warning
 from headgate.control.objects import Metadata
 from headgate.control.queries import Form, form_of, is_dry_run
 from headgate.control.selectors import Fields, field_selector, label_selector

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control import delivery
 from headgate.control.admission import Admission
 from headgate.control.compiling import FilterCompiler
 from headgate.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
@@ -31,7 +30,7 @@ def test_the_default_broker_is_there_from_the_start_and_only_once(tmp_path: Path
     first.close()
     again = Store.open(tmp_path / "control.db")
     assert [one.metadata.uid for one in again.brokers()] == [uid]
-    assert again.snapshot().brokers == {"default/default"}
+    assert again.snapshot().brokers == {"default/default": f"default/default/{uid}"}
     again.close()
 
 
@@ -156,9 +155,9 @@ def test_delivery_of_the_trigger_replaces_the_brokers_as_a_whole(admission: Admi
     admission.create(Kind.TRIGGER, trigger("neither"))
     rules = {target.name: target.delivery for target in admission.store.snapshot().targets}
     own, inherits, neither = (rules[f"default/{name}"] for name in ("own", "inherits", "neither"))
-    assert (own.retry, own.backoff_delay_s, own.timeout_s) == (delivery.DEFAULT_RETRY, 2.0, 30.0)
+    assert (own.retry, own.backoff_delay_s, own.timeout_s) == (None, 2.0, 30.0)
     assert (inherits.retry, inherits.timeout_s, inherits.backoff_policy) == (5, 7.0, "linear")
-    assert (neither.retry, neither.backoff_policy, neither.backoff_delay_s) == (10, "exponential", 0.2)
+    assert (neither.retry, neither.backoff_policy, neither.backoff_delay_s) == (None, "exponential", 0.2)
     admission.merge(ObjectKey(Kind.BROKER, "default", "b"), {"spec": {"delivery": {"retry": 6}}})
     rules = {target.name: target.delivery for target in admission.store.snapshot().targets}
     assert rules["default/inherits"].retry == 6

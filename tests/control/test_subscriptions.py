@@ -98,7 +98,6 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"broker": ""}, "spec.broker"),
         ({"type": "sometimes"}, "spec.type"),
         ({"filterFrom": "yesterday"}, "spec.filterFrom"),
         ({"filterFrom": "0:1,0:2"}, "spec.filterFrom"),

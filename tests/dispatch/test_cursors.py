@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.dispatch.backlog import OutboxBacklog
-from headgate.dispatch.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor
+from headgate.dispatch.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
 from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.dispatch.places import Accounts
 from headgate.dispatch.targets import Lag
@@ -32,7 +32,7 @@ def test_the_beginning_of_everything(store: CursorStore):
 
 
 def test_a_flush_replaces_what_it_names_and_leaves_the_rest(store: CursorStore, tmp_path: Path):
-    retries = ((1, 4, 1_790_000_000_000_000), (0, 1, 7))
+    retries = (Tried(1, 4, 1_790_000_000_000_000, 86_400_000_000), Tried(0, 1, 7, 8))
     first = [TargetCursor(1, None, (3, 5)), TargetCursor(2, 9, ()), TargetCursor(3, 2, (0, 1), retries)]
     store.flush(CursorChange(10, {0: 100, 1: 7}, first, []))
     store.flush(CursorChange(20, {1: 8}, [TargetCursor(2, 15, (2**60,))], [1]))

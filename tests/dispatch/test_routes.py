@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import shutil
 import ssl
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.control.egress import UrlPolicy, networks
+from headgate.control.egress import Listener, UrlPolicy, networks
 from headgate.dispatch import delivery
 from headgate.dispatch.delivery import HttpTransport
 from headgate.dispatch.retry import Outcome
@@ -266,6 +267,22 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
         async with HttpTransport(LOOPBACK_ONLY, Resolver(["10.0.0.1"])) as transport:
             assert (await post(transport, f"https://shop.example:{port}/")).reason == "policy"
         server.close()
+
+    run(work())
+
+
+def test_a_name_that_leads_to_this_server_is_connected_to_for_its_brokers_only() -> None:
+    async def work() -> None:
+        async with Subscriber() as server:
+            here = ipaddress.ip_address("127.0.0.1")
+            policy = UrlPolicy(own=(Listener("", server.port, lambda address: address == here, takes_events=True),))
+            async with HttpTransport(policy, Resolver(["127.0.0.1"])) as transport:
+                for path in ("apis/x/v1/namespaces/default/triggers", "%61pis/x", "metrics"):
+                    outcome = await post(transport, f"http://other.example:{server.port}/{path}")
+                    assert (outcome.status, outcome.reason) == (0, "policy")
+                    assert "own API" in outcome.detail
+                assert (await post(transport, f"http://other.example:{server.port}/ns/broker")).status == 202
+            assert [request.path for request in server.requests] == ["/ns/broker"]
 
     run(work())
 

@@ -2,11 +2,11 @@ import asyncio
 
 import pytest
 
+from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.errors import OverloadedError, TooLargeError, UnavailableError
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import DataKind, Event
-from headgate.ingress.app import RESERVED
 from headgate.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
@@ -37,7 +37,19 @@ def test_binary_structured_and_batched_events_are_stored_as_they_came():
     assert (answer.status, answer.body, answer.headers) == (202, b"", {"content-length": "0"})
     assert log.events == [EVENT] * 4
     assert [len(submit) for submit in log.submits] == [1, 1, 2]
-    assert {item.broker for submit in log.submits for item in submit} == {"ns/b"}
+    assert {item.broker for submit in log.submits for item in submit} == {"ns/b/uid"}
+
+
+def test_a_trace_goes_on_with_the_event_where_no_spans_are_made_too():
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "shop=1"}
+    own = {"traceparent": trace["traceparent"].replace("b7", "c7")}
+    log = FakeLog()
+    app = ingress(log)
+    run(call(app, headers=[*ATTRIBUTES, *trace.items()]))
+    run(call(app, headers=[*BATCH, *trace.items()], pieces=(encode_batch([EVENT, EVENT]),)))
+    run(call(app, headers=[*ATTRIBUTES, *trace.items(), ("ce-traceparent", own["traceparent"])]))
+    run(call(app, headers=[*ATTRIBUTES, ("traceparent", "no context")]))
+    assert [event.extensions for event in log.events] == [trace, trace, trace, own, {}]
 
 
 def test_nothing_is_answered_before_the_event_is_stored():
@@ -114,7 +126,7 @@ def test_an_unknown_broker_is_not_found(method):
 @pytest.mark.parametrize(
     "path",
     ["/", "", "/ns", "/ns/", "//b", "//b/", "/ns//", "/ns/b//", "/ns/b/c", "/ns/b/c/", "/metrics", "/metrics/", "*"]
-    + [f"/{segment}/b" for segment in RESERVED],
+    + [f"/{segment}/b" for segment in sorted(RESERVED_NAMESPACES)],
 )
 def test_everything_else_goes_to_the_fallback(path):
     answer, _ = run(call(ingress(FakeLog(), brokers=[path[1:]]), path=path, headers=ATTRIBUTES))

@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE, LogRule
+from headgate.control.logrules import DEFAULT_RULE, LogRule, Served
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -22,7 +22,8 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, encode
+from headgate.ingress.encode import Entries, check_events, encode
+from headgate.ingress.errors import EventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import (
@@ -83,7 +84,7 @@ async def serving(directory: Path, gate=None, files=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Intake(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get), fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": Served("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:
@@ -130,6 +131,21 @@ def binary(number):
     return http("POST", headers, body)
 
 
+def test_events_in_another_versions_format_are_refused(tmp_path):
+    """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
+    check_events(tmp_path / "0")
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    check_events(tmp_path / "0")
+    old = EVENT_SCHEMA.remove_metadata()
+    with PartitionWriter.open(tmp_path / "1", old) as writer:
+        writer.append(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"])
+    with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    with pytest.raises(EventFormatError, match=r"1 holds events in the format of another version"):
+        check_events(tmp_path / "1")
+
+
 def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
     async def scenario():
         async with serving(tmp_path / "0") as (port, _):
@@ -140,7 +156,7 @@ def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
 
     assert asyncio.run(scenario()) == [[202] * 10] * 5 + [[202]]
     found = stored(tmp_path / "0")
-    assert {each.broker for each in found} == {"ns/b"}
+    assert {each.broker for each in found} == {"ns/b/uid"}
     assert sorted((each.event for each in found), key=lambda each: int(each.id)) == [event(n) for n in range(150)]
     order = [int(each.event.id) for each in found]
     for lane in range(5):  # one producer's events keep their order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 
 import pytest
@@ -11,7 +12,7 @@ from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
 from headgate.log.commit import Encoded, GroupCommit, Line
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
-from tests.log.support import FaultyFiles, batch, open_writer
+from tests.log.support import FaultyFiles, batch, last_segment, open_writer, read_all
 
 
 class Gate:
@@ -311,3 +312,28 @@ def test_a_line_ends_with_what_was_never_begun(how):
         await commit.close()
 
     asyncio.run(run())
+
+
+def test_a_log_that_takes_records_again_says_so_without_the_next_one(tmp_path):
+    files = FaultyFiles()
+
+    async def run() -> None:
+        commit = make(writer)
+        await commit.probe()
+        assert await commit.enqueue([0, 1], 10) == 0
+        size = last_segment(tmp_path).stat().st_size
+        files.fail("pwritev", code=errno.ENOSPC)
+        with pytest.raises(LogUnavailableError):
+            await commit.enqueue([2], 10)
+        await commit.probe()
+        assert "No space left" in commit.problem
+        files.heal()
+        await commit.probe()
+        assert commit.problem == ""
+        assert last_segment(tmp_path).stat().st_size == size, "what was tried has been cut off"
+        assert await commit.enqueue([2], 10) == 2
+        await commit.close()
+
+    with open_writer(tmp_path, files=files) as writer:
+        asyncio.run(run())
+    assert read_all(tmp_path) == [0, 1, 2]

@@ -249,3 +249,29 @@ def test_writer_opens_and_serves_on_a_full_disk(tiny_disk: Path):
         (tiny_disk / "ballast").unlink()
         assert append(writer, 1000, text="x" * 50) == 10
     assert read_all(tiny_disk / "0") == list(range(1010))
+
+
+def test_a_probe_tells_a_full_disk_from_one_with_room(tiny_disk: Path, monkeypatch):
+    monkeypatch.setattr(writer_module, "LOG_PROBE_BYTES", 64_000)
+    with open_writer(tiny_disk / "0") as writer:
+        append(writer, 10)
+        with pytest.raises(OSError, match="No space left"):
+            (tiny_disk / "ballast").write_bytes(bytes(1 << 20))
+        with pytest.raises(LogUnavailableError, match="No space left"):
+            writer.probe()
+        (tiny_disk / "ballast").unlink()
+        writer.probe()
+        assert append(writer, 10) == 10
+    assert read_all(tiny_disk / "0") == list(range(20))
+
+
+@pytest.mark.parametrize("operation", ["pwritev", "fdatasync", "ftruncate"])
+def test_a_probe_that_fails_leaves_nothing_behind(writer, files, operation):
+    files.fail(operation)
+    try:
+        writer.probe()
+    except LogUnavailableError:
+        assert operation != "ftruncate"
+    files.heal()
+    assert append(writer, 2) == 4
+    assert read_all(writer.directory) == list(range(6))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import struct
+from pathlib import Path
 
 import google_crc32c
 import pyarrow as pa
 import pytest
 
+from headgate.errors import FatalError
 from headgate.log import damage
 from headgate.log.bloom import build
-from headgate.log.errors import CorruptChunkError
+from headgate.log.errors import CorruptChunkError, DamagedLogError, NewerLogError
 from headgate.log.format import Codec, encode_body, pack_chunk, unpack_chunk_header
+from headgate.log.reader import PartitionReader
 from headgate.log.recovery import find_chunk, list_segments
+from headgate.log.verify import inspect
 from headgate.log.writer import PartitionWriter
 from tests.log.support import FaultyFiles, NoSync, append, batch, forget_published, last_segment, open_writer, read_all
 
@@ -266,3 +270,44 @@ def test_an_honest_torn_tail_keeps_nothing_aside(tmp_path):
     with open_writer(tmp_path) as writer:
         assert writer.recovered.cut_bytes == 9
     assert sorted(p.name for p in tmp_path.iterdir()) == [path.name, "committed", "lock"]
+
+
+def newer(path: Path) -> None:
+    """Makes a segment one of a version to come, whose header has a checksum of its own."""
+    data = bytearray(path.read_bytes())
+    data[:4] = b"HGS2"
+    data[12:16] = google_crc32c.value(bytes(data[:12])).to_bytes(4, "little")
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("on_corrupt", ["stop", "skip"])
+def test_a_segment_of_a_newer_version_is_named_and_left(tmp_path, on_corrupt):
+    with open_writer(tmp_path) as writer:
+        append(writer, 3)
+    path = last_segment(tmp_path)
+    newer(path)
+    before = path.read_bytes()
+    damage.choose(on_corrupt)
+    try:
+        with pytest.raises(NewerLogError, match=f"{path} cannot be read: a newer Headgate wrote it .*HGS2"):
+            open_writer(tmp_path)
+        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader.open(tmp_path, start=0) as reader:
+            reader.read()
+        with pytest.raises(NewerLogError, match="HGS2"):
+            inspect(tmp_path, bodies=True)
+    finally:
+        damage.choose("stop")
+    assert path.read_bytes() == before
+
+
+def test_a_bit_that_makes_another_version_is_damage(tmp_path):
+    with open_writer(tmp_path) as writer:
+        append(writer, 3)
+    path = last_segment(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[3] ^= 2  # "1" becomes "3"
+    path.write_bytes(data)
+    with pytest.raises(DamagedLogError) as failure:
+        open_writer(tmp_path)
+    assert isinstance(failure.value, FatalError)
+    assert "--on-corrupt skip" in failure.value.hint

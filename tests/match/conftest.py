@@ -7,7 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.match.driver_link import DriverLink
-from headgate.match.session import connector_jar, start_session, task_slots
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session, task_slots
 from tests.match.fakes import FakeDispatcher
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.match import session
+from headgate.match import requirements, session
 from headgate.match.errors import SparkMissingError
 from tests.match.events import append, event, writing
 from tests.match.fakes import PATIENCE_S, FakeDispatcher
@@ -32,7 +32,7 @@ def test_an_old_java_is_refused_with_a_hint(
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkMissingError, match=f"is Java {major}, Spark needs 17") as failure:
-        session.check_java()
+        requirements.check_java()
     assert "JAVA_HOME" in failure.value.hint
 
 
@@ -40,23 +40,23 @@ def test_an_old_java_is_refused_with_a_hint(
 def test_a_new_java_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     fake_java(tmp_path, version)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    session.check_java()
+    requirements.check_java()
 
 
 def test_no_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SparkMissingError, match="no Java under JAVA_HOME"):
-        session.check_java()
+        requirements.check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SparkMissingError, match="no Java on the PATH"):
-        session.check_java()
+        requirements.check_java()
 
 
 def test_a_missing_jar_says_how_to_build_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr(requirements.resources, "files", lambda _: tmp_path)
     with pytest.raises(SparkMissingError) as failure:
-        session.connector_jar()
+        requirements.connector_jar()
     assert "make setup" in failure.value.hint
 
 
@@ -75,7 +75,8 @@ import sys, time
 from pathlib import Path
 from headgate.match.driver_link import LinkAddress
 from headgate.match.query import start_run
-from headgate.match.session import connector_jar, start_session
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session
 from tests.match.test_run import every_event
 scratch, log, port, token = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
 spark = start_session(jar=connector_jar(), threads=3, scratch=scratch, heap_mib=512)

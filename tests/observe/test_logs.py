@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import msgspec
+import pytest
 
 
 def test_every_line_is_a_fact_of_a_process() -> None:
@@ -37,3 +38,24 @@ def test_a_line_is_one_write_on_an_unbuffered_stderr_too() -> None:
         os.close(writing)
     assert [msgspec.json.decode(one)["event"] for one in writes] == ["one", "two"]
     assert all(one.endswith(b"\n") for one in writes)
+
+
+@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
+def test_a_line_that_is_lost_is_no_error(broken: str) -> None:
+    program = (
+        "import sys, logging, structlog; from headgate.observe import logs; logs.configure('front');"
+        "log = structlog.get_logger(); log.error('one' * 20_000); log.error('two'); logging.error('three');"
+        "print('four', file=sys.stderr, flush=True); print('done')"
+    )
+    if broken == "full disk":
+        stderr = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, stderr = os.pipe()
+        os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=stderr, timeout=60, check=False
+        )
+    finally:
+        os.close(stderr)
+    assert (done.returncode, done.stdout) == (0, b"done\n")

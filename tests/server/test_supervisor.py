@@ -6,12 +6,17 @@ import asyncio
 import errno
 import os
 import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate import limits
+from headgate.errors import FatalError
+from headgate.server import child, ready
 from headgate.server.ready import PARTS
 from headgate.server.supervisor import DRAIN_S, Supervisor
 from headgate.settings import Settings
@@ -76,3 +81,86 @@ def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatc
     server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
     assert asyncio.run(asyncio.wait_for(server.run(), 20)) == 0
     assert sorted(tried) == sorted([*PARTS, tried[0]])
+
+
+def test_a_part_that_cannot_work_ends_the_server_with_its_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = asyncio.create_subprocess_exec
+    started: list[asyncio.subprocess.Process] = []
+
+    async def spawn(*command: str, **more: Any) -> asyncio.subprocess.Process:
+        if command[3] == "reader":
+            ready.refuse(tmp_path / "run", "reader", FatalError("this is wrong", hint="do that"))
+            process = await begin("sh", "-c", f"exit {child.FATAL_STATUS}", **more)
+        else:
+            process = await begin("sleep", "600", **more)
+        started.append(process)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
+    with pytest.raises(FatalError, match="this is wrong") as failure:
+        asyncio.run(asyncio.wait_for(server.run(), 20))
+    assert failure.value.hint == "do that"
+    assert len(started) <= len(PARTS), "nothing was started again"
+    assert all(process.returncode is not None for process in started)
+
+
+def test_what_a_part_said_is_missed_only_where_no_disk_took_it(tmp_path: Path) -> None:
+    error = FatalError("this is wrong")
+    assert not ready.refuse(tmp_path / "none", "reader", error)
+    assert "reader cannot work" in ready.refusal(tmp_path / "none", "reader").message
+    assert ready.refuse(tmp_path, "reader", error)
+    assert ready.refusal(tmp_path, "reader").message == "this is wrong"
+
+
+def test_a_keeper_that_ends_ends_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = asyncio.create_subprocess_exec
+
+    async def spawn(*command: str, **more: Any) -> asyncio.subprocess.Process:
+        if command[3] == "matcher":
+            raise ZeroDivisionError("a mistake")
+        return await begin("sleep", "600", **more)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", spawn)
+    server = Supervisor(Settings(data=tmp_path, metrics=False), lambda _: None)
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(asyncio.wait_for(server.run(), 20))
+
+
+KEEPING = """
+import asyncio, sys
+from pathlib import Path
+from headgate import limits
+from headgate.observe import logs
+from headgate.server.supervisor import Supervisor
+from headgate.settings import Settings
+limits.RESTART_PAUSE_S_MIN = 0.05
+logs.configure("supervisor")
+sys.executable = sys.argv[2]
+sys.exit(asyncio.run(Supervisor(Settings(data=Path(sys.argv[1])), print).run()))
+"""
+
+
+@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
+def test_parts_are_started_again_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
+    starts = tmp_path / "starts"
+    part = tmp_path / "part"
+    part.write_text(f"#!/bin/sh\necho $3 >> {starts}\nexit 1\n")
+    part.chmod(0o755)
+    reading, stderr = os.pipe() if broken != "full disk" else (None, os.open("/dev/full", os.O_WRONLY))
+    if reading is not None:
+        os.close(reading)
+    command = [sys.executable, "-c", KEEPING, str(tmp_path / "data"), str(part)]
+    with subprocess.Popen(command, stderr=stderr) as server:
+        os.close(stderr)
+        try:
+            deadline = time.monotonic() + 60
+            while not starts.exists() or min(starts.read_text().split().count(one) for one in PARTS) < 4:
+                assert time.monotonic() < deadline, "parts are not started again"
+                assert server.poll() is None
+                time.sleep(0.05)
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0

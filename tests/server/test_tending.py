@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sqlite3
 import types
 from pathlib import Path
@@ -17,6 +18,7 @@ from headgate.dispatch.outbox import OUTBOX_SCHEMA, encode_chunk
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
 from headgate.server import child, front, retention
+from headgate.server.listening import AddressError
 from headgate.settings import Settings
 from headgate.testing import free_port
 
@@ -112,3 +114,13 @@ def test_an_error_nobody_expected_ends_the_front(tmp_path: Path, monkeypatch: py
     with pytest.raises(ZeroDivisionError):
         asyncio.run(asyncio.wait_for(front._serve(settings, bytes(32)), WAIT_S_MAX))
     assert not (settings.run_directory / "front.ready").exists()
+
+
+def test_a_front_whose_port_is_taken_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("on_stop", "on_drain", "raise_file_limit"):
+        monkeypatch.setattr(child, name, lambda _: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(data=tmp_path, listen=f"127.0.0.1:{taken.getsockname()[1]}", grpc="off", metrics=False)
+        with pytest.raises(AddressError, match="Address already in use"):
+            asyncio.run(asyncio.wait_for(front._serve(settings, bytes(32)), WAIT_S_MAX))
+    assert list(tmp_path.iterdir()) == [], "nothing has been begun"

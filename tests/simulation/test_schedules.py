@@ -79,7 +79,8 @@ def _remembers_nothing(state: TargetState) -> None:
 
 
 def _tries_once_more(attempts: Attempts, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
-    return judge(outcome) is Fate.AGAIN and delivery.failures <= state.target.delivery.retry + 1
+    rules = state.target.delivery
+    return judge(outcome) is Fate.AGAIN and (rules.retry is None or delivery.failures <= rules.retry + 1)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +88,7 @@ def _tries_once_more(attempts: Attempts, state: TargetState, delivery: Delivery,
     [
         (TargetState, "cursor", _remembers_nothing, "is lost"),
         (Attempts, "_is_left", _tries_once_more, "allowed"),
+        (Attempts, "_is_left", _tries_once_more, "tried for longer"),
         (TargetState, "startable", property(lambda state: bool(state.queue)), "at once"),
     ],
 )

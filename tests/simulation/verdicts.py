@@ -35,13 +35,13 @@ def faults(world: World) -> Iterator[str]:
                 if pair in by_pair:
                     yield f"{pair} was delivered, but is not wanted"
                 continue
-            end = _end(ledger, world.targets[number], key, by_pair[pair])
+            end = _end(ledger, world.targets[number], key, by_pair[pair], world.patience_s)
             dropped += end == "dropped"
             if not end:
                 yield f"{pair} is lost: {_told(by_pair[pair])}"
-            yield from _counted(ledger, rules, pair, by_pair[pair])
+            yield from _counted(ledger, rules, pair, by_pair[pair], world.patience_s)
         if rules.delivery.ordered:
-            yield from _in_order(ledger, rules)
+            yield from _in_order(ledger, rules, world.patience_s)
         if ledger.parallel_max.get(number, 0) > rules.delivery.parallelism:
             yield f"target {number}: {ledger.parallel_max[number]} attempts at once"
     if ledger.dropped < dropped:
@@ -63,12 +63,17 @@ def _is_final(attempt: Attempt) -> bool:
     return attempt.outcome is not None and judge(attempt.outcome) is Fate.FAILED and attempt.members == 1
 
 
-def _end(ledger: Ledger, target: Target, key: tuple[int, int], attempts: list[Attempt]) -> str:
+def _is_split(attempt: Attempt) -> bool:
+    """Whether it was a batch that was refused for good: it goes again one by one, and counts for none of them."""
+    return attempt.outcome is not None and judge(attempt.outcome) is Fate.FAILED and attempt.members > 1
+
+
+def _end(ledger: Ledger, target: Target, key: tuple[int, int], attempts: list[Attempt], patience_s: float) -> str:
     """How a pair ended; empty when it is lost."""
     event_id = ledger.accepted[key].id
     if any(map(_is_good, attempts)):
         return "delivered"
-    exhausted = any(map(_is_final, attempts)) or len(_heard(attempts)) > target.delivery.retry
+    exhausted = _is_exhausted(target, attempts, patience_s)
     if (target.id, event_id) in ledger.buried:
         return "dead-lettered" if exhausted else ""
     if exhausted and not target.delivery.has_sink:
@@ -76,8 +81,14 @@ def _end(ledger: Ledger, target: Target, key: tuple[int, int], attempts: list[At
     return ""
 
 
-def _heard(attempts: list[Attempt]) -> list[Attempt]:
-    return [attempt for attempt in attempts if attempt.outcome is not None]
+def _is_exhausted(target: Target, attempts: list[Attempt], patience_s: float) -> bool:
+    """Whether an event with these attempts may be given up; the time between two lives may count or not."""
+    heard = [attempt for attempt in attempts if attempt.outcome is not None and attempt.ended_at is not None]
+    if any(map(_is_final, heard)):
+        return True
+    if target.delivery.retry is not None:
+        return len(heard) > target.delivery.retry
+    return any((attempt.ended_at or 0.0) - attempts[0].started_at >= patience_s - _EARLY_S for attempt in heard)
 
 
 def _is_forgotten(ledger: Ledger, attempt: Attempt) -> bool:
@@ -103,15 +114,21 @@ def _unburied(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt
     )
 
 
-def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]) -> Iterator[str]:
+def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt], patience_s: float) -> Iterator[str]:
     """Attempts and pauses as promised, repeated only what was forgotten."""
     rules = target.delivery
     forgotten = sum(_is_forgotten(ledger, attempt) for attempt in attempts)
     forgotten += _unburied(ledger, target, pair, attempts)
     # A batch refused for good goes again one by one, which each life finds out for itself.
     alone = len({attempt.life for attempt in attempts}) if rules.format == "batch" else 0
-    allowed = rules.retry + 1 + forgotten + alone
-    if len(attempts) > allowed:
+    allowed = (rules.retry or 0) + 1 + forgotten + alone
+    if rules.retry is None:
+        for life in {attempt.life for attempt in attempts}:
+            mine = [a for a in attempts if a.life == life and not _is_split(a)]
+            late = [a for a in mine[:-1] if (a.ended_at or 0.0) - mine[0].started_at > patience_s + _EARLY_S]
+            if len(late) > alone:
+                yield f"{pair}: tried for longer than {patience_s} s: {_told(mine)}"
+    elif len(attempts) > allowed:
         yield f"{pair}: {len(attempts)} attempts, {allowed} allowed ({forgotten} forgotten): {_told(attempts)}"
     for index, attempt in enumerate(attempts[:-1]):
         ended = _is_good(attempt) or (_is_final(attempt) and not target.delivery.has_sink)
@@ -132,7 +149,7 @@ def _counted(ledger: Ledger, target: Target, pair: Pair, attempts: list[Attempt]
             yield f"{pair}: a pause of {pause:.3f} s after failure {failures}"
 
 
-def _in_order(ledger: Ledger, target: Target) -> Iterator[str]:
+def _in_order(ledger: Ledger, target: Target, patience_s: float) -> Iterator[str]:
     """Of each partition key, an attempt starts only when all before it have ended, in this life and ever."""
     lanes: dict[tuple[int, object], list[tuple[int, int]]] = defaultdict(list)
     for partition in range(PARTITIONS):
@@ -146,18 +163,18 @@ def _in_order(ledger: Ledger, target: Target) -> Iterator[str]:
         tries: dict[tuple[int, int], list[Attempt]] = defaultdict(list)
         for attempt in (a for a in mine if a.key in place):
             for before in keys[: place[attempt.key]]:
-                if not _has_ended(target, tries[before], attempt):
+                if not _has_ended(target, tries[before], attempt, patience_s):
                     yield f"target {target.id}: {attempt.key} starts before {before} has ended: {_told(tries[before])}"
                     return
             tries[attempt.key].append(attempt)
 
 
-def _has_ended(target: Target, tries: list[Attempt], later: Attempt) -> bool:
+def _has_ended(target: Target, tries: list[Attempt], later: Attempt, patience_s: float) -> bool:
     """Whether an event's attempts so far leave the way free for a later attempt of the same lane."""
     past = [a for a in tries if a.ended_at is not None and a.ended_at <= later.started_at]
     if any(a.life == later.life and a not in past and a.started_at < later.started_at for a in tries):
         return False
-    if any(_is_good(a) or _is_final(a) for a in past) or len(_heard(past)) > target.delivery.retry:
+    if any(map(_is_good, past)) or _is_exhausted(target, past, patience_s):
         return True
     # In one batch they go together, in order.
     return any(a.started_at == later.started_at and a.members == later.members > 1 for a in tries)

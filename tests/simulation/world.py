@@ -122,6 +122,7 @@ class World:
         self.poison = rng.choice([0, 0, 5, 9])
         self.numbers = iter(range(1 << 30))
         self.flying: dict[int, int] = {}
+        self.patience_s = rng.choice([0.5, 5.0, 60.0])
 
     def _target(self, number: int) -> Target:
         rng = self.rng
@@ -129,7 +130,7 @@ class World:
         return target(
             number,
             f"http://subscriber/{number}",
-            retry=rng.choice([0, 1, 3, 6]),
+            retry=rng.choice([0, 1, 3, 6, None]),
             backoff_policy=rng.choice(["linear", "exponential"]),
             backoff_delay_s=rng.choice([0.01, 0.1, 0.5]),
             timeout_s=rng.choice([0.5, 3.0]),
@@ -191,6 +192,7 @@ class World:
         try:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(mock.patch.object(limits, "TARGET_QUEUE_MAX", self.rng.choice([8, 64, 1_024])))
+                stack.enter_context(mock.patch.object(limits, "RETRY_S_DEFAULT", self.patience_s))
                 stack.enter_context(mock.patch.object(limits, "WARM_S", self.rng.choice([1.5, 30.0])))
                 self.loop.run_until_complete(self._lives())
         finally:

@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from stat import S_IMODE, S_ISSOCK
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -174,7 +175,10 @@ def test_a_trace_goes_from_producer_to_subscriber_and_reply(
     assert (match.parent, match.start_ns <= match.end_ns) == (first.id, True)
     common = {
         "messaging.system": "knative",
+        "messaging.protocol": "HTTP",
         "messaging.message_id": "tr1",
+        "messaging.message.id": "tr1",
+        "network.protocol.name": "http",
         "cloudevents.event_id": "tr1",
         "cloudevents.event_source": "/test",
         "cloudevents.event_type": "traced",
@@ -182,10 +186,22 @@ def test_a_trace_goes_from_producer_to_subscriber_and_reply(
     }
     assert first.attributes == common | {
         "messaging.destination": "broker:default.default",
+        "messaging.destination.name": "broker:default.default",
+        "messaging.operation.name": "receive",
+        "messaging.operation.type": "receive",
         "http.response.status_code": 202,
+    }
+    assert match.attributes == common | {
+        "messaging.destination": "trigger:traced.default",
+        "messaging.destination.name": "trigger:traced.default",
+        "messaging.operation.name": "match",
+        "messaging.operation.type": "process",
     }
     assert delivery.attributes == common | {
         "messaging.destination": "trigger:traced.default",
+        "messaging.destination.name": "trigger:traced.default",
+        "messaging.operation.name": "deliver",
+        "messaging.operation.type": "send",
         "headgate.attempt": 1,
         "http.response.status_code": 200,
     }
@@ -208,6 +224,7 @@ def test_each_attempt_is_a_span_and_an_extension_of_the_producer_stays(
     spans = collector.of(trace)
     assert [span.attributes["headgate.attempt"] for span in spans["deliver"]] == [1, 2, 3]
     assert all(span.failed and span.attributes["http.response.status_code"] == 503 for span in spans["deliver"])
+    assert all(span.attributes["error.type"] == "503" for span in spans["deliver"])
     assert len(spans["match"]) == 1
     assert {span.parent for span in spans["deliver"]} == {"00f067aa0ba902b7"}
     assert {one.headers["ce-traceparent"] for one in subscriber.deliveries} == {own}
@@ -357,3 +374,12 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(outside: Server, subscri
         eventually(lambda path=path: set(accepted) <= set(subscriber.ids(path)))  # type: ignore[misc]
         repeated = [event_id for event_id, count in subscriber.ids(path).items() if count > 1]
         assert repeated == [], f"{path}: what was in flight had ended, its reply was stored, and both were written down"
+
+
+def test_nobody_else_may_read_what_a_server_stores(outside: Server) -> None:
+    every = (outside.data, *outside.data.rglob("*"))
+    # Spark makes its copies of jars executable for all, in a directory that nobody else may enter.
+    found = {path: path.lstat().st_mode for path in every if path.suffix != ".jar"}
+    assert any(S_ISSOCK(mode) for mode in found.values())
+    assert any(path.suffix == ".seg" for path in found)
+    assert [f"{path} {S_IMODE(mode):o}" for path, mode in found.items() if mode & 0o077] == []

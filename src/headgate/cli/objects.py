@@ -21,7 +21,8 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.control.admission import NAMESPACE_DEFAULT, kind_of
+from headgate.control.bodies import kind_of
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
 from headgate.errors import HeadgateError
@@ -29,6 +30,7 @@ from headgate.limits import MANIFEST_BYTES_MAX
 
 _COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
 """Annotations that the server writes: sent back, they would say that a filter that is left out is to stay."""
+_MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 app = typer.Typer(no_args_is_help=True)
@@ -117,14 +119,15 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     path = f"{collection}/{quote(name, safe='')}"
     old = request(server, "GET", path, missing_ok=True) if name else None
     if old is None:
-        made = request(server, "POST", collection, body=body)
+        made = request(server, "POST", f"{collection}?{_MANAGER}", body=body)
         return f"{kind.value.lower()}.{kind.group}/{made['metadata']['name']} created"
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
         given = metadata.get(field)
         metadata[field] = kept | given if isinstance(given, dict) else kept
+    metadata.setdefault("finalizers", old["metadata"].get("finalizers", []))  # other programs' business
     body["metadata"] = metadata
-    new = request(server, "PUT", path, body=body)
+    new = request(server, "PUT", f"{path}?{_MANAGER}", body=body)
     # Not the resourceVersion: the server may have written a status in between.
     fields = ("uid", "generation", "labels", "annotations")
     same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
-from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
 from headgate.limits import REPLAY_RATE_DEFAULT

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from headgate.errors import InvalidInputError
 from headgate.observe import logs
+from headgate.server import preflight
 from headgate.server.policy import url_policy
 from headgate.server.supervisor import Supervisor
 from headgate.settings import Settings
@@ -34,6 +35,12 @@ def serve(
     retain_mb: Annotated[
         int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
     ] = None,
+    backlog_hours: Annotated[
+        float | None, typer.Option(help="How long undelivered events stay before they are given up. Default: 168.")
+    ] = None,
+    backlog_mb: Annotated[
+        int | None, typer.Option(help="MiB of a partition that undelivered events keep at most. Default: 16384.")
+    ] = None,
     on_corrupt: Annotated[
         str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
     ] = None,
@@ -53,6 +60,8 @@ def serve(
         "partitions": partitions,
         "retain_hours": retain_hours,
         "retain_mb": retain_mb,
+        "backlog_hours": backlog_hours,
+        "backlog_mb": backlog_mb,
         "on_corrupt": on_corrupt,
     }
     try:
@@ -65,6 +74,7 @@ def serve(
         ) from error
     url_policy(settings)  # a setting that cannot be read is told now, not by a process that does not start
     logs.configure("supervisor")
+    preflight.check(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
 

@@ -22,7 +22,7 @@ from headgate.cli.client import (
     request,
 )
 from headgate.cli.filterinput import fail
-from headgate.control.admission import NAMESPACE_DEFAULT
+from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.durations import duration_s
 from headgate.event import rfc3339
 from headgate.event.status import status_text

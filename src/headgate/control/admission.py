@@ -1,59 +1,49 @@
-"""May this object be stored? Decode, set defaults, compile the filter, validate; then create, replace, merge, apply.
+"""May this object be stored? Decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
 
 The API, manifests and tests all come in here; the store behind it trusts what it is given.
 """
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.control.bodies import kind_of
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
+from headgate.control.defaults import placed, with_defaults, without_filter
 from headgate.control.delivery import buries_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
-    Cause,
+    AlreadyExistsError,
     InvalidObjectError,
     MalformedObjectError,
     ObjectNotFoundError,
     StaleObjectError,
-    invalid,
 )
-from headgate.control.objects import (
-    BROKER_CLASS,
-    BROKER_CLASS_ANNOTATION,
-    BROKER_LABEL,
-    FILTER_ANNOTATION,
-    FILTERS_ANNOTATION,
-    Broker,
-    JsonObject,
-    Kind,
-    Metadata,
-    Object,
-    ObjectKey,
-    Routed,
-    Trigger,
-    encode,
-)
-from headgate.control.pulling import wanted, written_field
+from headgate.control.filtercauses import filter_cause, refuse_erased_filter, scan_warning
+from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
+from headgate.control.objects import Kind, Object, ObjectKey, Routed, Trigger
+from headgate.control.patches import MERGE_PATCH, Change, change_of, patched
+from headgate.control.pulling import wanted
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
 from headgate.filter.advice import advice
-from headgate.filter.errors import FilterError
 from headgate.filter.plan import CompiledFilter
 from headgate.filter.watchful import watchful
 
-NAMESPACE_DEFAULT: Final = "default"
 _LOCAL: Final = UrlPolicy()
-MERGE_ATTEMPTS_MAX: Final = 20
-"""How often a patch without resourceVersion is tried anew when another writer came between."""
-_SUFFIX_BYTES: Final = 4
-"""Of `generateName`: eight hexadecimal digits."""
+WRITE_ATTEMPTS_MAX: Final = 20
+"""How often a write without resourceVersion is tried anew when another writer came between."""
+SERVER: Final = Manager("headgate")
+"""Owns what the server writes by itself."""
+MANIFESTS: Final = Manager("headgate-manifests")
+"""Owns what came from files at the start."""
+_Made: TypeAlias = "tuple[Decoded, CompiledFilter | None, Managers | None]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +79,7 @@ class Admission:
         document: object,
         *,
         namespace: str | None = None,
+        by: Manager = SERVER,
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
@@ -98,6 +89,7 @@ class Admission:
             kind: What the document must be.
             document: Decoded JSON or YAML.
             namespace: Where the request says it goes; None takes the document's, else `default`.
+            by: Who writes.
             validation: What unknown fields do.
             dry_run: Do everything, store nothing.
 
@@ -107,15 +99,21 @@ class Admission:
             QuotaError: There are as many as there may be.
         """
         decoded, plan = self._admit(kind, document, namespace, None, validation)
+        managers = updated({}, None, decoded.obj, by, self.store.now())
+        return self._create(decoded, plan, managers, dry_run=dry_run)
+
+    def _create(self, decoded: Decoded, plan: CompiledFilter | None, managers: Managers, *, dry_run: bool) -> Admitted:
         if decoded.obj.metadata.resource_version:
             raise MalformedObjectError("resourceVersion should not be set on objects to be created")
-        return Admitted(self.store.create(decoded.obj, plan, dry_run=dry_run), decoded.warnings, "created")
+        obj = owned(decoded.obj, managers)
+        return Admitted(self.store.create(obj, plan, dry_run=dry_run), decoded.warnings, "created")
 
     def replace(
         self,
         key: ObjectKey,
         document: object,
         *,
+        by: Manager = SERVER,
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
@@ -126,40 +124,87 @@ class Admission:
             ObjectNotFoundError: There is none of the name.
             StaleObjectError: Its resourceVersion is not the stored one.
         """
-        decoded, plan = self._admit(key.kind, document, key.namespace, key.name, validation)
-        old = self.store.get(key)
-        _refuse_erased_filter(old, decoded.obj, document)
-        return self._replace(old, decoded, plan, dry_run=dry_run)
 
-    def merge(
+        def made(old: Object) -> _Made:
+            decoded, plan = self._admit(key.kind, document, key.namespace, key.name, validation)
+            refuse_erased_filter(old, decoded.obj, document)
+            return decoded, plan, None
+
+        return self._change(key, made, by=by, dry_run=dry_run)
+
+    def patch(
         self,
         key: ObjectKey,
-        patch: object,
+        change: Change,
         *,
+        by: Manager = SERVER,
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Apply a JSON merge patch (RFC 7396) to the stored object.
+        """Change the stored object.
+
+        Args:
+            key: Which one.
+            change: What the patch does, see `patches.change_of`.
+            by: Who writes.
+            validation: What unknown fields do.
+            dry_run: Do everything, store nothing.
 
         Raises:
-            InvalidInputError: The result is no valid object or changes an immutable field.
+            InvalidInputError: The patch does not fit, or the result is no valid object or changes an immutable field.
             ObjectNotFoundError: There is none of the name.
             StaleObjectError: The patch names a resourceVersion, and it is not the stored one.
         """
-        if not isinstance(patch, Mapping):
-            raise MalformedObjectError("a merge patch must be an object")
-        check_shape(patch)
-        for attempt in range(MERGE_ATTEMPTS_MAX):
-            old = self.store.get(key)
-            merged = merge_patch(msgspec.json.decode(encode(old)), patch)
-            decoded, plan = self._admit(key.kind, merged, key.namespace, key.name, validation)
+
+        def made(old: Object) -> _Made:
+            return *self._admit(key.kind, patched(old, change), key.namespace, key.name, validation), None
+
+        return self._change(key, made, by=by, dry_run=dry_run)
+
+    def merge(self, key: ObjectKey, patch: object) -> Admitted:
+        """Change the stored object by a JSON merge patch; see `patch`."""
+        return self.patch(key, change_of(MERGE_PATCH, patch))
+
+    def server_side_apply(
+        self,
+        key: ObjectKey,
+        config: object,
+        *,
+        by: Manager,
+        validation: FieldValidation = FieldValidation.STRICT,
+        dry_run: bool = False,
+    ) -> Admitted:
+        """Make the fields of a configuration the object's; the object is created when there is none.
+
+        Args:
+            key: Which one.
+            config: The fields that the manager wants; what it applied before and leaves out now goes.
+            by: Who applies.
+            validation: What unknown fields do.
+            dry_run: Do everything, store nothing.
+
+        Raises:
+            InvalidInputError: The result is no valid object or changes an immutable field.
+            ApplyConflictError: Others own what would change, and the apply is not forced.
+            StaleObjectError: The configuration names a resourceVersion or uid, and it is not the stored one.
+        """
+        check_shape(config)
+        if not isinstance(config, Mapping):
+            raise MalformedObjectError("the body must be an object")
+
+        def made(old: Object) -> _Made:
+            found = applied(old, config, by, self.store.now())
+            return *self._admit(key.kind, found.document, key.namespace, key.name, validation), found.managers
+
+        for _ in range(WRITE_ATTEMPTS_MAX):
             try:
-                return self._replace(old, decoded, plan, dry_run=dry_run)
-            except StaleObjectError:
-                theirs = decoded.obj.metadata.resource_version != old.metadata.resource_version
-                if theirs or attempt == MERGE_ATTEMPTS_MAX - 1:
-                    raise
-        raise AssertionError("unreachable: the last attempt returns or raises")
+                return self._change(key, made, by=by, dry_run=dry_run)
+            except ObjectNotFoundError:
+                found = applied(None, config, by, self.store.now())
+            with suppress(AlreadyExistsError):  # somebody else was faster: apply to what he made
+                admitted = self._admit(key.kind, found.document, key.namespace, key.name, validation)
+                return self._create(*admitted, found.managers, dry_run=dry_run)
+        raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
         """Everything that can be said of a document without the store.
@@ -197,7 +242,7 @@ class Admission:
                 old = decode_object(kind, before, field_validation=FieldValidation.IGNORE).obj
             except InvalidInputError:
                 return decoded.warnings  # older than the rules: nothing to compare with
-            if causes := change_causes(_with_defaults(old), decoded.obj):
+            if causes := change_causes(with_defaults(old), decoded.obj):
                 raise InvalidObjectError(causes, kind=kind, name=decoded.obj.metadata.name)
         return decoded.warnings
 
@@ -210,42 +255,70 @@ class Admission:
             InvalidInputError: The document is no valid object or changes an immutable field.
         """
         kind = kind_of(document)
-        decoded, _ = self._admit(kind, document, namespace, None, FieldValidation.STRICT)
-        meta = decoded.obj.metadata
+        meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
         key = ObjectKey(kind, meta.namespace, meta.name)
-        try:
-            old = self.store.get(key)
-        except ObjectNotFoundError:
-            return self.create(kind, document, namespace=namespace, dry_run=dry_run)
-        kept = msgspec.structs.replace(
-            meta,
-            labels=old.metadata.labels | meta.labels,
-            annotations=_without_filter(old.metadata.annotations) | meta.annotations,
-        )
-        obj = _with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))
-        return self._replace(old, replace(decoded, obj=obj), self._plan(obj), dry_run=dry_run)
 
-    def _replace(self, old: Object, decoded: Decoded, plan: CompiledFilter | None, *, dry_run: bool) -> Admitted:
-        new = self.store.replace(decoded.obj, plan, dry_run=dry_run)
-        # Not the resourceVersion: a status may have been written in between.
-        same = all(
-            getattr(new.metadata, field) == getattr(old.metadata, field)
-            for field in ("generation", "labels", "annotations")
-        )
-        return Admitted(new, decoded.warnings, "unchanged" if same else "configured")
+        def made(old: Object) -> _Made:
+            decoded, plan = self._admit(kind, document, namespace, None, FieldValidation.STRICT)
+            meta = decoded.obj.metadata
+            kept = msgspec.structs.replace(
+                meta,
+                labels=old.metadata.labels | meta.labels,
+                annotations=without_filter(old.metadata.annotations) | meta.annotations,
+                finalizers=tuple(dict.fromkeys((*old.metadata.finalizers, *meta.finalizers))),
+            )
+            return replace(decoded, obj=with_defaults(msgspec.structs.replace(decoded.obj, metadata=kept))), plan, None
+
+        try:
+            return self._change(key, made, by=MANIFESTS, dry_run=dry_run)
+        except ObjectNotFoundError:
+            return self.create(kind, document, namespace=namespace, by=MANIFESTS, dry_run=dry_run)
+
+    def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
+        """Write what `make` makes of the stored object, anew when another writer came between.
+
+        Args:
+            key: Which object.
+            make: The object to be stored, its plan, and its managers where they are not those of an update.
+            by: Who writes.
+            dry_run: Do everything, store nothing.
+        """
+        for attempt in range(WRITE_ATTEMPTS_MAX):
+            old = self.store.get(key)
+            decoded, plan, managers = make(old)
+            if managers is None:
+                base = given_managers(decoded.managed_fields)
+                managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
+            obj = owned(decoded.obj, managers)
+            asked, there = obj.metadata, old.metadata
+            pinned = msgspec.structs.replace(asked, resource_version=asked.resource_version or there.resource_version)
+            try:
+                new = self.store.replace(msgspec.structs.replace(obj, metadata=pinned), plan, dry_run=dry_run)
+            except StaleObjectError:
+                is_theirs = asked.uid not in ("", there.uid) or pinned.resource_version != there.resource_version
+                if is_theirs or attempt == WRITE_ATTEMPTS_MAX - 1:
+                    raise
+                continue
+            # Not the resourceVersion: a status may have been written in between.
+            same = all(
+                getattr(new.metadata, field) == getattr(old.metadata, field)
+                for field in ("generation", "labels", "annotations")
+            )
+            return Admitted(new, decoded.warnings, "unchanged" if same else "configured")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _admit(
         self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
     ) -> tuple[Decoded, CompiledFilter | None]:
         decoded = decode_object(kind, document, field_validation=validation)
-        obj = _named(decoded.obj, namespace, name)
-        obj = _with_defaults(obj)
+        obj = placed(decoded.obj, namespace, name)
+        obj = with_defaults(obj)
         causes = list(object_causes(obj, self._policy))
         plan = None
         try:
             plan = self._plan(obj)
         except InvalidInputError as error:
-            causes.append(_filter_cause(error, obj))
+            causes.append(filter_cause(error, obj))
             hint = error.hint
         else:
             hint = ""
@@ -262,128 +335,3 @@ class Admission:
         compiled = self.store.compiler.compile(*wanted(obj))
         buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
         return watchful(compiled) if buries else compiled
-
-
-def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:
-    """What a filter costs that no look-up finds: a part of it is work for every event of the broker."""
-    rows = [row for row in plan.rows if not row.signature.key] if plan is not None else []
-    compared = sum(row.signature.exact and bool(row.signature.residual) for row in rows)
-    left = sum(not row.signature.exact for row in rows)
-    what = [
-        *([f"{compared} comparison{'s' * (compared > 1)} in the matcher"] if compared else []),
-        *(["an evaluation by cel-cpp, which is a hundred times dearer"] if left else []),
-    ]
-    if not what:
-        return ()
-    return (
-        f"the filter has no ==, startsWith or endsWith to be looked up by: every event of the broker costs "
-        f"{' and '.join(what)} (headgate filter explain shows which part)",
-    )
-
-
-def kind_of(document: object) -> Kind:
-    """The kind that a document says it is.
-
-    Raises:
-        MalformedObjectError: It is none that can be stored.
-    """
-    found = document.get("kind") if isinstance(document, Mapping) else None
-    if not isinstance(found, str) or found not in set(Kind):
-        said = f"kind is {found!r}" if found else "kind is missing"
-        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
-    return Kind(found)
-
-
-def merge_patch(target: object, patch: object) -> object:
-    """RFC 7396: what the target becomes; bounded by the depth of the patch, which `check_shape` has seen."""
-    if not isinstance(patch, Mapping):
-        return patch
-    merged: JsonObject = dict(target) if isinstance(target, Mapping) else {}
-    for key, value in patch.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = merge_patch(merged.get(key), value)
-    return merged
-
-
-def _named(obj: Object, namespace: str | None, name: str | None) -> Object:
-    """The object under the namespace and name that the request says."""
-    meta = obj.metadata
-    if namespace is not None and meta.namespace not in ("", namespace):
-        raise MalformedObjectError(
-            f"the namespace of the provided object does not match the namespace sent on the request "
-            f"({meta.namespace!r} is not {namespace!r})"
-        )
-    if name is not None and meta.name not in ("", name):
-        raise MalformedObjectError(f"the name of the object ({meta.name}) does not match the name on the URL ({name})")
-    given = name or meta.name
-    if not given and meta.generate_name:
-        given = meta.generate_name + secrets.token_hex(_SUFFIX_BYTES)
-    place = namespace or meta.namespace or NAMESPACE_DEFAULT
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(meta, namespace=place, name=given))
-
-
-def _with_defaults(obj: Object) -> Object:
-    if isinstance(obj, Broker):
-        annotations = {BROKER_CLASS_ANNOTATION: BROKER_CLASS} | obj.metadata.annotations
-        return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, annotations=annotations))
-    annotations = _without_filter(obj.metadata.annotations)
-    if obj.spec.filter and set(obj.spec.filter) != {"attributes"}:
-        annotations[FILTER_ANNOTATION] = msgspec.json.encode(obj.spec.filter).decode()
-    if obj.spec.filters:
-        annotations[FILTERS_ANNOTATION] = msgspec.json.encode(obj.spec.filters).decode()
-    labels = obj.metadata.labels | ({BROKER_LABEL: obj.spec.broker} if obj.spec.broker else {})
-    metadata: Metadata = msgspec.structs.replace(obj.metadata, annotations=annotations, labels=labels)
-    return msgspec.structs.replace(obj, metadata=metadata)
-
-
-def _without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key not in (FILTER_ANNOTATION, FILTERS_ANNOTATION)}
-
-
-def _refuse_erased_filter(old: Object, new: Object, document: object) -> None:
-    """Knative's own clients drop filter fields that they do not know: their update would deliver everything."""
-    if not isinstance(old, Routed) or not isinstance(new, Routed):
-        return
-    metadata = document.get("metadata") if isinstance(document, Mapping) else None
-    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    causes = []
-    for field, before, after, annotation in (
-        ("spec.filter", old.spec.filter, new.spec.filter, FILTER_ANNOTATION),
-        ("spec.filters", old.spec.filters, new.spec.filters, FILTERS_ANNOTATION),
-    ):
-        if before and not after and isinstance(annotations, Mapping) and annotation in annotations:
-            causes.append(invalid(field, "", f"the update would erase what annotation {annotation} still shows"))
-    if causes:
-        raise InvalidObjectError(
-            tuple(causes),
-            kind=new.kind,
-            name=new.metadata.name,
-            hint="to erase it on purpose, remove the annotation as well",
-        )
-
-
-def _written_at(obj: Object, field: str) -> object:
-    """The value at a path below `spec` such as `filters[0].any[1].prefix`; None when there is none."""
-    value: object = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else None
-    for step in field.replace("[", ".[").split("."):
-        index = step[1:-1]
-        if isinstance(value, Mapping):
-            value = value.get(step)
-        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
-            value = value[int(index)]
-        else:
-            return None
-    return value
-
-
-def _filter_cause(error: InvalidInputError, obj: Object) -> Cause:
-    """The compiler's message with its place, at the field it names below `spec`."""
-    if not isinstance(error, FilterError):
-        return invalid("spec.filter", "", error.message)
-    field = written_field(obj, error.field) if isinstance(obj, Routed) else error.field
-    value = _written_at(obj, field)
-    place = f" at character {error.position + 1}" if error.position is not None else ""
-    caret = f"\n{error.caret}\n" if error.caret else ""
-    return invalid(f"spec.{field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")

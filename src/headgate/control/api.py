@@ -18,13 +18,14 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import MalformedObjectError
+from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
-from headgate.control.kubestatus import Status, failure, success
-from headgate.control.namespaces import namespace_list, namespace_object
+from headgate.control.kubestatus import Status, success
+from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
     Form,
@@ -36,6 +37,7 @@ from headgate.control.queries import (
     is_dry_run,
     is_set,
     list_query,
+    manager_of,
     watch_query,
 )
 from headgate.control.reading import Page
@@ -43,14 +45,13 @@ from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, watch
 from headgate.control.webhook import AdmissionWebhook
 
-MERGE_PATCH: Final = "application/merge-patch+json"
 LIST_CHUNK: Final = 250
 """Objects of a list that are read and sent at once."""
 _LOCAL: Final = UrlPolicy()
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """What the body of a delete says, as far as it matters; deletes are at once, whatever the propagation policy."""
+    """What the body of a delete says, as far as it matters; nothing depends on the object, whatever the policy."""
 
     class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
         """What must hold of the object."""
@@ -90,8 +91,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
-        for version in openapi.VERSIONS:
-            yield Route(f"/openapi/v3/apis/{version}", _openapi_document(version), methods=["GET"])
+        for name in openapi.GROUPS:
+            yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         for review, answer in (
             ("selfsubjectaccessreviews", discovery.access_review),
             ("selfsubjectrulesreviews", discovery.rules_review),
@@ -99,9 +100,7 @@ class ControlApi:
             # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
             path = f"/apis/{discovery.AUTHORIZATION}/{review}"
             yield Route(path, _static(answer, status_code=201), methods=["POST"])
-        yield Route("/api/v1/namespaces", self._namespaces, methods=["GET"])
-        yield Route("/api/v1/namespaces", self._no_namespace, methods=["POST"])
-        yield Route("/api/v1/namespaces/{name}", self._namespace, methods=["GET"])
+        yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
@@ -132,10 +131,13 @@ class ControlApi:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        by = manager_of(request)
         found = await decoded(request, body)
 
         def work() -> Admitted:
-            return self._admission.create(kind, found, namespace=namespace, validation=validation, dry_run=dry_run)
+            return self._admission.create(
+                kind, found, namespace=namespace, by=by, validation=validation, dry_run=dry_run
+            )
 
         return await self._written(request, await run_in_threadpool(work), status_code=201)
 
@@ -144,6 +146,8 @@ class ControlApi:
         include = include_object(request.query_params)
         pages = self._pages(query)
         first = await anext(pages)
+        if query.at_least > first.version:
+            raise FutureVersionError(query.at_least, first.version)
         version = query.version if query.version is not None else first.version
 
         def encoded(page: Page) -> bytes:
@@ -169,7 +173,7 @@ class ControlApi:
             metadata = {"resourceVersion": str(version)}
             if page.more:
                 last = page.items[-1].key
-                metadata["continue"] = continue_token(version, last.namespace, last.name)
+                metadata["continue"] = continue_token(version, last.namespace, last.name, exact=query.exact)
             yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
         return StreamingResponse(stream(), media_type=JSON)
@@ -187,6 +191,7 @@ class ControlApi:
                 selector=query.selector,
                 after=after,
                 limit=limit,
+                at=query.version if query.exact else None,
             )
             yield page
             left = None if left is None else left - len(page.items)
@@ -224,7 +229,7 @@ class ControlApi:
                 case "PUT":
                     return await self._replace(request, key)
                 case "PATCH":
-                    return await self._merge(request, key)
+                    return await self._patch(request, key)
                 case "DELETE":
                     return await self._delete(request, key)
                 case _:
@@ -236,23 +241,30 @@ class ControlApi:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        by = manager_of(request)
         found = await decoded(request, body)
 
         def work() -> Admitted:
-            return self._admission.replace(key, found, validation=validation, dry_run=dry_run)
+            return self._admission.replace(key, found, by=by, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
 
-    async def _merge(self, request: Request, key: ObjectKey) -> Response:
-        body = await read_body(request, frozenset({MERGE_PATCH}))
+    async def _patch(self, request: Request, key: ObjectKey) -> Response:
+        found = media_type(request.headers.get("content-type", ""))
+        body = await read_body(request, PATCH_TYPES)
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
-        patch = await decoded(request, body)
+        by = manager_of(request, is_apply=found == APPLY_PATCH)
+        document = await decoded(request, body)
 
         def work() -> Admitted:
-            return self._admission.merge(key, patch, validation=validation, dry_run=dry_run)
+            if found == APPLY_PATCH:
+                return self._admission.server_side_apply(key, document, by=by, validation=validation, dry_run=dry_run)
+            change = change_of(found, document)
+            return self._admission.patch(key, change, by=by, validation=validation, dry_run=dry_run)
 
-        return await self._written(request, await run_in_threadpool(work))
+        admitted = await run_in_threadpool(work)
+        return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
         options = await _delete_options(request)
@@ -264,7 +276,9 @@ class ControlApi:
                 key, uid=wanted.uid or "", resource_version=wanted.resource_version or "", dry_run=dry_run
             )
 
-        return json_response(success(await run_in_threadpool(work)))
+        gone = await run_in_threadpool(work)
+        # What finalizers keep is answered as it is now; it goes with the last of them.
+        return await self._answer(request, gone) if gone.metadata.finalizers else json_response(success(gone))
 
     async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
         response = await self._answer(request, admitted.obj)
@@ -284,26 +298,6 @@ class ControlApi:
             case _:
                 body = encode(obj)
         return Response(body, media_type=JSON)
-
-    # --- namespaces ------------------------------------------------------------------------------
-
-    async def _namespaces(self, request: Request) -> Response:
-        names = await run_in_threadpool(self._store.namespaces)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        wanted = list_query(Kind.BROKER, None, request.query_params)
-        return json_response(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
-
-    async def _no_namespace(self, request: Request) -> Response:
-        return json_response(
-            failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405
-        )
-
-    async def _namespace(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in await run_in_threadpool(self._store.namespaces):
-            return json_response(failure(404, f'namespaces "{name}" not found'), 404)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        return json_response(namespace_list([name], is_table=True) if is_table else namespace_object(name))
 
 
 def _no_events() -> JsonObject:
@@ -340,9 +334,9 @@ def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handle
     return handle
 
 
-def _openapi_document(version: str) -> Handler:
+def _openapi_document(name: str) -> Handler:
     async def handle(request: Request) -> Response:
-        return Response(openapi.document(version), media_type=JSON)
+        return Response(openapi.document(name), media_type=JSON)
 
     return handle
 

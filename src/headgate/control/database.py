@@ -52,6 +52,7 @@ class Database:
         self._waiting = 0
         self._shared: _SharedCommit | None = None
         self._poll_lock = threading.Lock()
+        self._closed = False
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=0)
@@ -130,6 +131,8 @@ class Database:
         """A transaction that sees one moment."""
         connection = self._readers.get()
         try:
+            if self._closed:
+                raise StoreUnavailableError(f"{self._path} is closed")
             with _translated(self._path):
                 connection.execute("BEGIN")
                 try:
@@ -147,9 +150,12 @@ class Database:
         return int(version)
 
     def close(self) -> None:
-        """Close every connection; no transaction may be open."""
-        for _ in range(READERS_MAX):
-            self._readers.get().close()
+        """Close every connection, behind the transactions that are open; later ones fail."""
+        readers = [self._readers.get() for _ in range(READERS_MAX)]
+        self._closed = True
+        for reader in readers:
+            reader.close()
+            self._readers.put(reader)  # else a thread that reads too late would wait for ever, and its process with it
         with self._poll_lock:
             self._poller.close()
         with self._write_lock:

@@ -17,7 +17,14 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headgate.control.errors import Cause, InvalidObjectError, MalformedObjectError, unsupported
+from headgate.control.errors import (
+    Cause,
+    InvalidObjectError,
+    MalformedObjectError,
+    shown,
+    unsupported,
+    value_at,
+)
 from headgate.control.objects import TYPES, JsonObject, Kind, Object
 from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
@@ -37,16 +44,17 @@ class Decoded:
     Attributes:
         obj: Typed, not yet validated, without status.
         warnings: One sentence each, for `Warning` headers.
+        managed_fields: What the document says about owners of fields, unchecked.
     """
 
     obj: Object
     warnings: tuple[str, ...] = ()
+    managed_fields: object = None
 
 
 # Written by servers; clients send them back after a get, or null from typed clients.
 _SERVER_FIELDS: Final = frozenset({"managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 _UNSUPPORTED: Final = {
-    "metadata.finalizers": "finalizers are not supported: deletes take effect at once",
     "metadata.ownerReferences": "ownerReferences are not supported: nothing would delete the object with its owner",
     "spec.brokerRef": "brokerRef is not supported: use spec.broker",
     "spec.delivery.deadLetterSink.CACerts": "CACerts is not supported yet: the system's authorities are trusted",
@@ -129,6 +137,7 @@ def decode_object(
     kept.pop("status", None)
     metadata = kept.get("metadata")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+    managed = metadata.get("managedFields") if isinstance(metadata, dict) else None
     if isinstance(metadata, dict):
         kept["metadata"] = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
     causes = tuple(_unsupported(kept))
@@ -143,9 +152,9 @@ def decode_object(
         )
     warnings = tuple(f'unknown field "{path}"' for path in unknown) if field_validation is FieldValidation.WARN else ()
     try:
-        return Decoded(msgspec.convert(kept, TYPES[kind]), warnings)
+        return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
-        raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
+        raise InvalidObjectError((_type_cause(error, kept),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
@@ -205,7 +214,10 @@ def _struct_in(hint: object) -> type[msgspec.Struct] | None:
     return next((option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None)
 
 
-def _type_cause(error: msgspec.ValidationError) -> Cause:
+def _type_cause(error: msgspec.ValidationError, document: JsonObject) -> Cause:
     found = _AT.match(str(error))
     what, path = (found["what"], found["path"] or "") if found else (str(error), "")
-    return Cause(path.lstrip(".") or "<root>", "FieldValueTypeInvalid", f"Invalid value: {what}")
+    place = path.lstrip(".")
+    value = value_at(document, place)
+    given = f"{shown(value)}: " if value is not None else ""
+    return Cause(place or "<root>", "FieldValueTypeInvalid", f"Invalid value: {given}{what}")

@@ -22,10 +22,9 @@ from headgate.limits import (
     TIMEOUT_SECONDS_MAX,
 )
 
-DEFAULT_RETRY: Final = 10
 DEFAULT_BACKOFF_POLICY: Final[BackoffPolicy] = "exponential"
 DEFAULT_BACKOFF_DELAY: Final = "PT0.2S"
-"""Knative's own defaults for brokers: ten retries, exponential, 0.2 s: the last one after about 3.5 minutes."""
+"""Knative's own defaults for brokers: exponential, 0.2 s."""
 DEFAULT_TIMEOUT: Final = "PT30S"
 DEFAULT_BATCH_SIZE: Final = 100
 DEFAULT_BATCH_WAIT: Final = "PT0.1S"
@@ -114,7 +113,7 @@ def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | No
     chosen = chosen if chosen is not None else Delivery()
     is_batch = chosen.format == "batch"
     return DeliverySpec(
-        retry=DEFAULT_RETRY if chosen.retry is None else chosen.retry,
+        retry=chosen.retry,
         backoff_policy=_POLICIES.get(chosen.backoff_policy, DEFAULT_BACKOFF_POLICY),
         backoff_delay_s=duration_s(chosen.backoff_delay or DEFAULT_BACKOFF_DELAY),
         timeout_s=duration_s(chosen.timeout or DEFAULT_TIMEOUT),

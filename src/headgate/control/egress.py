@@ -3,17 +3,22 @@
 A URL is read by the parser of the HTTP client that will follow it (WHATWG), so `http://0x7f.1/`, `http://2130706433/`
 and `http://[::ffff:127.0.0.1]/` are here what they are there. A host that is an address is judged at admission; a name
 is judged address by address when it is resolved, and only an address that was judged is connected to.
+
+This server's own listeners take events at the publish URIs of its brokers and nowhere else: whoever may publish an
+event, or create a trigger, must not make the server speak to its own API.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pyreqwest.http import Url
 
+from headgate.control.publishing import published_broker
 from headgate.errors import InvalidInputError
 from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 
@@ -32,6 +37,7 @@ _METADATA: Final = frozenset(
 _NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/128")))
 _V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
+_OWN_API: Final = "is this server's own API; events may go to its brokers only, /{namespace}/{broker}"
 _LOOPBACK6: Final = ipaddress.IPv6Address("::1")
 
 
@@ -52,6 +58,7 @@ class Destination:
         host: Lower case, a name in ASCII or an address without brackets.
         port: The URL's, else the scheme's.
         address: The host when it is an address; it has been judged.
+        publishes: Whether its path is a broker's, if it is this server.
         trusted: Whether it is a broker of this server: its addresses are not judged.
     """
 
@@ -60,7 +67,25 @@ class Destination:
     host: str
     port: int
     address: Address | None
+    publishes: bool
     trusted: bool
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A port on which this server itself listens.
+
+    Attributes:
+        host: As it is written in the settings; empty when it is an address.
+        port: Its number.
+        is_at: Whether a connection to this address and the port reaches it.
+        takes_events: Whether brokers' paths are there.
+    """
+
+    host: str
+    port: int
+    is_at: Callable[[Address], bool]
+    takes_events: bool
 
 
 @dataclass(frozen=True)
@@ -75,6 +100,7 @@ class UrlPolicy:
         schemes: Of `http` and `https`.
         ports: Ranges, both ends included; empty for every port.
         own_url: This server's address: its brokers may always be sent to.
+        own: Where this server listens: of that, brokers may be sent to and nothing else.
     """
 
     reach: Reach = "local"
@@ -83,6 +109,7 @@ class UrlPolicy:
     schemes: frozenset[str] = frozenset({"http", "https"})
     ports: tuple[tuple[int, int], ...] = ()
     own_url: str = ""
+    own: tuple[Listener, ...] = ()
 
     def check(self, url: str) -> Destination:
         """Judges a URL.
@@ -105,15 +132,28 @@ class UrlPolicy:
         address = _address(host)
         if address is None and not _is_name(host):
             raise UrlRefusedError(f"no host name: each part between dots has 1 to {HOST_LABEL_CHARS_MAX} characters")
-        if self._is_own(scheme, host, port, parsed.path):
-            return Destination(str(parsed), scheme, host, port, address, trusted=True)
+        publishes = bool(published_broker(unquote(parsed.path)))
+        if publishes and self._is_own_url(scheme, host, port):
+            return Destination(str(parsed), scheme, host, port, address, publishes, trusted=True)
+        found = Destination(str(parsed), scheme, host, port, address, publishes, trusted=False)
+        if any(host == one.host and self._is_refused(one, found) for one in self.own):
+            raise UrlRefusedError(_OWN_API)
         if scheme not in self.schemes:
             raise UrlRefusedError(f"the scheme {scheme} is not allowed by this server")
         if self.ports and not any(first <= port <= last for first, last in self.ports):
             raise UrlRefusedError(f"port {port} is not allowed by this server")
-        if address is not None and (problem := self.address_problem(address)):
+        if address is not None and (problem := self.problem(found, address)):
             raise UrlRefusedError(problem)
-        return Destination(str(parsed), scheme, host, port, address, trusted=False)
+        return found
+
+    def problem(self, destination: Destination, address: Address) -> str:
+        """Why events for a destination may not go to an address that it leads to; empty when they may."""
+        if destination.trusted:
+            return ""
+        for listener in self.own:
+            if self._is_refused(listener, destination) and any(map(listener.is_at, _meanings(address))):
+                return _OWN_API
+        return self.address_problem(address)
 
     def address_problem(self, address: Address) -> str:
         """Why events may not go to an address; empty when they may."""
@@ -141,13 +181,15 @@ class UrlPolicy:
             return "is not public"
         return ""
 
-    def _is_own(self, scheme: str, host: str, port: int, path: str) -> bool:
-        """Whether it is the publish URI of a broker of this server, and not another path of it."""
+    def _is_own_url(self, scheme: str, host: str, port: int) -> bool:
         if not self.own_url:
             return False
         own = urlsplit(self.own_url)
-        segments = path.split("/")
-        return (scheme, host, port) == (own.scheme, own.hostname, own.port) and len(segments) == 3
+        return (scheme, host, port) == (own.scheme, own.hostname, own.port)
+
+    def _is_refused(self, listener: Listener, destination: Destination) -> bool:
+        """Whether events for a destination may not go to one of our own listeners."""
+        return destination.port == listener.port and not (listener.takes_events and destination.publishes)
 
 
 def _address(host: str) -> Address | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from headgate.control.objects import Kind
 from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError
+from headgate.limits import VALUE_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,32 @@ def required(field: str, detail: str) -> Cause:
 
 def invalid(field: str, value: object, detail: str) -> Cause:
     """The field's value breaks a rule."""
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {detail}")
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+
+
+def shown(value: object) -> str:
+    """A value as causes show it: text in quotes as it was written, anything else as JSON, shortened."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return ""
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+def value_at(document: object, path: str) -> object:
+    """The value at a path such as `filters[0].any[1].prefix`; None when there is none."""
+    value = document
+    for step in path.replace("[", ".[").split("."):
+        index = step[1:-1]
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value
 
 
 def unsupported(field: str, detail: str) -> Cause:
@@ -83,8 +111,9 @@ class AlreadyExistsError(ConflictError):
 
     code = "already-exists"
 
-    def __init__(self, kind: Kind, name: str) -> None:
-        super().__init__(f'{kind.resource} "{name}" already exists')
+    def __init__(self, kind: Kind, name: str, *, is_going: bool = False) -> None:
+        before = "object is being deleted: " if is_going else ""
+        super().__init__(f'{before}{kind.resource} "{name}" already exists')
         self.kind = kind
         self.name = name
 
@@ -103,11 +132,124 @@ class StaleObjectError(ConflictError):
         self.name = name
 
 
+@dataclass(frozen=True, slots=True)
+class FieldConflict:
+    """A field that somebody else owns.
+
+    Attributes:
+        manager: Who owns it.
+        operation: How he came to it: `Apply` or `Update`.
+        api_version: Of the object.
+        field: `.spec.filter`.
+    """
+
+    manager: str
+    operation: str
+    api_version: str
+    field: str
+
+    @property
+    def owner(self) -> str:
+        """The owner as Kubernetes names him."""
+        return f'"{self.manager}"' + (f" using {self.api_version}" if self.operation == "Update" else "")
+
+
+class ApplyConflictError(ConflictError):
+    """A server-side apply changes fields that others own; worded as Kubernetes words it.
+
+    Args:
+        conflicts: At least one, those of one owner behind each other.
+    """
+
+    code = "apply-conflict"
+
+    def __init__(self, conflicts: tuple[FieldConflict, ...]) -> None:
+        if len(conflicts) == 1:
+            told = f"Apply failed with 1 conflict: conflict with {conflicts[0].owner}: {conflicts[0].field}"
+        else:
+            owners = dict.fromkeys(conflict.owner for conflict in conflicts)
+            lines = [
+                line
+                for owner in owners
+                for line in (f"conflicts with {owner}:", *(f"- {one.field}" for one in conflicts if one.owner == owner))
+            ]
+            told = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+        super().__init__(told)
+        self.conflicts = conflicts
+
+
+class NamespaceError(HeadgateError):
+    """A namespace cannot be what is asked of it."""
+
+    reason = ""
+    """Kubernetes' word, where it is not that of the HTTP status."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f'namespaces "{name}" {problem}')
+        self.name = name
+
+
+class InvalidNamespaceError(NamespaceError):
+    """Its name, a label or an annotation breaks a rule."""
+
+    code = "invalid-namespace"
+    http_status = 422
+
+
+class NamespaceNotFoundError(NamespaceError):
+    """Nobody created it, and nothing is in it."""
+
+    code = "not-found"
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "not found")
+
+
+class NamespaceExistsError(NamespaceError):
+    """Somebody created it."""
+
+    code = "already-exists"
+    http_status = 409
+    reason = "AlreadyExists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "already exists")
+
+
+class NamespaceForbiddenError(NamespaceError):
+    """It is always there."""
+
+    code = "forbidden"
+    http_status = 403
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "is forbidden: this namespace may not be deleted")
+
+
+class InvalidOptionsError(InvalidInputError):
+    """A request's parameters contradict each other or its body's type."""
+
+    code = "invalid-options"
+    http_status = 422
+
+
 class QuotaError(HeadgateError):
     """The store holds as many objects of a kind as it may."""
 
     code = "quota"
     http_status = 403
+
+
+class FutureVersionError(HeadgateError):
+    """Nothing has the given resourceVersion yet; worded as Kubernetes words it."""
+
+    code = "future-version"
+    http_status = 504
+    retriable = True
+
+    def __init__(self, asked: int, newest: int) -> None:
+        super().__init__(f"Too large resource version: {asked}, current: {newest}")
 
 
 class ExpiredError(HeadgateError):

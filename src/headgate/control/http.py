@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from headgate.control.bodies import YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
 from headgate.control.kubestatus import failure, failure_of
 from headgate.control.objects import JsonObject
+from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
@@ -101,9 +102,8 @@ async def _left(receive: Receive) -> None:
 
 
 _MEDIA_HINTS: Final = {
-    "application/apply-patch+yaml": "server-side apply is not supported: leave --server-side out",
+    "application/apply-patch+cbor": "send application/apply-patch+yaml",
     "application/strategic-merge-patch+json": "use a merge patch: kubectl patch --type merge",
-    "application/json-patch+json": "use a merge patch: kubectl patch --type merge",
     "application/x-www-form-urlencoded": "curl needs -H 'Content-Type: application/json'",
 }
 
@@ -131,10 +131,11 @@ async def decoded(request: Request, body: bytes) -> object:
     Raises:
         MalformedObjectError: It is no such document, or over its bounds.
     """
-    is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
+    found = media_type(request.headers.get("content-type", ""))
+    decode = decode_yaml if found in YAML_TYPES else decode_json_or_yaml if found == APPLY_PATCH else decode_json
 
     def work() -> object:
-        document = decode_yaml(body) if is_yaml else decode_json(body)
+        document = decode(body)
         check_shape(document)
         return document
 

@@ -8,9 +8,12 @@ import msgspec
 
 from headgate.control.errors import (
     AlreadyExistsError,
+    ApplyConflictError,
     Cause,
     ExpiredError,
+    FutureVersionError,
     InvalidObjectError,
+    NamespaceError,
     ObjectNotFoundError,
     StaleObjectError,
 )
@@ -81,9 +84,21 @@ def failure_of(error: HeadgateError) -> Status:
         case AlreadyExistsError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, reason="AlreadyExists", details=details)
+        case ApplyConflictError():
+            causes = tuple(
+                StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
+            )
+            return failure(error.http_status, message, details=StatusDetails(causes=causes))
         case ObjectNotFoundError() | StaleObjectError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, details=details)
+        case NamespaceError():
+            details = StatusDetails(error.name, "", "namespaces")
+            return failure(error.http_status, message, reason=error.reason, details=details)
+        case FutureVersionError():
+            causes = (StatusCause("ResourceVersionTooLarge", "Too large resource version"),)
+            details = StatusDetails(causes=causes, retry_after_seconds=1)
+            return failure(error.http_status, message, reason="Timeout", details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:

@@ -72,6 +72,25 @@ class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
     """
 
 
+class ManagedFields(_Struct, frozen=True):
+    """Which fields a manager owns.
+
+    Attributes:
+        operation: `Apply` or `Update`.
+        time: RFC 3339, of his last write.
+        fields_v1: The fields as a tree, in JSON: nobody walks it but who looks for owners.
+        subresource: Nothing but the object itself is written by clients.
+    """
+
+    manager: str = ""
+    operation: str = ""
+    api_version: str = ""
+    time: str = ""
+    fields_type: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
+    subresource: str = ""
+
+
 class Metadata(_Struct, frozen=True):
     """`metadata`, as far as it is kept.
 
@@ -79,6 +98,9 @@ class Metadata(_Struct, frozen=True):
         resource_version: Decimal text of the store's counter at the last change of the object.
         generation: Grows by one with every change of `spec`.
         creation_timestamp: RFC 3339, whole seconds, UTC.
+        deletion_timestamp: When it was deleted, while finalizers keep it; written alike.
+        finalizers: Who has still something to do before a deleted object goes.
+        managed_fields: Who owns which field.
     """
 
     name: str = ""
@@ -88,8 +110,12 @@ class Metadata(_Struct, frozen=True):
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class Reference(_Struct, frozen=True):
@@ -272,6 +298,15 @@ class Subscription(_Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.spec.broker}"
 
 
+class Namespace(_Struct, frozen=True):
+    """A name that others lie in; only its metadata is kept."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    status: dict[str, str] = {}
+
+
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Object = Broker | Trigger | Subscription
@@ -312,7 +347,7 @@ _DECODERS: Final[
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(obj: Object) -> bytes:
+def encode(obj: Object | Namespace) -> bytes:
     """An object as JSON, the form that is stored and sent."""
     return _ENCODER.encode(obj)
 

@@ -23,8 +23,9 @@ from headgate.control.objects import (
     Subscription,
     Trigger,
 )
+from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.control.pulling import pull_causes
-from headgate.limits import URL_CHARS_MAX
+from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
 NAME_CHARS_MAX: Final = 253
 """A DNS-1123 subdomain."""
@@ -32,12 +33,9 @@ LABEL_CHARS_MAX: Final = 63
 """A DNS-1123 label, and the name part of a label's key."""
 ANNOTATION_BYTES_MAX: Final = 256 << 10
 """Kubernetes' own bound on all annotations of an object."""
-RESERVED_NAMESPACES: Final = frozenset(
-    {"api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"}
-)
-"""First path segments of the HTTP port that are not namespaces."""
 
-_SOME_BROKER: Final = "http://broker.invalid/ns/name"
+_SOMEWHERE: Final = "http://broker.invalid"
+_SOME_BROKER: Final = "/ns/name"
 _DNS_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _DNS_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _QUALIFIED: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
@@ -85,6 +83,10 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
 def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     """Every immutable field that differs between two versions of an object."""
     causes = []
+    added = [name for name in new.metadata.finalizers if name not in old.metadata.finalizers]
+    if old.metadata.deletion_timestamp and added:
+        detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+        causes.append(Cause("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {detail}"))
     if isinstance(old, Broker) and isinstance(new, Broker):
         before, after = (obj.metadata.annotations.get(BROKER_CLASS_ANNOTATION, "") for obj in (old, new))
         if before != after:
@@ -98,16 +100,29 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     return tuple(causes)
 
 
+def namespace_causes(metadata: Metadata) -> tuple[Cause, ...]:
+    """Every rule that the metadata of a namespace breaks."""
+    return (*_namespace_name_causes("metadata.name", metadata.name), *_map_causes(metadata))
+
+
+def _namespace_name_causes(field: str, name: str) -> Iterator[Cause]:
+    if name in RESERVED_NAMESPACES:
+        yield invalid(field, name, "the name is reserved for a path of the server")
+    elif not is_namespace(name):
+        yield invalid(field, name, f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters")
+
+
 def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
     if not metadata.name:
         yield required("metadata.name", "name or generateName is required")
     elif len(metadata.name) > NAME_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(metadata.name):
         yield invalid("metadata.name", metadata.name, f"{_SUBDOMAIN_RULE}; at most {NAME_CHARS_MAX} characters")
-    if metadata.namespace in RESERVED_NAMESPACES:
-        yield invalid("metadata.namespace", metadata.namespace, "the name is reserved for a path of the server")
-    elif not is_namespace(metadata.namespace):
-        rule = f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters"
-        yield invalid("metadata.namespace", metadata.namespace, rule)
+    yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
+    yield from _map_causes(metadata)
+    yield from _finalizer_causes(metadata.finalizers)
+
+
+def _map_causes(metadata: Metadata) -> Iterator[Cause]:
     for key, value in metadata.labels.items():
         yield from _key_causes("metadata.labels", key)
         if value and (len(value) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(value)):
@@ -121,6 +136,13 @@ def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
         )
+
+
+def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:
+    if len(finalizers) > FINALIZERS_MAX:
+        yield invalid("metadata.finalizers", len(finalizers), f"must have at most {FINALIZERS_MAX} names")
+    for name in finalizers:
+        yield from _key_causes("metadata.finalizers", name)
 
 
 def _key_causes(field: str, key: str) -> Iterator[Cause]:
@@ -157,9 +179,7 @@ def _trigger_causes(trigger: Trigger) -> Iterator[Cause]:
 
 
 def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
-    if not broker:
-        yield required("spec.broker", "the broker whose events are wanted")
-    elif len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
+    if len(broker) > LABEL_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(broker):
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
@@ -174,10 +194,8 @@ def _egress_causes(obj: Broker | Trigger, policy: UrlPolicy) -> Iterator[Cause]:
         if destination is None or not uri or _uri_problem(uri, absolute=destination.ref is None):
             continue
         try:
-            # Relative to a broker's address it may still lead elsewhere: `//host/`.
-            resolved = urljoin(_SOME_BROKER, uri)
-            if destination.ref is None or urlsplit(resolved).netloc != urlsplit(_SOME_BROKER).netloc:
-                policy.check(resolved)
+            # Relative to a broker's address it may still lead elsewhere: `//host/`, `/apis/`.
+            policy.check(urljoin((policy.own_url or _SOMEWHERE) + _SOME_BROKER, uri))
         except UrlRefusedError as error:
             yield invalid(f"{field}.uri", uri, error.message)
 

@@ -37,7 +37,7 @@ from headgate.control.objects import (
     key_of,
 )
 from headgate.control.reconcile import routed_status
-from headgate.control.targets import drop_target, put_target
+from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.plan import CompiledFilter
 from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
@@ -48,6 +48,10 @@ _STATUSES: Final[dict[Kind, Status]] = {
     Kind.TRIGGER: TriggerStatus(),
     Kind.SUBSCRIPTION: SubscriptionStatus(),
 }
+_WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
+"""Metadata that clients write."""
+_GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")
+"""Metadata that the server writes once."""
 
 
 class ObjectWriter:
@@ -85,7 +89,8 @@ class ObjectWriter:
                 (*row, version, history.labels_text(new), encode(new)),
             )
         except sqlite3.IntegrityError:
-            raise AlreadyExistsError(key.kind, key.name) from None
+            is_going = bool(load(self._connection, key).metadata.deletion_timestamp)
+            raise AlreadyExistsError(key.kind, key.name, is_going=is_going) from None
         return self._route("ADDED", new, None, plan)
 
     def _check_quota(self, kind: Kind) -> None:
@@ -103,17 +108,16 @@ class ObjectWriter:
         if causes:
             raise InvalidObjectError(causes, kind=obj.kind, name=obj.metadata.name)
         spec_changed = old.spec != obj.spec
-        same_labels = old.metadata.labels == obj.metadata.labels
-        if not spec_changed and same_labels and old.metadata.annotations == obj.metadata.annotations:
+        if not spec_changed and all(getattr(old.metadata, field) == getattr(obj.metadata, field) for field in _WRITTEN):
             return old
         new = _with_metadata(
             _with_status(obj, old.status),
-            uid=old.metadata.uid,
-            generate_name=old.metadata.generate_name,
-            creation_timestamp=old.metadata.creation_timestamp,
+            **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
         )
+        if new.metadata.deletion_timestamp and not new.metadata.finalizers:
+            return self._remove(new, old)
         self._save(new)
         return self._route("MODIFIED", new, old, plan)
 
@@ -121,8 +125,31 @@ class ObjectWriter:
         """See `Store.delete`."""
         old = load(self._connection, key)
         _check_same(old, uid, resource_version)
-        version = bump(self._connection, "version")
-        gone = _with_metadata(old, resource_version=str(version))
+        if old.metadata.finalizers:
+            return self._mark_deleted(old)
+        return self._remove(_with_metadata(old, resource_version=str(bump(self._connection, "version"))), old)
+
+    def _mark_deleted(self, old: Object) -> Object:
+        """The object stays, with everything it does, until its last finalizer is taken away."""
+        if old.metadata.deletion_timestamp:
+            return old
+        generation = old.metadata.generation + 1
+        new = _with_metadata(
+            old,
+            deletion_timestamp=self._now,
+            deletion_grace_period_seconds=0,
+            generation=generation,
+            resource_version=str(bump(self._connection, "version")),
+        )
+        if old.status.observed_generation == old.metadata.generation:
+            # The spec is what it was, and so is everything that the status says about it.
+            new = _with_status(new, msgspec.structs.replace(old.status, observed_generation=generation))
+        self._save(new)
+        history.record(self._connection, "MODIFIED", int(new.metadata.resource_version), new, old)
+        return new
+
+    def _remove(self, gone: Object, old: Object) -> Object:
+        key = key_of(gone)
         self._connection.execute(
             "DELETE FROM objects WHERE kind = ? AND namespace = ? AND name = ?", (key.kind, key.namespace, key.name)
         )
@@ -130,7 +157,7 @@ class ObjectWriter:
             drop_target(self._connection, key)
         else:
             bump(self._connection, "routing")
-        history.record(self._connection, "DELETED", version, gone, old)
+        history.record(self._connection, "DELETED", int(gone.metadata.resource_version), gone, old)
         return gone
 
     def put_status(self, obj: Object) -> int | None:
@@ -163,10 +190,21 @@ class ObjectWriter:
             row = next(routed_rows(self._connection, Which.TARGET, (target,)))
             new = _with_status(new, routed_status(new, row.facts, now=self._now))
             self._save(new)
+        elif old is None:
+            adopt_targets(self._connection, new)
         else:
             bump(self._connection, "routing")
         history.record(self._connection, change, int(new.metadata.resource_version), new, old)
+        if old is None and isinstance(new, Broker):
+            self._retell(key_of(new).path)
         return new
+
+    def _retell(self, broker: str) -> None:
+        """Write anew what is not true any more of those that name a broker: their filters wait for the matcher."""
+        for row in list(routed_rows(self._connection, Which.OF_BROKER, (broker,))):
+            status = routed_status(row.obj, row.facts, now=self._now)
+            if status != row.obj.status:
+                self.put_status(_with_status(row.obj, status))
 
     def _save(self, new: Object) -> None:
         meta = new.metadata

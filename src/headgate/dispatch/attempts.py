@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Final
-
-import structlog
 
 from headgate import limits
 from headgate.dispatch.batches import Batches
@@ -19,22 +16,20 @@ from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent, load_or_none
+from headgate.dispatch.health import Health
 from headgate.dispatch.journal import Recorder
 from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.places import Places
 from headgate.dispatch.replies import Answered, Replies
-from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge, pause_s
+from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, is_left, judge, pause_s
 from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tasks import tell_failure
 from headgate.dispatch.tracing import AttemptTracing, context_sent, end
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.dispatch.wire import Headers, traced
+from headgate.event.identity import path_of
 from headgate.observe import metrics
 from headgate.observe.tracing import Span
-
-_TELL_S: Final = 1.0
-
-_log = structlog.get_logger(__name__)
 
 
 class Attempts:
@@ -75,6 +70,7 @@ class Attempts:
         self.transport = transport
         self.look = LastLook(judge_filter, errors)
         self._errors = errors
+        self._health = Health(errors.trouble, clocks)
         self.on_end = on_end
         self._on_room = on_room
         self._on_rest = on_rest
@@ -83,7 +79,7 @@ class Attempts:
         self._chance = clocks.chance
         self._tracing = tracing
         self._journal = journal
-        self._clock = clocks.now
+        self.clock = clocks.now
         self._clock_us = clocks.now_us
         self._loop = asyncio.get_running_loop()
         self.places = Places(self.pump, clocks.now)
@@ -223,7 +219,7 @@ class Attempts:
         outcome = await self.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         self.heard(state, delivery, outcome)
         if outcome.reply is not None:
-            answered = Answered(target.broker, event.event, event.root)
+            answered = Answered(path_of(target.broker), event.event, event.root)
             outcome = await self.replies.store(answered, outcome.reply, context_sent(span, event))
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
@@ -231,7 +227,7 @@ class Attempts:
             self.delivered(state, delivery, event, outcome)
         else:
             # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
-            buried = await self.failed(state, delivery, event, outcome)
+            buried = await self.failed(state, delivery, event, outcome, self.clock())
             self.places.land(state, delivery)
             self.conclude(state, [delivery], outcome, buried=buried)
         self.go_on(state)
@@ -247,7 +243,7 @@ class Attempts:
 
     def heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the subscriber, whatever becomes of the event."""
-        now = self._clock()
+        now = self.clock()
         metrics.SEND_SECONDS.observe(now - delivery.started_at)
         if delivery.failures:
             metrics.RETRIES.inc()
@@ -255,7 +251,7 @@ class Attempts:
         self.places.set_slow(state, slow and outcome.reason not in UNSENT)
         if not slow:
             state.answered_at = now
-        self._note(state, outcome, now)
+        self._health.heard(state, delivery, outcome)
 
     def delivered(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> None:
         """The subscriber took it, and its reply is stored."""
@@ -263,11 +259,13 @@ class Attempts:
         metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         self.on_end(state, delivery, "delivered")
 
-    async def failed(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> bool:
-        """Count a failed attempt; True when it was the last one and the event is buried now."""
+    async def failed(
+        self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome, at: float
+    ) -> bool:
+        """Count an attempt that failed at a time; True when it was the last one and the event is buried now."""
         self._remember(state, delivery, outcome, outcome.label)
         metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
-        delivery.failures += 1
+        delivery.fail(at)
         target = state.target
         if self._is_left(state, delivery, outcome) or state.gone or not target.delivery.has_sink:
             return False
@@ -288,7 +286,7 @@ class Attempts:
             elif not buried and self._is_left(state, delivery, outcome):
                 again.append(delivery)
             else:
-                self._tell(state, delivery, outcome)
+                self._health.given_up(state, delivery, outcome)
                 if not buried:
                     said = f"{outcome.reason or f'status {outcome.status}'} at attempt {delivery.failures}"
                     place = f"partition {delivery.partition}, offset {delivery.offset}"
@@ -305,7 +303,7 @@ class Attempts:
 
     def _is_left(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
         """Whether a failed delivery has another attempt."""
-        return judge(outcome) is Fate.AGAIN and delivery.failures <= state.target.delivery.retry
+        return is_left(state.target.delivery, outcome, delivery.failures, delivery.tried_us / 1e6)
 
     def rests(self, state: TargetState, delivery: Delivery) -> bool:
         """Whether a delivery that an earlier process tried is not due yet; it rests then."""
@@ -337,25 +335,6 @@ class Attempts:
         if state.gone:
             self._on_room(state)
 
-    def _tell(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
-        """Tell the operator that an event is given up, once a second per target."""
-        state.failures_untold += 1
-        now = self._clock()
-        if now - state.told_at < _TELL_S:
-            return
-        _log.warning(
-            "events given up",
-            trigger=state.target.name,
-            count=state.failures_untold,
-            last_partition=delivery.partition,
-            last_offset=delivery.offset,
-            attempts=delivery.failures,
-            status=outcome.status,
-            reason=outcome.reason,
-            detail=outcome.detail,
-        )
-        state.failures_untold, state.told_at = 0, now
-
     # --- places ---------------------------------------------------------------------------------------
 
     def take(self, state: TargetState, delivery: Delivery) -> None:
@@ -371,7 +350,7 @@ class Attempts:
 
     def _held_back(self, state: TargetState) -> bool:
         """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
-        wait_s = state.wait_s(self._clock())
+        wait_s = state.wait_s(self.clock())
         if wait_s <= 0:
             return False
         if wait_s != float("inf") and state not in self._held:
@@ -381,22 +360,6 @@ class Attempts:
     def _let_go(self, state: TargetState) -> None:
         del self._held[state]
         self.pump(state)
-
-    def _note(self, state: TargetState, outcome: Outcome, now: float) -> None:
-        """What the attempt says of its subscriber: the circuit's state, and what people are told."""
-        if outcome.reason in UNSENT:
-            trouble = f"UrlRefused: {outcome.detail}"
-        elif state.circuit.heard(outcome, now) or (state.trouble and outcome.answered):
-            trouble = state.circuit.describe(outcome)
-        else:
-            return
-        if trouble == state.trouble:
-            return
-        if not trouble or not state.trouble:
-            level = _log.warning if trouble else _log.info
-            level("subscriber in trouble" if trouble else "subscriber is well", trigger=state.target.name, why=trouble)
-        state.trouble = trouble
-        self._errors.trouble(state.target.id, trouble)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -19,6 +19,7 @@ from headgate.dispatch.retry import Fate, Outcome, judge
 from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tracing import context_sent, end
 from headgate.event.hops import hops_of
+from headgate.event.identity import path_of
 
 if TYPE_CHECKING:
     from headgate.dispatch.attempts import Attempts
@@ -81,6 +82,8 @@ class Batches:
             attempts.places.land(state, head)
             attempts.go_on(state)
             return
+        for delivery, _ in members:
+            delivery.started_at = head.started_at
         furthest = max((event for _, event in members), key=lambda event: hops_of(event.event))
         headers, body = wire.batch([event.event for _, event in members], furthest.event, furthest.root)
         first = members[0][1]
@@ -88,7 +91,7 @@ class Batches:
         outcome = await attempts.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         attempts.heard(state, head, outcome)
         if outcome.reply is not None:
-            answered = Answered(target.broker, furthest.event, furthest.root)
+            answered = Answered(path_of(target.broker), furthest.event, furthest.root)
             outcome = await attempts.replies.store(answered, outcome.reply, context_sent(span, first))
         end(span, outcome)
         fate = judge(outcome)
@@ -106,10 +109,12 @@ class Batches:
         attempts.go_on(state)
 
     async def _fail(self, state: TargetState, head: Delivery, members: Members, outcome: Outcome) -> None:
+        at = self._attempts.clock()  # of the answer to all: burying takes its time
         buried: list[Delivery] = []
         others: list[Delivery] = []
         for delivery, event in members:
-            (buried if await self._attempts.failed(state, delivery, event, outcome) else others).append(delivery)
+            is_buried = await self._attempts.failed(state, delivery, event, outcome, at)
+            (buried if is_buried else others).append(delivery)
         self._attempts.places.land(state, head)
         self._attempts.conclude(state, buried, outcome, buried=True)
         self._attempts.conclude(state, others, outcome, buried=False)

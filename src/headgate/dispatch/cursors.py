@@ -5,7 +5,7 @@
   only.
 * a target's row: `pending`, outbox positions handed out and not ended (at most a queue's length, so it is bounded by
   construction; the ended ones above a low watermark would not be), `lag_from`, from which on the target has not
-  read, and `retries`, which of the pending have failed how often and when they are due again.
+  read, and `retries`, which of the pending have failed how often, for how long, and when they are due again.
 
 Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S. WAL without a sync per commit
 (synchronous=NORMAL): after a power cut the file is whole but may be some flushes old, after kill -9 at most one. Old
@@ -23,7 +23,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -40,6 +40,23 @@ CREATE TABLE IF NOT EXISTS targets (
 """
 
 
+class Tried(NamedTuple):
+    """A delivery that has failed and not ended.
+
+    Attributes:
+        position: Of its outbox row.
+        failures: Attempts that failed.
+        due_us: When the next one is due, microseconds since 1970 UTC.
+        tried_us: Microseconds from its first attempt to the last one, as far as a dispatcher ran: no clock that jumps
+            and no server that was off brings an event to its end.
+    """
+
+    position: int
+    failures: int
+    due_us: int
+    tried_us: int
+
+
 @dataclass(frozen=True, slots=True)
 class TargetCursor:
     """A target that is behind.
@@ -48,14 +65,13 @@ class TargetCursor:
         target: Its id.
         lag_from: Outbox position from which on it has read nothing; None when it is up to G.
         pending: Positions below `lag_from` (or G) that have not ended, in order.
-        retries: Those of them that have failed: (position, attempts that failed, microseconds since 1970 UTC at which
-            the next one is due).
+        retries: Those of them that have failed.
     """
 
     target: int
     lag_from: int | None
     pending: tuple[int, ...]
-    retries: tuple[tuple[int, int, int], ...] = ()
+    retries: tuple[Tried, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +150,7 @@ def _load(connection: sqlite3.Connection) -> Cursors:
     run = connection.execute
     row = run("SELECT value FROM position").fetchone()
     targets = [
-        TargetCursor(target, lag_from, tuple(array("q", pending)), _triples(array("q", retries)))
+        TargetCursor(target, lag_from, tuple(array("q", pending)), _tried(array("q", retries)))
         for target, lag_from, pending, retries in run("SELECT id, lag_from, pending, retries FROM targets ORDER BY id")
     ]
     watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
@@ -146,8 +162,9 @@ def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes, bytes]:
     return cursor.target, cursor.lag_from, _packed(cursor.pending), retries
 
 
-def _triples(numbers: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
-    return tuple(zip(numbers[0::3], numbers[1::3], numbers[2::3], strict=True))
+def _tried(numbers: Sequence[int]) -> tuple[Tried, ...]:
+    width = len(Tried._fields)
+    return tuple(map(Tried._make, zip(*(numbers[field::width] for field in range(width)), strict=True)))
 
 
 def _packed(positions: Iterable[int]) -> bytes:

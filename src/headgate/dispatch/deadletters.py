@@ -31,7 +31,7 @@ from headgate.dispatch.delivery import Transport
 from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.dispatch.replies import Answered, Replies
-from headgate.dispatch.retry import Fate, Outcome, judge, pause_s
+from headgate.dispatch.retry import Fate, Outcome, is_left, judge, pause_s
 from headgate.dispatch.tasks import tell_failure
 from headgate.event.hops import root_of
 from headgate.event.trace import context_of
@@ -108,6 +108,10 @@ class DeadLetters:
         self._new.append((letter, done))
         self._write_soon()
         await done
+
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+        return not self.totals.full
 
     async def close(self) -> None:
         """Send nothing more, write what is known; letters under way are sent again by the next process."""
@@ -302,13 +306,15 @@ class DeadLetters:
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
-        problem = f"{url}: {outcome.reason or outcome.status} {outcome.detail}".rstrip()
+        said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
+        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
         failures = letter.failures + 1
-        if fate is Fate.AGAIN and failures <= rules.retry:
-            now_us = self._clock_us()
+        now_us = self._clock_us()
+        since_us = letter.since_us or now_us
+        if is_left(rules, outcome, failures, (now_us - since_us) / 1e6):
             wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
             due_us = now_us + int(wait_s * 1e6)
-            self._change(Reschedule(letter.id, letter.state, letter.state, failures, due_us, problem))
+            self._change(Reschedule(letter.id, letter.state, letter.state, failures, since_us, due_us, problem))
         else:
             self._keep(letter, problem)
 
@@ -336,7 +342,7 @@ class DeadLetters:
     def _keep(self, letter: Letter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
         self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
-        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, problem))
+        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, 0, problem))
 
     def _change(self, change: Reschedule) -> None:
         self._changed.append(change)

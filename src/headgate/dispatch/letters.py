@@ -30,6 +30,7 @@ from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.retry import Outcome
 from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.dispatch.targets import Delivery
+from headgate.event.identity import path_of
 from headgate.event.model import Event
 
 CODE_NO_ANSWER: Final = 500
@@ -44,7 +45,7 @@ CREATE TABLE IF NOT EXISTS letters (
   broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
   died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
   attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
-  due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
+  since_us INTEGER NOT NULL, due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
   UNIQUE (target, position, source, event_id)) STRICT;
 CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
@@ -63,9 +64,9 @@ CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGI
 """
 _FIELDS: Final = (
     "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
-    " destination, code, data, attempts, sink, state, failures, due_us, pace_us, problem"
+    " destination, code, data, attempts, sink, state, failures, since_us, due_us, pace_us, problem"
 )
-_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 22)})"
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 23)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -126,6 +127,7 @@ class Letter:
         sink: Where it goes when its trigger is gone; empty when nowhere.
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
+        since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
         pace_us: Of a redrive, between the letter before it and this one.
         problem: Why the last of them failed, for people.
@@ -148,6 +150,7 @@ class Letter:
     sink: str = ""
     state: State = State.SENDING
     failures: int = 0
+    since_us: int = 0
     due_us: int = 0
     pace_us: int = 0
     problem: str = ""
@@ -214,6 +217,7 @@ class Reschedule(Ended):
 
     state: State
     failures: int
+    since_us: int
     due_us: int
     problem: str
 
@@ -246,8 +250,9 @@ class LetterStore(StoreFile):
         with self._transaction():
             many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
             many(
-                "UPDATE letters SET state = ?, failures = ?, due_us = ?, problem = ? WHERE id = ? AND state = ?",
-                [(c.state, c.failures, c.due_us, c.problem, c.id, c.began) for c in changed],
+                "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
+                " WHERE id = ? AND state = ?",
+                [(c.state, c.failures, c.since_us, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
             for letter in new:
@@ -334,8 +339,8 @@ class LetterStore(StoreFile):
                     last_us[target] = end_us or 0
                 last_us[target] = due_us = max(now_us, last_us[target] + pace_us)
                 run(
-                    "UPDATE letters SET state = 'redriving', failures = 0, due_us = ?, pace_us = ?, problem = ''"
-                    " WHERE id = ?",
+                    "UPDATE letters SET state = 'redriving', failures = 0, since_us = 0, due_us = ?, pace_us = ?,"
+                    " problem = '' WHERE id = ?",
                     (due_us, pace_us, id_),
                 )
                 count += 1
@@ -365,7 +370,7 @@ def letter_of(
         partition=delivery.partition,
         offset=delivery.offset,
         trigger=target.name,
-        broker=event.broker,
+        broker=path_of(event.broker),
         event=event.event,
         died_us=now_us,
         reason=reason,
@@ -399,6 +404,7 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
         letter.sink,
         letter.state,
         letter.failures,
+        letter.since_us,
         letter.due_us,
         letter.pace_us,
         letter.problem,
@@ -406,27 +412,9 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
 
 
 def _letter(row: tuple[Any, ...]) -> Letter:
-    (
-        id_,
-        event,
-        target,
-        position,
-        partition,
-        offset,
-        trigger,
-        broker,
-        _,
-        _,
-        _,
-        _,
-        died_us,
-        reason,
-        destination,
-        code,
-        data,
-        *rest,
-    ) = row
-    attempts, sink, state, failures, due_us, pace_us, problem = rest
+    id_, event, target, position, partition, offset, trigger, broker, *rest = row
+    _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
+    sink, state, failures, since_us, due_us, pace_us, problem = rest
     return Letter(
         id=id_,
         target=target,
@@ -445,6 +433,7 @@ def _letter(row: tuple[Any, ...]) -> Letter:
         sink=sink,
         state=State(state),
         failures=failures,
+        since_us=since_us,
         due_us=due_us,
         pace_us=pace_us,
         problem=problem,

@@ -32,12 +32,13 @@ from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Letter, letter_of
 from headgate.dispatch.replays import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
 from headgate.dispatch.replies import Answered, Replies
-from headgate.dispatch.retry import Fate, judge, pause_s
+from headgate.dispatch.retry import Fate, is_left, judge, pause_s
 from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
+from headgate.event.identity import path_of
 from headgate.event.trace import context_of
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
@@ -164,7 +165,7 @@ class Replaying:
         target = self._target(spec)
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
-            raise ReplayTargetError(f"there is no broker {spec.broker!r}")
+            raise ReplayTargetError(f"the broker {path_of(spec.broker)!r} of which it was asked for is gone")
         parts = [f"({cel})" for cel in (target.filter.cel if target else "", spec.cel) if cel]
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
@@ -230,11 +231,11 @@ class Replaying:
         url = target.subscriber_uri if target is not None else spec.url
         root = f"replay-{id_}-{place_root(event, place.partition, place.offset)}"
         headers, body = wire.encoded(event, root, rules.format, reply=target is not None)
-        failures = 0
+        failures, began = 0, self._clocks.now()
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
-                answered = Answered(target.broker, event, root)
+                answered = Answered(path_of(target.broker), event, root)
                 outcome = await self._replies.store(answered, outcome.reply, context_of(event))
             fate = judge(outcome)
             reason = "" if fate is Fate.DELIVERED else outcome.label
@@ -246,7 +247,7 @@ class Replaying:
                 return "delivered"
             failures += 1
             now_us = self._clocks.now_us()
-            if fate is Fate.AGAIN and failures <= rules.retry:
+            if is_left(rules, outcome, failures, self._clocks.now() - began):
                 chance = self._clocks.chance()
                 await asyncio.sleep(pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=chance))
                 continue

@@ -39,7 +39,7 @@ class Answered:
     """What a reply answers.
 
     Attributes:
-        broker: `namespace/name` of the trigger's broker.
+        broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
         event: What was delivered.
         root: The event that it descends from, or itself.
     """

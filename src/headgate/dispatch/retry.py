@@ -96,10 +96,30 @@ def judge(outcome: Outcome) -> Fate:
     return Fate.AGAIN
 
 
+def is_left(spec: DeliverySpec, outcome: Outcome, failures: int, tried_s: float) -> bool:
+    """Whether there is another attempt after this outcome: by number where the rules say `retry`, else by time.
+
+    Args:
+        spec: The target's rules.
+        outcome: How the last attempt ended.
+        failures: Attempts that failed, this one included.
+        tried_s: Seconds since the first one began.
+    """
+    if judge(outcome) is not Fate.AGAIN:
+        return False
+    return tried_s < limits.RETRY_S_DEFAULT if spec.retry is None else failures <= spec.retry
+
+
 def backoff_s(spec: DeliverySpec, retry: int) -> float:
-    """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry."""
+    """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry.
+
+    Who is tried for a time, and not for a number of times, is tried often enough to be met soon after its return.
+    """
     factor = retry if spec.backoff_policy == "linear" else 1 << min(retry, _SHIFT_MAX)
-    return min(spec.backoff_delay_s * factor, float(limits.BACKOFF_SECONDS_MAX))
+    longest_s = float(limits.BACKOFF_SECONDS_MAX)
+    if spec.retry is None:
+        longest_s = max(spec.backoff_delay_s, limits.BACKOFF_DEFAULT_S_MAX)
+    return min(spec.backoff_delay_s * factor, longest_s)
 
 
 def pause_s(spec: DeliverySpec, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:

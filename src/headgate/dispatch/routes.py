@@ -160,7 +160,7 @@ class Routes:
         problem = ""
         for text in dict.fromkeys(addresses):
             address = ipaddress.ip_address(text.partition("%")[0])
-            found = "" if destination.trusted else self._policy.address_problem(address)
+            found = self._policy.problem(destination, address)
             problem = problem or found
             if not found:
                 good.append(address)

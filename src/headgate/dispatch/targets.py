@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headgate.dispatch.circuit import Circuit, Rate
-from headgate.dispatch.cursors import TargetCursor
+from headgate.dispatch.cursors import TargetCursor, Tried
 from headgate.dispatch.lanes import Lanes
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ class Delivery:
         verdict: The matcher's.
         failures: Attempts that failed so far.
         due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
+        since: See `begun`; None before the first attempt of this process has ended.
+        tried_us: Microseconds from there to the last failure.
         key: Its lane, once it has one.
         alone: It goes out in a batch of its own: another one with it was refused.
         started_at: Start of the running attempt, monotonic seconds.
@@ -39,8 +41,10 @@ class Delivery:
         "offset",
         "partition",
         "position",
+        "since",
         "size_bytes",
         "started_at",
+        "tried_us",
         "verdict",
     )
 
@@ -51,10 +55,27 @@ class Delivery:
         self.verdict = verdict
         self.failures = 0
         self.due_us = 0
+        self.since: float | None = None
+        self.tried_us = 0
         self.key: str | None = None
         self.alone = False
         self.started_at = 0.0
         self.size_bytes = 0
+
+    def fail(self, now: float) -> None:
+        """The running attempt has failed."""
+        self.failures += 1
+        self.tried_us = int((now - self.begun()) * 1e6)
+
+    def begun(self) -> float:
+        """When the first attempt began; earlier by as much as earlier processes tried. Monotonic seconds."""
+        if self.since is None:
+            self.since = self.started_at - self.tried_us / 1e6
+        return self.since
+
+    def resume(self, tried: Tried) -> None:
+        """An earlier process has tried it."""
+        self.failures, self.due_us, self.tried_us = tried.failures, tried.due_us, tried.tried_us
 
 
 @dataclass(slots=True)
@@ -89,7 +110,7 @@ class TargetState:
         resolving: Whether the key of its next delivery is being read.
         gathering: The timer of a batch that waits for events.
         ripe: Whether the batch has waited for long enough.
-        retries: Failures and due time of positions that an earlier process had tried and are not read again yet.
+        retries: What an earlier process had tried and is not read again yet, by position.
         lag: What it has not read; None when it reads along.
         tail: Rows that came while the last piece of the lag is being read; None when they are not collected.
         refilling: Whether a piece is being read.
@@ -98,6 +119,8 @@ class TargetState:
         gone: Whether the target was deleted.
         stored: Whether dispatch.db has a row of it.
         answered_at: When it last answered in good time, monotonic seconds.
+        taken_at: When an attempt last ended otherwise than to be tried again, monotonic seconds.
+        failing_since: Start of the attempts since then; None without one.
         failures_untold: Deliveries given up since the last log line about it.
         told_at: When that was, monotonic seconds.
         circuit: Its breaker.
@@ -108,6 +131,7 @@ class TargetState:
         "_rate",
         "answered_at",
         "circuit",
+        "failing_since",
         "failures_untold",
         "flying",
         "gathering",
@@ -125,6 +149,7 @@ class TargetState:
         "slow",
         "stored",
         "tail",
+        "taken_at",
         "target",
         "told_at",
         "trouble",
@@ -140,7 +165,7 @@ class TargetState:
         self.resolving = False
         self.gathering: asyncio.TimerHandle | None = None
         self.ripe = False
-        self.retries: dict[int, tuple[int, int]] = {}
+        self.retries: dict[int, Tried] = {}
         self.lag: Lag | None = None
         self.tail: list[Delivery] | None = None
         self.refilling = False
@@ -149,6 +174,8 @@ class TargetState:
         self.gone = False
         self.stored = False
         self.answered_at = float("-inf")
+        self.taken_at = float("-inf")
+        self.failing_since: float | None = None
         self.failures_untold = 0
         self.told_at = float("-inf")
         self.circuit = Circuit()
@@ -194,9 +221,12 @@ class TargetState:
         lag, live = self.lag, self.live
         if lag is None and not live:
             return None
-        retries = tuple((at, delivery.failures, delivery.due_us) for at, delivery in live.items() if delivery.failures)
+        retries = tuple(
+            Tried(at, delivery.failures, delivery.due_us, delivery.tried_us)
+            for at, delivery in live.items()
+            if delivery.failures
+        )
         if lag is None:
             return TargetCursor(self.target.id, None, tuple(sorted(live)), retries)
-        unread = tuple((at, *tried) for at, tried in self.retries.items())
         pending = tuple(sorted(live.keys() | lag.unread))
-        return TargetCursor(self.target.id, max(lag.next, lag.floor), pending, retries + unread)
+        return TargetCursor(self.target.id, max(lag.next, lag.floor), pending, retries + tuple(self.retries.values()))

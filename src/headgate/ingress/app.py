@@ -11,7 +11,8 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
+from headgate.control.publishing import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER
@@ -33,11 +34,6 @@ from headgate.limits import (
     REQUEST_HEAD_BYTES_MAX,
     ROOT_CHARS_MAX,
 )
-
-RESERVED: Final = frozenset(
-    ["api", "apis", "openapi", "version", "livez", "readyz", "healthz", "metrics", "admission", "console"]
-)
-"""First path segments that are no namespaces."""
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -73,21 +69,21 @@ class Ingress:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
         if scope["type"] == "http":
-            parts = scope["path"].removesuffix("/").split("/")
-            if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED:
-                await self._answer(f"{parts[1]}/{parts[2]}", scope, receive, send)
+            broker = published_broker(scope["path"])
+            if broker:
+                await self._answer(broker, scope, receive, send)
                 return
         await self._fallback(scope, receive, send)
 
-    async def _answer(self, broker: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = self._intake.clock_s()
         headers: Headers = scope["headers"]
         try:
-            rule = self._intake.rule(broker)
+            broker = self._intake.broker(path)
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            was_read = await self._publish(broker, rule, headers, receive, started_s)
+            was_read = await self._publish(broker, headers, receive, started_s)
         except HeadgateError as error:
             await _refuse(error, send)
             return
@@ -95,7 +91,7 @@ class Ingress:
             await send(_ACCEPTED)
             await send(_NO_BODY)
 
-    async def _publish(self, broker: str, rule: LogRule, headers: Headers, receive: Receive, started_s: float) -> bool:
+    async def _publish(self, broker: Served, headers: Headers, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         head_bytes = 0
         declared = hops = root = b""
@@ -128,7 +124,6 @@ class Ingress:
         if events:
             await self._intake.store(
                 broker,
-                rule,
                 events,
                 head_bytes + len(body),
                 started_s=started_s,

@@ -52,6 +52,14 @@ class Appender(Protocol):
         """Store records durably and return the first one's offset."""
         ...
 
+    def probe(self) -> None:
+        """Prove that records can be stored now.
+
+        Raises:
+            LogUnavailableError: They cannot.
+        """
+        ...
+
 
 class Line:
     """Submits that may not overtake each other: once one has failed, those behind it fail as well, untried.
@@ -132,7 +140,7 @@ class GroupCommit(Generic[T]):
 
     @property
     def problem(self) -> str:
-        """Why the last chunk could not be written; empty when it was, or none has been yet."""
+        """Why the log takes no records, as the last chunk or probe found; empty when it does."""
         return self._problem
 
     @property
@@ -185,6 +193,17 @@ class GroupCommit(Generic[T]):
             )
         if self._items + count > self._queue_items_max or self._bytes + size_bytes > self._queue_bytes_max:
             raise OverloadedError(f"{self._items} records wait for the disk already", hint="try again later")
+
+    async def probe(self) -> None:
+        """Find out whether a log that refused its last chunk takes records again; nothing where it did not."""
+        if not self._problem or self._task is not None or self._closing:
+            return
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._writer.probe)
+        except UnavailableError as error:
+            self._problem = str(error)
+        else:
+            self._problem = ""
 
     async def close(self) -> None:
         """Refuse new submits, store those that wait, end the thread; idempotent."""

@@ -6,7 +6,7 @@ import errno
 from pathlib import Path
 from typing import Final
 
-from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+from headgate.errors import ConflictError, FatalError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _LATER: Final = "try again later; the server's log says which file it is"
@@ -73,3 +73,20 @@ class CorruptChunkError(HeadgateError):
         self.byte = byte
         self.reason = reason
         self.first_offset = first_offset
+
+
+class NewerLogError(FatalError):
+    """A newer Headgate wrote the log."""
+
+    code = "log-newer"
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path} cannot be read: {reason}", hint="start the version that wrote it, or a newer one")
+
+
+class DamagedLogError(CorruptChunkError, FatalError):
+    """The log is damaged where its writer looks when it opens: nothing can be added behind that."""
+
+    def __init__(self, path: Path, byte: int, reason: str, first_offset: int | None = None) -> None:
+        super().__init__(path, byte, reason, first_offset)
+        self.hint += ", or accept the loss with --on-corrupt skip"

@@ -20,8 +20,8 @@ class FileOps:
     """The real thing; every method raises OSError as the system call does."""
 
     def open(self, path: Path, flags: int) -> int:
-        """Open for the writer; new files get mode 0640."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o640)
+        """Open for the writer; new files are for this user only."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def pwritev(self, fd: int, parts: Sequence[Bytes], position: int) -> int:
         """Write the parts one behind the other; may write less than all."""

@@ -42,6 +42,10 @@ class FormatError(ValueError):
     """Bytes that break the format; the caller knows the file and the position."""
 
 
+class NewerFormatError(Exception):
+    """The file is of a version that is not known here, and no damaged one."""
+
+
 class Codec(IntEnum):
     """Compression of the body's buffers (Arrow IPC buffer compression)."""
 
@@ -187,17 +191,31 @@ def segment_size_promised(data: bytes) -> int:
 
     Raises:
         FormatError: The 16 bytes are cut off or damaged.
+        NewerFormatError: They are of a version to come.
     """
     if len(data) < SEGMENT_FIXED_BYTES:
         raise FormatError("the segment header is cut off")
     magic, schema_size, _ = _SEGMENT.unpack_from(data)
     if magic != SEGMENT_MAGIC:
+        if _is_newer(data):
+            raise NewerFormatError(
+                f"a newer Headgate wrote it (format {magic.decode()}, this one reads {SEGMENT_MAGIC.decode()})"
+            )
         raise FormatError(f"the segment starts with {bytes(magic)!r}, not {SEGMENT_MAGIC!r}")
     if google_crc32c.value(bytes(data[:12])) != _CRC.unpack_from(data, 12)[0]:
         raise FormatError("the segment header's checksum is wrong")
     if schema_size > SCHEMA_BYTES_MAX:
         raise FormatError(f"a schema of {schema_size} bytes is over {SCHEMA_BYTES_MAX}")
     return segment_header_bytes(schema_size)
+
+
+def _is_newer(data: bytes) -> bool:
+    """Whether a header has the magic of a version to come, by more than a damaged bit of today's."""
+    version = bytes(data[3:4])
+    if bytes(data[:3]) != SEGMENT_MAGIC[:3] or not version.isdigit() or version <= SEGMENT_MAGIC[3:]:
+        return False
+    todays = google_crc32c.value(SEGMENT_MAGIC + bytes(data[4:12]))
+    return bool(todays != _CRC.unpack_from(data, 12)[0])
 
 
 def pack_chunk(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.log import damage
-from headgate.log.errors import CorruptChunkError
+from headgate.log.errors import CorruptChunkError, NewerLogError
 from headgate.log.files import FileOps, read_at, sync_directory
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -19,6 +19,7 @@ from headgate.log.format import (
     SEGMENT_FIXED_BYTES,
     ChunkHeader,
     FormatError,
+    NewerFormatError,
     check_payload,
     segment_offset,
     segment_size_promised,
@@ -81,13 +82,17 @@ def list_segments(directory: Path) -> list[tuple[int, Path]]:
     return sorted((first, path) for path in paths if (first := segment_offset(path)) is not None)
 
 
-def read_segment_header(fd: int) -> tuple[pa.Schema, int]:
+def read_segment_header(path: Path, fd: int) -> tuple[pa.Schema, int]:
     """Schema and position of the first chunk.
 
     Raises:
         FormatError: The header is cut off or damaged.
+        NewerLogError: A newer Headgate wrote the file.
     """
-    size = segment_size_promised(read_at(fd, SEGMENT_FIXED_BYTES, 0))
+    try:
+        size = segment_size_promised(read_at(fd, SEGMENT_FIXED_BYTES, 0))
+    except NewerFormatError as error:
+        raise NewerLogError(path, str(error)) from error
     return unpack_segment_header(read_at(fd, size, 0))
 
 
@@ -192,7 +197,7 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
         fd = files.open(path, os.O_RDWR)
         try:
             try:
-                schema, start = read_segment_header(fd)
+                schema, start = read_segment_header(path, fd)
             except FormatError as error:
                 behind = find_chunk(fd, SEGMENT_ALIGN, first)
                 if behind is not None or published_offset > first:
@@ -287,7 +292,7 @@ def _cut(path: Path, fd: int, good: Walk, files: FileOps) -> int:
 def _last_append_time(first: int, path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _, start = read_segment_header(fd)
+        _, start = read_segment_header(path, fd)
         return walk(path, fd, start, first, with_payload=False).append_time_us
     except FormatError as error:
         if damage.skips():

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headgate.limits import INDEX_STRIDE_BYTES, SEGMENTS_OPEN_MAX
 from headgate.log import damage
-from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
+from headgate.log.errors import CorruptChunkError, NewerLogError, OffsetNotKeptError
 from headgate.log.files import read_at
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -54,7 +54,10 @@ class Segment:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             self.schema: pa.Schema
-            self.schema, self.data_start = read_segment_header(self._fd)
+            self.schema, self.data_start = read_segment_header(path, self._fd)
+        except NewerLogError:
+            os.close(self._fd)
+            raise
         except FormatError as error:
             os.close(self._fd)
             raise CorruptChunkError(path, 0, str(error), first_offset) from error

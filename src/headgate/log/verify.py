@@ -173,7 +173,7 @@ class _Inspection:
         """Returns the offset behind the segment's last good or stepped-over chunk."""
         position: int | None
         try:
-            self._schema, position = read_segment_header(self._fd)
+            self._schema, position = read_segment_header(self._path, self._fd)
         except FormatError as error:
             if offset >= self._published:
                 self._report.tail_bytes += self._size

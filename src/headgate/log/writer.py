@@ -23,9 +23,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.errors import TooLargeError
-from headgate.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, SEGMENT_BYTES_MAX
+from headgate.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, LOG_PROBE_BYTES, SEGMENT_BYTES_MAX
 from headgate.log.bloom import build
-from headgate.log.errors import CorruptChunkError, LogLockedError, LogSchemaError, LogUnavailableError
+from headgate.log.errors import CorruptChunkError, DamagedLogError, LogLockedError, LogSchemaError, LogUnavailableError
 from headgate.log.files import Committed, FileOps, sync_directory, write_all
 from headgate.log.format import (
     LOCK_NAME,
@@ -77,7 +77,8 @@ class PartitionWriter:
 
         Raises:
             LogLockedError: Another writer holds the partition.
-            CorruptChunkError: The partition is damaged before its end.
+            DamagedLogError: The partition is damaged before its end.
+            NewerLogError: A newer Headgate wrote it.
             LogSchemaError: The schema cannot be stored.
             LogUnavailableError: The disk refuses.
         """
@@ -99,6 +100,9 @@ class PartitionWriter:
             if lock >= 0:
                 os.close(lock)
             raise LogUnavailableError(f"{directory} cannot be opened for writing: {error}") from error
+        except CorruptChunkError as error:
+            os.close(lock)
+            raise DamagedLogError(error.path, error.byte, error.reason, error.first_offset) from error
         except BaseException:
             if lock >= 0:
                 os.close(lock)
@@ -207,6 +211,18 @@ class PartitionWriter:
         self._committed.publish(self._next_offset)
         return first
 
+    def probe(self) -> None:
+        """Prove that the disk takes records, by bytes behind the last chunk that are cut off again; blocks.
+
+        A process that dies meanwhile leaves a torn tail as any other: nothing of it was acknowledged.
+
+        Raises:
+            LogUnavailableError: It does not.
+        """
+        if self._closed:
+            raise LogUnavailableError(f"the writer of {self.directory} is closed")
+        self._write([bytes(LOG_PROBE_BYTES)], keep=False)
+
     def publish_first_offset(self, first_offset: int) -> None:
         """Tell readers that records below are going away (retention); the segments are removed afterwards."""
         self._committed.publish_first(first_offset)
@@ -228,7 +244,7 @@ class PartitionWriter:
 
     # --- from here on: what may fail -----------------------------------------------------------------
 
-    def _write(self, parts: Sequence[bytes | pa.Buffer]) -> None:
+    def _write(self, parts: Sequence[bytes | pa.Buffer], *, keep: bool = True) -> None:
         files = self._files
         try:
             self._make_ready()
@@ -245,8 +261,11 @@ class PartitionWriter:
         except OSError as error:
             self._cut_back()
             raise LogUnavailableError.of(error, self._segment or self.directory) from error
-        self._end += size
-        self._doubt = False
+        if keep:
+            self._end += size
+            self._doubt = False
+        else:
+            self._doubt = not self._cut_back()
 
     def _make_ready(self) -> None:
         if self._broken:
@@ -326,7 +345,7 @@ class PartitionWriter:
 
 
 def _lock(directory: Path) -> int:
-    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

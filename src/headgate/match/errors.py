@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.errors import HeadgateError, UnavailableError
+from headgate.errors import FatalError, HeadgateError, UnavailableError
 
 
-class SparkMissingError(HeadgateError):
-    """Spark cannot start: no suitable Java, or no connector jar. Trying again does not help."""
+class SparkMissingError(FatalError):
+    """Spark cannot start: no suitable Java, or no connector jar."""
 
     code = "spark-missing"
 

@@ -17,9 +17,11 @@ from headgate.limits import JVM_HEAP_MIB
 from headgate.log.files import Committed
 from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import DriverLink, LinkAddress, read_address
+from headgate.match.errors import SparkGoneError
 from headgate.match.matcher import Matcher, Routing
 from headgate.match.query import Run, spark_errors, start_run
-from headgate.match.session import connector_jar, start_session, task_slots
+from headgate.match.requirements import connector_jar
+from headgate.match.session import start_session, task_slots
 
 _log = structlog.get_logger(__name__)
 
@@ -82,6 +84,7 @@ def serve(
     on_ready: Callable[[bool], None],
     on_note: Callable[[str], None],
     on_step: Callable[[], None],
+    on_started: Callable[[], None] = lambda: None,
     heap_mib: int = JVM_HEAP_MIB,
 ) -> None:
     """Match until `stop` is set: the whole life of the matcher process.
@@ -96,6 +99,7 @@ def serve(
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
         on_step: Called at every turn of its loop.
+        on_started: Called once, when Spark has started: from then on `stop` is looked at.
         heap_mib: The JVM's heap.
 
     Raises:
@@ -105,6 +109,7 @@ def serve(
     scratch = run_directory / "spark"
     shutil.rmtree(scratch, ignore_errors=True)  # a killed process before this one cleaned nothing up
     spark = start_session(jar=connector_jar(), threads=task_slots(partitions), scratch=scratch, heap_mib=heap_mib)
+    on_started()
     _log.info("spark started", version=spark.version)
     on_note("Spark has started, no query in force yet")
     matcher = Matcher(
@@ -119,6 +124,9 @@ def serve(
     )
     try:
         matcher.run(stop)
+    except SparkGoneError:
+        if not stop.is_set():
+            raise  # else a signal to all processes has ended the JVM as well
     finally:
         try:
             spark.stop()

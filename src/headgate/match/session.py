@@ -7,37 +7,16 @@ that pipe closes, which the kernel does for a killed process as well.
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
-from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headgate.limits import JVM_HEAP_MIB, JVM_RETAINED_MAX
-from headgate.match.errors import SparkMissingError
-
-JAVA_MAJOR_MIN: Final = 17
-_JAVA_TIMEOUT_S: Final = 30
-_INSTALL_JAVA: Final = "install a Java 17 runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
-
-
-def connector_jar() -> Path:
-    """The data source's jar inside this package.
-
-    Raises:
-        SparkMissingError: It was never built.
-    """
-    jar = Path(str(resources.files("headgate.match") / "jars" / "headgate-connector.jar"))
-    if not jar.is_file():
-        raise SparkMissingError(
-            f"the Spark connector is not built: {jar} is missing", hint="make setup (or scripts/build-connector.sh)"
-        )
-    return jar
+from headgate.match.errors import SparkGoneError
+from headgate.match.requirements import INSTALL_JAVA, check_java
 
 
 def task_slots(partitions: int) -> int:
@@ -45,37 +24,18 @@ def task_slots(partitions: int) -> int:
     return 2 * partitions + 1
 
 
-def check_java() -> None:
-    """Is there a Java that Spark can use?
-
-    Raises:
-        SparkMissingError: None, or one that is too old.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
-    if java is None:
-        where = f"under JAVA_HOME={home}" if home else "on the PATH"
-        raise SparkMissingError(f"no Java {where}", hint=_INSTALL_JAVA)
-    said = subprocess.run(
-        [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
-    ).stderr
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
-    if version is None or int(version[1]) < JAVA_MAJOR_MIN:
-        found = version[1] if version else "an unknown version"
-        raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=_INSTALL_JAVA)
-
-
 def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB) -> SparkSession:
     """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
 
     Args:
-        jar: The connector, see `connector_jar`.
+        jar: The connector, see `requirements.connector_jar`.
         threads: Tasks that can run at once, see `task_slots`.
         scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
 
     Raises:
-        SparkMissingError: No suitable Java, or the JVM ended at once.
+        SparkMissingError: No suitable Java.
+        SparkGoneError: The JVM ended at once, perhaps for lack of memory.
     """
     check_java()
     scratch = scratch.absolute()
@@ -88,7 +48,7 @@ def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise SparkMissingError(f"the JVM did not start: {error}", hint=_INSTALL_JAVA) from error
+        raise SparkGoneError(f"the JVM did not start: {error}", hint=INSTALL_JAVA) from error
 
 
 def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
@@ -115,6 +75,7 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.local.dir": str(scratch),
+        "spark.hadoop.fs.permissions.umask-mode": "077",  # Hadoop's files have modes of their own
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import os
 import sys
 from collections.abc import Iterator
+from typing import Final, TextIO, cast
 
 import structlog
+
+STDERR_FD: Final = 2
+
+
+class Stderr(io.TextIOBase):
+    """Standard error for what may be lost: a write never raises, and nothing is kept for later.
+
+    The disk under it may be full and the reader of a pipe gone; neither is a reason to stop working.
+    """
+
+    encoding = "utf-8"
+
+    def write(self, text: str) -> int:
+        """Writes a text by one system call; one that the file does not take is dropped."""
+        with contextlib.suppress(OSError):
+            os.write(STDERR_FD, text.encode("utf-8", "backslashreplace"))
+        return len(text)
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return STDERR_FD
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        return os.isatty(STDERR_FD)
+
+
+STDERR: Final = cast(TextIO, Stderr())
 
 
 def configure(process: str) -> None:
@@ -16,7 +47,7 @@ def configure(process: str) -> None:
     Args:
         process: Which process speaks: `supervisor`, `front`, `matcher`, `dispatcher`.
     """
-    terminal = sys.stderr.isatty()
+    terminal = STDERR.isatty()
     renderer: structlog.typing.Processor = (
         structlog.dev.ConsoleRenderer(colors=terminal, pad_event_to=32)
         if terminal
@@ -37,10 +68,10 @@ def configure(process: str) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        # One write a line: all processes share this stderr, and `print` on an unbuffered one writes the end of
-        # the line by itself (PYTHONUNBUFFERED, usual in containers), after another process' line.
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        # One write a line: all processes share this stderr, and two parts of a line may have another's between them.
+        logger_factory=structlog.WriteLoggerFactory(STDERR),
     )
+    sys.stderr = STDERR  # what libraries and the interpreter say must not fail, either
     logging.basicConfig(level=logging.WARNING, format=f"%(levelname)s {process} %(name)s: %(message)s")
 
 

@@ -234,7 +234,7 @@ DELIVERIES = _counters(
     "headgate_deliveries_total",
     "Ended deliveries",
     "result",
-    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered"),
+    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired"),
 )
 ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
@@ -281,6 +281,9 @@ ATTEMPTS = Family(
     "side", ("healthy", "slow"),
 )  # fmt: skip
 CIRCUITS_OPEN = _gauge("headgate_circuits_open", "Triggers whose circuit breaker is open")
+BACKLOGS_NEAR_LIMIT = _gauge(
+    "headgate_backlogs_near_limit", "Triggers and subscriptions whose oldest events are about to be given up"
+)
 TRIGGER_BACKLOG = Family(
     Gauge,
     "headgate_trigger_backlog_deliveries",

@@ -6,10 +6,15 @@ import contextlib
 import importlib
 import sys
 
+import structlog
+
+from headgate.errors import FatalError, HeadgateError
 from headgate.log import damage
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
+
+_log = structlog.get_logger(__name__)
 
 
 def main() -> None:
@@ -25,7 +30,15 @@ def main() -> None:
             publisher = Publisher(context.settings.metrics_directory, part)
             publisher.start()
             stack.callback(publisher.close)
-        importlib.import_module(f"headgate.server.{part}").run(context)
+        try:
+            importlib.import_module(f"headgate.server.{part}").run(context)
+        except FatalError as error:
+            if not ready.refuse(context.settings.run_directory, part, error):
+                _log.error("part cannot work", error=error.message, hint=error.hint)
+            sys.exit(child.FATAL_STATUS)
+        except HeadgateError as error:
+            _log.error("part fails", error=error.message, hint=error.hint)
+            sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import uvicorn
 
@@ -17,6 +18,8 @@ from headgate.settings import Settings
 
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
 TOKEN_VARIABLE = "HEADGATE_CHILD_TOKEN"
+FATAL_STATUS: Final = 78
+"""Exit status of a part for which starting again does not help (EX_CONFIG of sysexits.h): `ready.refusal` says why."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, event_commit
+from headgate.ingress.encode import Entries, check_events, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
@@ -35,11 +35,12 @@ from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import InspectApi
 from headgate.inspect.records import Records
-from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, THREAD_SWITCH_S
+from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S, THREAD_SWITCH_S
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.server import child, health, ready, retention, rpc
+from headgate.server import child, health, listening, ready, retention, rpc
+from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
 from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.policy import url_policy
@@ -64,6 +65,9 @@ async def _serve(settings: Settings, token: bytes) -> None:
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.ExitStack() as stack:
+        # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
+        sockets = listening.bind(settings.host, settings.port, "--listen")
+        stack.callback(listening.close, sockets)
         store = stack.enter_context(contextlib.closing(Store.open(settings.data / "control.db")))
         store.set_public_url(settings.url)
         policy = url_policy(settings)
@@ -74,10 +78,10 @@ async def _serve(settings: Settings, token: bytes) -> None:
         reconciler = Reconciler(store)
         api = ControlApi(store, policy)
         checks = {"log": lambda: _log_problem(commits), "control": lambda: _store_problem(store)}
-        fallback = other_paths(settings, store, api, checks)
+        fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
-        intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
+        intake = Intake(Partitions(commits), reconciler.served, tracing=tracer)
         ingress = Ingress(intake, fallback)
         producers = Producers(settings.log_directory)
         await asyncio.to_thread(producers.recover, _ends(writers))
@@ -88,7 +92,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         mark = ready.Mark(settings.run_directory, "front")
         app = HostCheck(gate, Hosts(settings.host, settings.allowed_hosts))
         server = child.Server(http_config(app, settings.host, settings.port))
-        serving = asyncio.create_task(server.serve())
+        serving = asyncio.create_task(server.serve(sockets))
         sampling = sample(
             settings,
             store,
@@ -99,9 +103,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
         )
         trimming = retention.trim_log(settings, dict(enumerate(writers)))
         remembering = producers.keep(lambda: _ends(writers))
-        tending = [asyncio.create_task(work) for work in (sampling, trimming, remembering)]
+        work = (sampling, trimming, remembering, _probe(commits))
+        tending = [asyncio.create_task(one) for one in work]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
+        if serving.done():
+            await serving
         async with rpc.front(settings, PublishRpc(intake, producers).service()):
             mark.ready(server.started)
             stopped = asyncio.create_task(stop.wait())
@@ -171,6 +178,14 @@ def _log_problem(commits: Sequence[GroupCommit[Entries]]) -> str:
     return next((commit.problem for commit in commits if commit.problem), "")
 
 
+async def _probe(commits: Sequence[GroupCommit[Entries]]) -> None:
+    """Notices that a disk has room again, also when no event comes."""
+    while True:
+        await asyncio.sleep(LOG_PROBE_S)
+        for commit in commits:
+            await commit.probe()
+
+
 def _store_problem(store: Store) -> str:
     try:
         store.version()
@@ -181,4 +196,5 @@ def _store_problem(store: Store) -> str:
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:
     directory = settings.log_directory / str(partition)
+    check_events(directory)
     return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)

@@ -18,8 +18,8 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.control.kubestatus import failure_of
+from headgate.control.publishing import RESERVED_NAMESPACES
 from headgate.errors import HeadgateError, InvalidInputError
-from headgate.ingress.app import RESERVED
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
@@ -152,7 +152,7 @@ class HostCheck:
 async def _refuse(error: HeadgateError, scope: Scope, send: Send) -> None:
     """Answers as the path's own application would: the API with a `Status`, anything else with problem details."""
     REQUESTS_REFUSED.labels(error.code).inc()
-    if scope["path"].lstrip("/").partition("/")[0] in RESERVED:
+    if scope["path"].lstrip("/").partition("/")[0] in RESERVED_NAMESPACES:
         content_type, body = b"application/json", msgspec.json.encode(failure_of(error))
     else:
         content_type, body = CONTENT_TYPE, encode_problem(problem(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from headgate.control.store import Store
@@ -12,7 +13,17 @@ from headgate.server import child, ready
 def run(context: child.Context) -> None:
     """Matches until told to stop."""
     settings, stop = context.settings, threading.Event()
-    child.on_stop(stop.set)
+    starting = threading.Event()
+    starting.set()
+
+    def on_stop() -> None:
+        if starting.is_set():
+            # Nothing is under way yet. PySpark cannot be told to stop starting, and answers the end of its JVM, which
+            # a signal to all processes brings, with tracebacks; the JVM ends with this process.
+            os._exit(0)
+        stop.set()
+
+    child.on_stop(on_stop)
     mark = ready.Mark(settings.run_directory, "matcher")
     mark.note("Spark starts")
     store = Store.open(settings.data / "control.db")
@@ -27,6 +38,7 @@ def run(context: child.Context) -> None:
             on_ready=mark.ready,
             on_note=mark.note,
             on_step=mark.beat,
+            on_started=starting.clear,
             heap_mib=settings.jvm_memory_mb,
         )
     finally:

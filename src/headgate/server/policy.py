@@ -1,13 +1,15 @@
-"""Which URLs may events go to? The policy of the settings."""
+"""The policy of the settings for URLs that events may go to, and where this server itself listens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ipaddress
+import socket
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from headgate.control.egress import UrlPolicy, networks, ports
+from headgate.control.egress import Address, Listener, UrlPolicy, networks, ports
 from headgate.errors import InvalidInputError
-from headgate.settings import Settings
+from headgate.settings import OFF, Settings
 
 T = TypeVar("T")
 
@@ -25,7 +27,54 @@ def url_policy(settings: Settings) -> UrlPolicy:
         ports=_read("EGRESS_PORTS", settings.egress_ports, ports),
         schemes=_read("EGRESS_SCHEMES", settings.egress_schemes, _schemes),
         own_url=settings.url,
+        own=tuple(_listeners(settings)),
     )
+
+
+def _listeners(settings: Settings) -> Iterator[Listener]:
+    yield _listener(settings.listen, takes_events=True)
+    if settings.grpc != OFF:
+        yield _listener(settings.grpc, takes_events=False)
+
+
+def _listener(listen: str, *, takes_events: bool) -> Listener:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]").lower()
+    addresses = frozenset(_addresses(host, int(port)))
+    if any(address.is_unspecified for address in addresses):
+        return Listener("", int(port), _is_local, takes_events)
+    named = "" if addresses == frozenset(_literal(host)) else host
+    return Listener(named, int(port), lambda address: address in addresses, takes_events)
+
+
+def _literal(host: str) -> Iterator[Address]:
+    try:
+        yield ipaddress.ip_address(host)
+    except ValueError:
+        return
+
+
+def _addresses(host: str, port: int) -> Iterator[Address]:
+    """What a host to listen on means; nothing when it has no address, then nobody can listen there either."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return
+    for *_, place in found:
+        yield ipaddress.ip_address(str(place[0]).partition("%")[0])
+
+
+def _is_local(address: Address) -> bool:
+    """Whether it is an address of this machine: one that the system would also send from. Nothing is sent."""
+    if address.is_loopback:
+        return True
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0]) == address
+    except OSError:
+        return False
 
 
 def _read(name: str, text: str, reader: Callable[[str], T]) -> T:

@@ -2,7 +2,7 @@
 
 `PART.ready` is there while the part is ready and holds its process id; `PART.note` says in a line what it is doing or
 what it lacks; `PART.beat` is touched by the part's own loop, so a process that lives and hangs is told from one that
-works.
+works. `PART.refusal` says why a part has ended for good.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from headgate.errors import FatalError
 from headgate.limits import BEAT_S, SILENT_S_MAX
 
 PARTS = ("front", "dispatcher", "reader", "matcher")
@@ -90,6 +93,25 @@ def ended(run_directory: Path, part: str, note: str) -> None:
             (run_directory / f"{part}.{what}").unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         (run_directory / f"{part}.note").write_text(note)
+
+
+def refuse(run_directory: Path, part: str, error: FatalError) -> bool:
+    """Says why a part ends and is not to be started again; False when the disk does not take it."""
+    try:
+        (run_directory / f"{part}.refusal").write_bytes(msgspec.json.encode((error.message, error.hint)))
+    except OSError:
+        return False
+    return True
+
+
+def refusal(run_directory: Path, part: str) -> FatalError:
+    """What a part said that has ended for good."""
+    try:
+        text = (run_directory / f"{part}.refusal").read_bytes()
+        message, hint = msgspec.json.decode(text, type=tuple[str, str])
+    except (OSError, msgspec.DecodeError):
+        return FatalError(f"{part} cannot work, and starting it again does not help", hint="its last line says why")
+    return FatalError(message, hint=hint)
 
 
 def beat_at(run_directory: Path, part: str) -> float | None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import secrets
-import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 import structlog
 
 from headgate import limits
-from headgate.errors import UnavailableError
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
-from headgate.server import child, ready
+from headgate.server import child, datadir, ready
 from headgate.settings import Settings
 
 _log = structlog.get_logger()
@@ -44,38 +40,54 @@ class Supervisor:
         self._token = secrets.token_bytes(32)
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._failure: BaseException | None = None
         self._starting = asyncio.Lock()
         """Held while a process is being started, so that a stop misses none that is there and not known yet."""
 
     async def run(self) -> int:
-        """Runs until SIGTERM or SIGINT; returns the exit status, 0 after an orderly drain."""
+        """Runs until SIGTERM or SIGINT; returns the exit status, 0 after an orderly drain.
+
+        Raises:
+            FatalError: A part cannot work, and starting it again does not help; the others have been stopped.
+            HeadgateError: The data directory cannot be had.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
-        with _own(self._settings.data):
-            self._clean_run_directory()
+        with datadir.owned(self._settings):
             publisher = Publisher(self._settings.metrics_directory, "supervisor")
             if self._settings.metrics:
                 publisher.start()
-            keepers = [asyncio.create_task(self._keep(part)) for part in ready.PARTS]
-            announcer = asyncio.create_task(self._announce())
-            watcher = asyncio.create_task(self._watch())
+            keepers = [self._task(self._keep(part)) for part in ready.PARTS]
+            others = [self._task(self._announce()), self._task(self._watch())]
             await self._stopping.wait()
-            announcer.cancel()
-            watcher.cancel()
+            for task in others:
+                task.cancel()
             clean = await self._drain()
-            await asyncio.gather(*keepers)
+            await asyncio.wait([*keepers, *others])
             if self._settings.metrics:
                 publisher.close()
+        if self._failure is not None:
+            raise self._failure
         return 0 if clean else 1
 
-    def _clean_run_directory(self) -> None:
-        shutil.rmtree(self._settings.run_directory, ignore_errors=True)
-        self._settings.metrics_directory.mkdir(parents=True)
-        self._settings.run_directory.chmod(0o700)
+    def _task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task whose error ends the server: nobody would do its work from then on."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failure = self._failure or error
+            self._stopping.set()
 
     async def _keep(self, part: str) -> None:
-        """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing."""
+        """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing.
+
+        Raises:
+            FatalError: It said that starting it again does not help.
+        """
         pause_s = limits.RESTART_PAUSE_S_MIN
         while not self._stopping.is_set():
             started = time.monotonic()
@@ -86,7 +98,10 @@ class Supervisor:
             else:
                 if process is None:
                     return
-                why = f"ended with status {await process.wait()}"
+                status = await process.wait()
+                if status == child.FATAL_STATUS and not self._stopping.is_set():
+                    raise ready.refusal(self._settings.run_directory, part)
+                why = f"ended with status {status}"
             ready.ended(self._settings.run_directory, part, f"{why}, is started again")
             if self._stopping.is_set():
                 return
@@ -95,7 +110,8 @@ class Supervisor:
             pause_s = min(pause_s, limits.RESTART_PAUSE_S_MAX)
             metrics.RESTARTS.labels(part).inc()
             _log.error("process ended, restarting", part=part, why=why, lived_s=round(lived_s, 1), pause_s=pause_s)
-            await asyncio.wait([asyncio.create_task(self._stopping.wait())], timeout=pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
 
     async def _start(self, part: str) -> asyncio.subprocess.Process | None:
         """The process of `part`; None when it is too late for one."""
@@ -167,17 +183,3 @@ class Beats:
             return False
         self._seen[part] = (None, now)  # said once; its successor begins anew
         return True
-
-
-@contextlib.contextmanager
-def _own(data: Path) -> Iterator[None]:
-    """Holds the data directory for this server alone; a second server on it is refused."""
-    data.mkdir(parents=True, exist_ok=True)
-    with (data / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise UnavailableError(
-                f"another server uses the data directory {data}", hint="choose another with --data"
-            ) from error
-        yield

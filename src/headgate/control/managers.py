@@ -1,0 +1,221 @@
+"""Who owns which field of an object: `metadata.managedFields`, and what server-side apply makes of it.
+
+Somebody owns the fields that he applied or last changed. To apply another value to a field that somebody else
+owns is a conflict; a field that its last owner no longer applies goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from headgate.control.errors import ApplyConflictError, FieldConflict, MalformedObjectError
+from headgate.control.fields import Fields, Path, changed, document_of, fields_of, fields_v1, merged, paths_of, written
+from headgate.control.objects import JsonObject, ManagedFields, Namespace, Object, encode
+from headgate.errors import TooLargeError
+from headgate.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, UPDATE_MANAGERS_MAX
+
+_Any = TypeVar("_Any", bound=Object | Namespace)
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+ANCIENT: Final = "ancient-changes"
+"""Who owns what the oldest of too many managers changed, as in Kubernetes."""
+BEFORE: Final = "before-first-apply"
+"""Who owns what an object held before anybody's changes were recorded, as in Kubernetes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """Who writes.
+
+    Attributes:
+        name: The `fieldManager` of the request.
+        operation: `Apply` or `Update`.
+        force: Whether an apply takes fields from others.
+    """
+
+    name: str
+    operation: str = UPDATE
+    force: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What an entry of `managedFields` is found by."""
+        return self.name, self.operation
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """What one manager owns, and when he last wrote (RFC 3339)."""
+
+    paths: frozenset[Path]
+    time: str
+
+
+class _Given(msgspec.Struct, frozen=True, rename="camel"):
+    """An entry of `managedFields` as a client sends it."""
+
+    manager: Annotated[str, msgspec.Meta(max_length=FIELD_MANAGER_CHARS_MAX, pattern=r"^[^\x00-\x1f]+$")]
+    operation: Literal["Apply", "Update"]
+    time: Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}Z$")]
+    fields_type: Literal["FieldsV1"]
+    fields_v1: dict[str, object]
+    subresource: str = ""
+
+
+Managers: TypeAlias = dict[tuple[str, str], Owned]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What an apply makes of an object, before defaults.
+
+    Attributes:
+        document: To be admitted.
+        managers: Everybody's fields; some may be gone after the admission.
+    """
+
+    document: JsonObject
+    managers: Managers
+
+
+def managers_of(obj: Object | Namespace) -> Managers:
+    """Who owns what of a stored object."""
+    return {
+        (entry.manager, entry.operation): Owned(paths_of(msgspec.json.decode(entry.fields_v1)), entry.time)
+        for entry in obj.metadata.managed_fields
+    }
+
+
+def given_managers(value: object) -> Managers | None:
+    """What a client's `managedFields` say; None when they say nothing that is understood.
+
+    One empty entry gives up all ownership, as in Kubernetes.
+    """
+    if not isinstance(value, list) or not value:
+        return None
+    if value == [{}]:
+        return {}
+    found: Managers = {}
+    try:
+        for entry in value:
+            given = msgspec.convert(entry, _Given)
+            if not given.subresource:
+                found[given.manager, given.operation] = Owned(paths_of(given.fields_v1), given.time)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return found
+
+
+def updated(base: Managers, old: _Any | None, new: _Any, by: Manager, now: str) -> Managers:
+    """Everybody's fields after a write that was no apply: the writer owns what he changed."""
+    before, after = _fields(old) if old is not None else {}, _fields(new)
+    own = changed(before, after)
+    gone = before.keys() - after.keys()
+    if not own and not gone:
+        return base
+    left = _without(base, own | gone)
+    mine = base.get(by.key, Owned(frozenset(), now)).paths
+    return left | {by.key: Owned((mine | own) - gone, now)}
+
+
+def applied(live: Object | Namespace | None, config: Mapping[str, object], by: Manager, now: str) -> Applied:
+    """An apply.
+
+    Args:
+        live: As stored; None when there is no such object.
+        config: What is applied; its shape has been checked.
+        by: Who applies.
+        now: RFC 3339.
+
+    Raises:
+        MalformedObjectError: The configuration names managers.
+        ApplyConflictError: It changes what others own, and is not forced.
+    """
+    metadata = config.get("metadata")
+    if not isinstance(metadata, Mapping):
+        raise MalformedObjectError("metadata is missing")
+    if metadata.get("managedFields"):
+        raise MalformedObjectError("metadata.managedFields must be nil")
+    # Null is absent, as everywhere in objects.
+    given = {path: value for path, value in fields_of(config).items() if value is not None}
+    mine = Owned(frozenset(given), now)
+    if live is None:
+        return Applied(dict(config), {by.key: mine})
+    before = _fields(live)
+    after = merged(before, given)
+    touched = changed(before, after) | (before.keys() - after.keys())
+    base = managers_of(live) or {(BEFORE, UPDATE): Owned(frozenset(before), live.metadata.creation_timestamp)}
+    others = {key: owned for key, owned in base.items() if key != by.key}
+    conflicts = {key: owned.paths & touched for key, owned in others.items() if owned.paths & touched}
+    if conflicts and not by.force:
+        raise ApplyConflictError(
+            tuple(
+                FieldConflict(name, operation, live.api_version, written(path))
+                for (name, operation), paths in sorted(conflicts.items())
+                for path in sorted(paths)
+            )
+        )
+    others = _without(others, touched)
+    kept = frozenset().union(*(owned.paths for owned in others.values()))
+    previous = base.get(by.key)
+    for path in (previous.paths if previous else frozenset()) - given.keys() - kept:
+        after.pop(path, None)
+    if previous is not None and previous.paths == mine.paths and after == before:
+        mine = previous
+    names = {key: getattr(live.metadata, key) for key in ("name", "namespace", "uid")}
+    pins = {"resourceVersion": live.metadata.resource_version} | {
+        key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if metadata.get(key)
+    }
+    document = document_of(after)
+    heads = {key: config[key] for key in ("apiVersion", "kind") if key in config}
+    document = heads | document | {"metadata": document.get("metadata", {}) | names | pins}
+    return Applied(document, others | {by.key: mine})
+
+
+def owned(obj: _Any, managers: Managers) -> _Any:
+    """The object with `managedFields`, as far as its fields exist; too many managers become one.
+
+    Raises:
+        TooLargeError: They take more room than they may.
+    """
+    there = _fields(obj).keys()
+    found = {key: replace(one, paths=one.paths & there) for key, one in managers.items()}
+    made = tuple(
+        ManagedFields(
+            manager=name,
+            operation=operation,
+            api_version=obj.api_version,
+            time=one.time,
+            fields_type="FieldsV1",
+            fields_v1=msgspec.Raw(msgspec.json.encode(fields_v1(one.paths))),
+        )
+        for (name, operation), one in sorted(_few(found).items(), key=lambda item: (item[0][1], item[1].time, item[0]))
+        if one.paths
+    )
+    if sum(len(bytes(entry.fields_v1)) for entry in made) > MANAGED_FIELDS_BYTES_MAX:
+        raise TooLargeError(f"metadata.managedFields would take over {MANAGED_FIELDS_BYTES_MAX} bytes")
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, managed_fields=made))
+
+
+def _fields(obj: Object | Namespace) -> Fields:
+    return fields_of(msgspec.json.decode(encode(obj)))
+
+
+def _without(managers: Managers, taken: set[Path]) -> Managers:
+    return {key: replace(owned, paths=owned.paths - taken) for key, owned in managers.items()}
+
+
+def _few(managers: Managers) -> Managers:
+    """The newest managers of updates; the fields of the others belong to one."""
+    updates = sorted((owned.time, key) for key, owned in managers.items() if key[1] == UPDATE and owned.paths)
+    excess = len(updates) - UPDATE_MANAGERS_MAX
+    if excess <= 0:
+        return managers
+    old = {key for _, key in updates[: excess + 1]}
+    paths = frozenset().union(*(managers[key].paths for key in old))
+    time = updates[excess][0]
+    return {key: owned for key, owned in managers.items() if key not in old} | {(ANCIENT, UPDATE): Owned(paths, time)}

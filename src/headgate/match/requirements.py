@@ -1,0 +1,56 @@
+"""What must be installed for Spark to start: a Java runtime and the connector's jar. Nothing here imports PySpark."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import UnavailableError
+from headgate.match.errors import SparkMissingError
+
+JAVA_MAJOR_MIN: Final = 17
+INSTALL_JAVA: Final = "install a Java 17 runtime (Debian, Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
+_JAVA_TIMEOUT_S: Final = 30
+
+
+def connector_jar() -> Path:
+    """The data source's jar inside this package.
+
+    Raises:
+        SparkMissingError: It was never built.
+    """
+    jar = Path(str(resources.files("headgate.match") / "jars" / "headgate-connector.jar"))
+    if not jar.is_file():
+        raise SparkMissingError(
+            f"the Spark connector is not built: {jar} is missing", hint="make setup (or scripts/build-connector.sh)"
+        )
+    return jar
+
+
+def check_java() -> None:
+    """Checks that there is a Java that Spark can use.
+
+    Raises:
+        SparkMissingError: None, or one that is too old.
+        UnavailableError: It does not say its version now.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if java is None:
+        where = f"under JAVA_HOME={home}" if home else "on the PATH"
+        raise SparkMissingError(f"no Java {where}", hint=INSTALL_JAVA)
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{java} cannot be run now: {error}", hint=INSTALL_JAVA) from error
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < JAVA_MAJOR_MIN:
+        found = version[1] if version else "an unknown version"
+        raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=INSTALL_JAVA)

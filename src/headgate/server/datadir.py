@@ -1,0 +1,102 @@
+"""The data directory of a running server: locked for it alone, readable by its user alone, with an empty `run/`."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.settings import Settings
+
+_log = structlog.get_logger(__name__)
+
+_UMASK: Final = 0o077
+"""Of the server and all its processes: events and objects may hold secrets."""
+_OTHERS: Final = 0o077
+"""Permissions that nobody but the user has."""
+_ENTRIES: Final = ("log", "outbox", "attempts", "run", "lock")
+_DATABASE_SUFFIXES: Final = (".db", ".db-wal", ".db-shm")
+
+
+class DataDirectoryError(HeadgateError):
+    """The data directory cannot be used by this user."""
+
+    code = "data-directory"
+
+
+@contextlib.contextmanager
+def owned(settings: Settings) -> Iterator[None]:
+    """Holds the data directory for this server; what is made in the block is for its user only.
+
+    Raises:
+        DataDirectoryError: It cannot be made or written.
+        UnavailableError: Another server has it.
+    """
+    before = os.umask(_UMASK)
+    try:
+        with contextlib.ExitStack() as stack:
+            try:
+                settings.data.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(_locked(settings.data))
+                shutil.rmtree(settings.run_directory, ignore_errors=True)
+                _close_to_others(settings.data)
+                settings.metrics_directory.mkdir(parents=True)
+            except OSError as error:
+                raise DataDirectoryError(
+                    f"the data directory {settings.data} cannot be used: {error.strerror or error}",
+                    hint="give this user a directory it may write, with room on its disk: --data DIRECTORY",
+                ) from error
+            yield
+    finally:
+        os.umask(before)
+
+
+@contextlib.contextmanager
+def _locked(data: Path) -> Iterator[None]:
+    with (data / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UnavailableError(
+                f"another server uses the data directory {data}", hint="choose another with --data"
+            ) from error
+        yield
+
+
+def _close_to_others(data: Path) -> None:
+    """Takes from others what they may do here, with one warning; what is not this server's stays as it is."""
+    foreign = [path.name for path in data.iterdir() if not _is_ours(path)]
+    wide = [] if foreign else _narrowed(data.resolve())
+    for path in data.iterdir():
+        if _is_ours(path):
+            wide += _narrowed(path)
+            if path.is_dir() and not path.is_symlink():
+                wide += [one for inner in path.rglob("*") for one in _narrowed(inner)]
+    if wide:
+        _log.warning("files in the data directory were open to others, closed", count=len(wide), first=str(wide[0]))
+    if foreign and stat.S_IMODE(data.stat().st_mode) & _OTHERS:
+        _log.warning("the data directory is open to others, and stays so: it holds other files", first=foreign[0])
+
+
+def _is_ours(path: Path) -> bool:
+    return path.name in _ENTRIES or path.name.endswith(_DATABASE_SUFFIXES)
+
+
+def _narrowed(path: Path) -> list[Path]:
+    """The path, if its mode had to be changed; a file of another user, or one that has just gone, is left."""
+    try:
+        mode = stat.S_IMODE(path.lstat().st_mode)
+        if not mode & _OTHERS or path.is_symlink():
+            return []
+        path.chmod(mode & ~_OTHERS)
+    except (PermissionError, FileNotFoundError):
+        return []
+    return [path]

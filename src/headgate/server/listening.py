@@ -1,0 +1,53 @@
+"""The addresses that this server listens on: bound before anything depends on them, refused in a sentence."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from headgate.errors import UnavailableError
+
+
+class AddressError(UnavailableError):
+    """An address cannot be listened on: taken, not this machine's, or reserved."""
+
+    code = "address"
+
+
+def bind(host: str, port: int, option: str, *, listens: bool = False) -> list[socket.socket]:
+    """Sockets that are bound to every address of a host.
+
+    Args:
+        host: A name or an address, without brackets.
+        port: The port; 0 for a free one.
+        option: The option of `headgate serve` that says so, for the message.
+        listens: Whether they listen already: from then on nobody else can bind the address.
+
+    Raises:
+        AddressError: One of them cannot be bound.
+    """
+    sockets: list[socket.socket] = []
+    where = f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            if listens:
+                one.listen()
+    except OSError as error:
+        close(sockets)
+        raise AddressError(
+            f"cannot listen on {where}: {error.strerror or error}", hint=f"choose another address with {option}"
+        ) from error
+    return sockets
+
+
+def close(sockets: Sequence[socket.socket]) -> None:
+    """Gives the addresses back."""
+    for one in sockets:
+        one.close()

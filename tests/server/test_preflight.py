@@ -1,0 +1,94 @@
+"""What stops `headgate serve` before anything is started is told in one sentence with a remedy, by the real command."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.server import datadir
+from headgate.settings import Settings
+from headgate.testing import free_port
+
+HEADGATE = Path(sys.executable).with_name("headgate")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port on which somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def serve(data: Path, *arguments: str, **environment: str) -> tuple[int, list[str]]:
+    """Exit status and lines of `headgate serve`, which must end by itself."""
+    known = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    command = [str(HEADGATE), "serve", "--data", str(data), "--listen", f"127.0.0.1:{free_port()}", "--grpc", "off"]
+    done = subprocess.run(
+        [*command, *arguments], env=known | environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr.splitlines()
+
+
+def refused(lines: list[str]) -> tuple[str, str]:
+    """The error and the hint, which are all that was said."""
+    error, hint = lines
+    assert error.startswith("error: ")
+    assert hint.startswith("hint: ")
+    return error, hint
+
+
+def test_a_taken_port_is_told(tmp_path: Path, taken: int) -> None:
+    status, lines = serve(tmp_path / "data", "--listen", f"127.0.0.1:{taken}")
+    error, hint = refused(lines)
+    assert status == 1
+    assert error == f"error: cannot listen on 127.0.0.1:{taken}: Address already in use"
+    assert "--listen" in hint
+    assert not (tmp_path / "data").exists(), "nothing has been begun"
+
+
+def test_a_taken_port_of_grpc_is_told(tmp_path: Path, taken: int) -> None:
+    status, lines = serve(tmp_path / "data", "--grpc", f"127.0.0.1:{taken}")
+    error, hint = refused(lines)
+    assert (status, error) == (1, f"error: cannot listen on 127.0.0.1:{taken}: Address already in use")
+    assert "--grpc" in hint
+
+
+def test_one_port_for_both_is_told(tmp_path: Path) -> None:
+    both = f"127.0.0.1:{free_port()}"
+    status, lines = serve(tmp_path / "data", "--listen", both, "--grpc", both)
+    assert (status, "--grpc" in refused(lines)[1]) == (1, True)
+
+
+def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
+    status, lines = serve(tmp_path / "data", "--listen", "192.0.2.1:8080")
+    assert (status, refused(lines)[0]) == (1, "error: cannot listen on 192.0.2.1:8080: Cannot assign requested address")
+
+
+def test_a_machine_without_java_is_told(tmp_path: Path) -> None:
+    status, lines = serve(tmp_path / "data", PATH=str(tmp_path))
+    error, hint = refused(lines)
+    assert (status, error) == (1, "error: no Java on the PATH")
+    assert "JAVA_HOME" in hint
+
+
+def test_a_data_directory_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    status, lines = serve(tmp_path / "file" / "data")
+    error, hint = refused(lines[1:])  # behind the line that says what starts
+    assert status == 1
+    assert error == f"error: the data directory {tmp_path}/file/data cannot be used: Not a directory"
+    assert "--data" in hint
+
+
+def test_a_data_directory_of_another_server_is_told(tmp_path: Path) -> None:
+    with datadir.owned(Settings(data=tmp_path)):
+        status, lines = serve(tmp_path)
+    error, _ = refused(lines[1:])
+    assert (status, error) == (1, f"error: another server uses the data directory {tmp_path}")

@@ -1,0 +1,82 @@
+"""An event must not become a request to the server's own API: trigger, name, dead-letter sink, a proxy before it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import Server
+from tests.system.publishing import Publisher
+from tests.system.subscriber import Subscriber
+
+pytestmark = pytest.mark.system
+
+SECONDS_MAX = 60.0
+API = "/apis/eventing.knative.dev/v1/namespaces/default/triggers"
+PLANTED = {
+    "apiVersion": "eventing.knative.dev/v1",
+    "kind": "Trigger",
+    "metadata": {"name": "planted"},
+    "spec": {"broker": "default", "subscriber": {"uri": "http://attacker.example/"}},
+}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("own")
+    with Server(folder / "data", log=folder / "server.log") as running:
+        yield running
+
+
+def test_an_events_body_creates_no_trigger(alone: Server, subscriber: Subscriber) -> None:
+    published = 'ce.type == "plant"'
+    spec = {"broker": "default", "filter": {"expression": published}}
+    # A name is judged when it has been resolved: at admission nobody knows where it leads.
+    by_name = {"subscriber": {"uri": f"http://localhost:{alone.port}{API}"}}
+    failing = {"subscriber": {"uri": "http://127.0.0.1:9/"}}
+    sink = {"retry": 0, "deadLetterSink": {"uri": f"http://localhost:{alone.port}{API}"}}
+    alone.create("triggers", "default", "by-name", spec | by_name | {"delivery": {"retry": 2}})
+    alone.create("triggers", "default", "by-sink", spec | failing | {"delivery": sink})
+    alone.create("triggers", "default", "fine", spec | {"subscriber": {"uri": subscriber.url("fine")}})
+    for name in ("by-name", "by-sink", "fine"):
+        alone.wait_trigger_ready("default", name)
+    assert Publisher(alone).publish("p1", "plant", PLANTED) == 202
+    deadline = time.monotonic() + SECONDS_MAX
+    while "EventsDropped" not in reasons(alone, "by-name") or subscriber.ids("fine") != ["p1"]:
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+    while not letters(alone):
+        assert time.monotonic() < deadline, "its sink is refused, so the letter stays"
+        time.sleep(0.05)
+    assert {one["metadata"]["name"] for one in get(alone, API)["items"]} == {"by-name", "by-sink", "fine"}
+
+
+def test_what_a_proxy_hands_on_is_refused_by_the_api_itself(alone: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", alone.port, timeout=30)
+    headers = {"content-type": "application/json", "headgate-hops": "1"}
+    connection.request("POST", API, json.dumps(PLANTED), headers)
+    answer = connection.getresponse()
+    assert (answer.status, json.loads(answer.read())["code"]) == (403, "delivery-refused")
+    connection.close()
+
+
+def get(server: Server, path: str) -> dict[str, list[dict[str, dict[str, str]]]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", path)
+    found = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
+
+
+def reasons(server: Server, name: str) -> set[str]:
+    conditions = get(server, f"{API}/{name}")["status"]["conditions"]
+    return {one.get("reason", "") for one in conditions}
+
+
+def letters(server: Server) -> int:
+    return len(get(server, "/apis/headgate.dev/v1/namespaces/default/deadletters?trigger=by-sink")["items"])

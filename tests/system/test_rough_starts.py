@@ -1,0 +1,97 @@
+"""Does a real server end cleanly while it starts, and keep its parts where nothing can be logged?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from headgate.testing import Server, free_port
+
+pytestmark = pytest.mark.system
+
+WAIT_S_MAX = 120.0
+
+
+def children(pid: int) -> dict[str, int]:
+    """Process ids by part."""
+    found = {}
+    for line in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(line.read_text().rsplit(")", 1)[1].split()[1])
+            words = (line.parent / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if parent == pid and b"headgate.server" in words:
+            found[words[-2].decode()] = int(line.parent.name)
+    return found
+
+
+def has_jvm(pid: int) -> bool:
+    """Whether a process has started a JVM."""
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            if Path(f"/proc/{child}/comm").read_text() == "java\n":
+                return True
+    return False
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, whole_group: bool) -> None:
+    """A service manager may send SIGTERM to all processes, the JVM included."""
+    server = Server(tmp_path / "data", log=tmp_path / "log")
+    server.start(wait=False)
+    try:
+        deadline = time.monotonic() + WAIT_S_MAX
+        while not ((matcher := children(server.pid).get("matcher")) and has_jvm(matcher)):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if whole_group:
+            os.killpg(server.pid, signal.SIGTERM)
+        assert server.stop() == 0
+    finally:
+        server.kill()
+    said = (tmp_path / "log").read_text()
+    assert "Traceback" not in said
+    assert "py4j" not in said.lower()
+    assert "ERROR" not in said
+
+
+@pytest.mark.parametrize("broken", ["full disk", "pipe without a reader"])
+def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: str) -> None:
+    listen = f"127.0.0.1:{free_port()}"
+    command = [str(Path(sys.executable).with_name("headgate")), "serve", "--data", str(tmp_path), "--listen", listen]
+    if broken == "full disk":
+        stderr = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reading, stderr = os.pipe()
+        os.close(reading)
+    with subprocess.Popen([*command, "--grpc", "off"], stderr=stderr) as server:
+        os.close(stderr)
+        watched = Server(tmp_path, port=int(listen.rpartition(":")[2]))
+        try:
+            for part in ("front", "dispatcher"):
+                eventually(watched.is_ready, server)
+                before = children(server.pid)
+                os.kill(before[part], signal.SIGKILL)
+                eventually(
+                    lambda part=part, before=before: children(server.pid).get(part, before[part]) != before[part],
+                    server,
+                )  # type: ignore[misc]
+            eventually(watched.is_ready, server)
+        finally:
+            server.terminate()
+        assert server.wait(60) == 0
+
+
+def eventually(holds, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "did not happen in time"
+        assert server.poll() is None, "the server has ended"
+        time.sleep(0.05)
