@@ -477,6 +477,12 @@ RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
 HOPS_MAX: Final = 32
 """Brokers that an event and its replies may pass one after the other; then it is a loop."""
+DESCENDANTS_MAX: Final = 1_000
+"""Events that may come of one, by replies and by brokers that are subscribers: a tree that grows on is a loop."""
+ROOTS_KEPT_MAX: Final = 65_536
+"""Trees whose size is known, some 200 bytes each."""
+ROOT_CHARS_MAX: Final = 64
+"""The header that names an event's tree: ours have some 30."""
 REPLY_RETRY_S: Final = 0.1
 """Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
@@ -571,6 +577,8 @@ RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
 RPC_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is asked whether its client is there: who is not gives back what it had."""
+HEALTH_LOOK_S: Final = 0.5
+"""How often the parts are asked for those who watch the health service."""
 RPC_KEEPALIVE_TIMEOUT_S: Final = 10.0
 """How long the answer may take."""
 PUBLISH_EVENTS_MAX: Final = 1_000
