@@ -15,6 +15,8 @@ from headgate.event.attributes import is_name
 from headgate.event.model import ExtensionValue
 from headgate.filter.ast import Has, In, Literal, LiteralKind, Name, Node
 
+TIME_TEXT: Final = "@time"
+"""The text of `ce.time` as it was sent, under a name that no attribute has: `ce["@time"]`."""
 _NO_ATTRIBUTES: Final = frozenset({"data", "data_base64"})
 _BACKTICKED: Final = re.compile(r"[A-Za-z0-9_.\-/ ]+")
 _SPECIAL: Final = re.compile(r"[.\\]")
@@ -40,7 +42,7 @@ def members(name: str, value: ExtensionValue) -> Iterator[tuple[str, ExtensionVa
 def may_exist(name: str) -> bool:
     """Whether some event may have an attribute of this name."""
     attribute = name.partition(".")[0]
-    return is_name(attribute) and attribute not in _NO_ATTRIBUTES
+    return (is_name(attribute) and attribute not in _NO_ATTRIBUTES) or name == TIME_TEXT
 
 
 def is_written_plainly(name: str) -> bool:

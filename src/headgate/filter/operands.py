@@ -10,6 +10,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.attribute_names import TIME_TEXT
 from headgate.filter.plan import Form, Place, Root
 
 TYPE_NAMES: Final = {
@@ -109,7 +110,7 @@ def operand_of(node: Node) -> Place | None:
 
 NAMED: Final = "@named"
 """What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
-_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
+_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", TIME_TEXT)
 
 
 def many_of(node: Node) -> Place | None:

@@ -21,7 +21,7 @@ from headgate.event import rfc3339
 from headgate.event.json_text import NUL_ESCAPED
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.ast import PUBLISH_TIME
-from headgate.filter.attribute_names import members
+from headgate.filter.attribute_names import TIME_TEXT, members
 from headgate.filter.budget import EventSize
 from headgate.filter.cel import Activation, timestamp
 from headgate.limits import JSON_DEPTH_MAX
@@ -35,7 +35,7 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 9999, all that CEL has
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
-_CONTEXT_ATTRIBUTES: Final = 8
+_CONTEXT_ATTRIBUTES: Final = 9
 _DECODER: Final = msgspec.json.Decoder()
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
 """Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
@@ -66,7 +66,7 @@ class EventView:
         if event.subject is not None:
             found["subject"] = event.subject
         if event.time is not None:
-            found["time"] = event.time
+            found["time"] = found[TIME_TEXT] = event.time
         if event.datacontenttype is not None:
             found["datacontenttype"] = event.datacontenttype
         if event.dataschema is not None:
