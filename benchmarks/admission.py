@@ -41,7 +41,7 @@ from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
 
-BROKER = "default/default"
+BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
             targets += [target(plans, len(targets) + new) for new in range(more)]
             sink = Sink()
             watch = Watch()
-            table = RoutingTable(number + 1, number + 1, frozenset({BROKER}), tuple(targets))
+            table = RoutingTable(number + 1, number + 1, {}, tuple(targets))
             runs.append(runner.start(table, number + 1, {0: writer.next_offset}, sink.address))
             newest = len(targets) - 1
             data = json.dumps({"amount": 8, "region": "us"}).encode()

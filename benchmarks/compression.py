@@ -28,7 +28,7 @@ from headgate.log.format import Codec
 from headgate.log.writer import PartitionWriter
 from headgate.scan.scan import Query, Scan
 
-BROKER = "default/default"
+BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 RULE = filter_value_rule(DEFAULT)
 STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
 CITIES = ("Berlin", "Lyon", "Porto", "Gdansk", "Malmo", "Trieste", "Cork", "Split")

@@ -36,7 +36,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.plan import CompiledFilter
 from headgate.log.writer import PartitionWriter
 
-BROKER = "default/default"
+BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)
 DATA = b'{"order":{"id":4711,"total":99.5,"currency":"EUR"},"items":[' + b'{"sku":"abc"},' * 12 + b"{}]}"
 PARALLEL = 64
@@ -144,7 +144,7 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
 def routes(url: str, targets: int) -> Routes:
     spec = DeliverySpec(0, "exponential", 0.2, 30.0, False)
     table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
-    return Routes(RoutingTable(1, 1, frozenset({BROKER}), tuple(table)))
+    return Routes(RoutingTable(1, 1, {}, tuple(table)))
 
 
 @contextlib.asynccontextmanager

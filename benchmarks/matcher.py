@@ -41,7 +41,7 @@ from headgate.match.session import start_session
 from headgate.match.table import MatchTable
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-BROKER = "default/main"
+BROKER = "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 SAMPLE = 2_000
 THREADS = 2
 CHUNK_EVENTS = 1_000

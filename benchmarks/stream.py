@@ -20,7 +20,7 @@ from headgate.filter.value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan.scan import Query, Scan
 
-BROKER = "bench/orders"
+BROKER = "bench/orders/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 CHUNK_EVENTS = 8_192
 ONE_IN = 100_000
 RULE = filter_value_rule("type")

@@ -220,9 +220,8 @@ def latency(
     producer.start()
     orders.recv()
     sink = Sink()
-    names = frozenset(map(broker_name, range(brokers)))
     run = SparkRunner(spark, log, 1, scratch / "runs").start(
-        RoutingTable(1, 1, names, tuple(table_of)), 1, {0: 0}, sink.address
+        RoutingTable(1, 1, {}, tuple(table_of)), 1, {0: 0}, sink.address
     )
     took: list[int] = []
     for warm in (True, False):

@@ -38,6 +38,9 @@ Every way to write a filter becomes CEL, which the third column shows.
 """
 
 
+_STORED_US: Final = 1_769_851_800_000_000
+
+
 def _pulsar(operator: str, *values: object) -> dict[str, object]:
     argument = {"value": values[0]} if len(values) == 1 else {"values": list(values)}
     return {"property": "region", "operator": operator, **argument}
@@ -78,6 +81,7 @@ OPERATORS: Final[Mapping[str, Mapping[str, Any]]] = {
         "arithmetic": "data.n + 10 > 100",
         "int()": "int(ce.region) > 5",
         "timestamp": 'ce.time >= timestamp("2026-01-01T00:00:00Z")',
+        "publish_time": 'publish_time >= timestamp("2026-01-01T00:00:00Z")',
         "exists": 'data.tags.exists(t, t == "a")',
         "all": 'data.tags.all(t, t != "a")',
         "filter, map": "size(data.items.filter(i, i.n > 5)) > 1",
@@ -142,17 +146,21 @@ OPERATORS: Final[Mapping[str, Mapping[str, Any]]] = {
         "IN": _pulsar("IN", "eu", "us"),
         "NOT_IN": _pulsar("NOT_IN", "eu", "us"),
         "GREATER_THAN": _pulsar("GREATER_THAN", 5),
-        "GREATER_THAN_OR_EQUAL": _pulsar("GREATER_THAN_OR_EQUAL", 5),
+        "GREATER_THAN_EQUALS": _pulsar("GREATER_THAN_EQUALS", 5),
         "LESS_THAN": _pulsar("LESS_THAN", 5),
-        "LESS_THAN_OR_EQUAL": _pulsar("LESS_THAN_OR_EQUAL", 2.5),
-        "BETWEEN": _pulsar("BETWEEN", 1, 5),
-        "LIKE": _pulsar("LIKE", "eu%"),
+        "LESS_THAN_EQUALS": _pulsar("LESS_THAN_EQUALS", 2.5),
         "STARTS_WITH": _pulsar("STARTS_WITH", "eu"),
         "STARTS_WITH_IGNORE_CASE": _pulsar("STARTS_WITH_IGNORE_CASE", "EU"),
         "CONTAINS": _pulsar("CONTAINS", "u"),
-        "CONTAINS_ALL": _pulsar("CONTAINS_ALL", "a", "b"),
+        "CONTAINS_IGNORE_CASE": _pulsar("CONTAINS_IGNORE_CASE", "EU"),
+        "DOES_NOT_CONTAIN": _pulsar("DOES_NOT_CONTAIN", "eu"),
+        "DOES_NOT_CONTAIN_IGNORE_CASE": _pulsar("DOES_NOT_CONTAIN_IGNORE_CASE", "EU"),
         "CONTAINS_ANY": _pulsar("CONTAINS_ANY", "a", "b"),
         "CONTAINS_NONE": _pulsar("CONTAINS_NONE", "a", "b"),
+        "BETWEEN": _pulsar("BETWEEN", 1, 5),
+        "LIKE": _pulsar("LIKE", "eu%"),
+        "CONTAINS_ALL": _pulsar("CONTAINS_ALL", "a", "b"),
+        "publishTime": {"publishTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T09:30:00Z"},
         "eventTime": {"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T09:30:00Z"},
         "and": {"and": [_pulsar("EQUALS", "eu"), _pulsar("NOT_EQUALS", "us")]},
         "or": {"or": [_pulsar("EQUALS", "eu"), _pulsar("EQUALS", "us")]},
@@ -250,7 +258,9 @@ def _row(dialect: str, operator: str, value: object) -> tuple[str, ...]:
     }
     who = {"matcher": "matcher", "cel": "cel-cpp", "both": "matcher, cel-cpp", "nobody": "-"}[explanation.decided_by]
     evaluated = program(compiled.cel)
-    errors = [name for name, event in ODD_EVENTS.items() if evaluated.evaluate(event).kind is OutcomeKind.ERROR]
+    errors = [
+        name for name, event in ODD_EVENTS.items() if evaluated.evaluate(event, _STORED_US).kind is OutcomeKind.ERROR
+    ]
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return (operator, f"`{shown}`", f"`{to_cel(*given)}`", who, ", ".join(sorted(found)), ", ".join(errors) or "-")
 

@@ -15,16 +15,22 @@ class HeadgateError(Exception):
     Args:
         message: What was wrong and where, in one sentence.
         hint: What the reader can do about it; empty when there is nothing to add.
+        detail: What is for the operator's eyes alone, such as a file and the system's words; in the text of the
+            exception, and so in the log, but never in an answer to a client.
     """
 
     code: str = "internal"  # of the class, but a client gives an error the code that its server said
     retriable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", detail: str = "") -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.detail})" if self.detail else self.message
 
 
 class FatalError(HeadgateError):

@@ -1,11 +1,11 @@
-"""How is a filter written in Python? A fluent builder of filter expressions, which prints CEL, JSON and protobuf.
+"""A fluent builder of filter expressions, which prints CEL, JSON and protobuf.
 
-    from headgate.expr import event_time, property
+    from headgate.expr import event_time, property, publish_time
 
     wanted = property("region").in_("eu", "us") & (event_time() >= datetime(2026, 1, 31, tzinfo=UTC))
     wanted.cel()       # has(ce.region) && has(ce.time) && ce.region in ["eu", "us"] && ce.time >= timestamp("...")
     wanted.json()      # the value of `pulsar` in `spec.filter`
-    wanted.protobuf()  # an `Expr` message of `pulsar.proto`
+    wanted.protobuf()  # an `Expr` message of `rpc/pulsar.proto`
 
 Conditions are joined by `&`, `|` and `~` (Python's `and`, `or`, `not` cannot be), comparisons stand in parentheses. A
 property is a string, a long or a double, as what it is compared with; `.string()`, `.long()` and `.double()` say it.
@@ -20,14 +20,27 @@ from typing import NoReturn
 from headgate.filter.dialects import pulsar_proto
 from headgate.filter.dialects.pulsar import JsonObject, from_json, to_json
 from headgate.filter.dialects.pulsar_cel import translate
-from headgate.filter.dialects.pulsar_tree import AllOf, AnyOf, EventTime, Expr, Negation, Operator, Type, Value
+from headgate.filter.dialects.pulsar_tree import (
+    AllOf,
+    AnyOf,
+    EventTime,
+    Expr,
+    Negation,
+    Operator,
+    PublishTime,
+    Spelling,
+    Time,
+    Type,
+    Value,
+)
 from headgate.filter.dialects.pulsar_tree import predicate as checked
 from headgate.filter.errors import FilterError
 from headgate.filter.unparse import unparse
 
-__all__ = ["Condition", "Term", "event_time", "property"]
+__all__ = ["Condition", "Term", "event_time", "property", "publish_time"]
 
 _FIELD = "filter.pulsar"
+_SPELLING = Spelling("property", "operator", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,7 @@ class Condition:
         return to_json(self.tree)
 
     def protobuf(self) -> bytes:
-        """An `Expr` message of `pulsar.proto`."""
+        """An `Expr` message of `rpc/pulsar.proto`."""
         return pulsar_proto.encode(self.tree)
 
     @classmethod
@@ -83,11 +96,11 @@ class Condition:
 
 
 class Term:
-    """A property or the event's time; every method makes a condition, and raises FilterError for a wrong value."""
+    """A property or a time of the event; every method makes a condition, and raises FilterError for a wrong value."""
 
     __slots__ = ("_subject", "_type")
 
-    def __init__(self, subject: str | EventTime, type_: Type | None = None) -> None:
+    def __init__(self, subject: str | Time, type_: Type | None = None) -> None:
         self._subject = subject
         self._type = type_
 
@@ -115,13 +128,13 @@ class Term:
         return self._ask(Operator.GREATER_THAN, value)
 
     def __ge__(self, value: Value | datetime) -> Condition:
-        return self._ask(Operator.GREATER_THAN_OR_EQUAL, value)
+        return self._ask(Operator.GREATER_THAN_EQUALS, value)
 
     def __lt__(self, value: Value | datetime) -> Condition:
         return self._ask(Operator.LESS_THAN, value)
 
     def __le__(self, value: Value | datetime) -> Condition:
-        return self._ask(Operator.LESS_THAN_OR_EQUAL, value)
+        return self._ask(Operator.LESS_THAN_EQUALS, value)
 
     def in_(self, *values: Value | datetime) -> Condition:
         """Equal to one of the values."""
@@ -151,6 +164,18 @@ class Term:
         """Contains `text`."""
         return self._ask(Operator.CONTAINS, text)
 
+    def contains_ignore_case(self, text: str) -> Condition:
+        """Contains `text`, where the case of the letters A to Z does not count."""
+        return self._ask(Operator.CONTAINS_IGNORE_CASE, text)
+
+    def does_not_contain(self, text: str) -> Condition:
+        """Does not contain `text`."""
+        return self._ask(Operator.DOES_NOT_CONTAIN, text)
+
+    def does_not_contain_ignore_case(self, text: str) -> Condition:
+        """Does not contain `text`, where the case of the letters A to Z does not count."""
+        return self._ask(Operator.DOES_NOT_CONTAIN_IGNORE_CASE, text)
+
     def contains_all(self, *texts: str) -> Condition:
         """Contains each of the texts."""
         return self._ask(Operator.CONTAINS_ALL, *texts)
@@ -165,7 +190,7 @@ class Term:
 
     def _ask(self, operator: Operator, *values: Value | datetime) -> Condition:
         constants = tuple(map(_constant, values))
-        return Condition(checked(self._subject, operator, constants, self._type, _FIELD))
+        return Condition(checked(self._subject, operator, constants, self._type, _FIELD, _SPELLING))
 
 
 def property(name: str) -> Term:
@@ -176,6 +201,11 @@ def property(name: str) -> Term:
 def event_time() -> Term:
     """The attribute `time`; compare it with a datetime, an RFC 3339 text or milliseconds since 1970 UTC."""
     return Term(EventTime())
+
+
+def publish_time() -> Term:
+    """When the broker stored the event, to the millisecond; compare it as `event_time`."""
+    return Term(PublishTime())
 
 
 def _operands(join: type[AllOf] | type[AnyOf], tree: Expr) -> tuple[Expr, ...]:

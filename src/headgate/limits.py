@@ -21,6 +21,10 @@ HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10
 """Names and values of all ce- headers of a request; CloudEvents asks for at least 64 KiB an event."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 128
 """One attribute name. CloudEvents recommends 20; a bound keeps caches of names small."""
+EXTENSION_DEPTH_MAX: Final = 8
+"""Maps within one another in an extension of CloudEvents 0.3: each a step of a path and a level of recursion."""
+EXTENSION_MEMBERS_MAX: Final = 256
+"""Members of all maps of one event's extensions: each is one more attribute for filters."""
 VALUE_CACHED_CHARS_MAX: Final = 256
 """Sources, schemas and media types up to this length are checked once and remembered."""
 VALUES_CACHED_MAX: Final = 4_096
@@ -188,6 +192,10 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+NAMESPACES_MAX: Final = 10_000
+"""Namespaces that were created: as many as brokers."""
+VALUE_CHARS_MAX: Final = 500
+"""JSON of a wrong value in a message: a person reads it."""
 JSON_PATCH_OPERATIONS_MAX: Final = 1_000
 """Operations of one JSON patch: more than an object has fields that people change, and milliseconds of work."""
 FINALIZERS_MAX: Final = 64
@@ -199,6 +207,8 @@ UPDATE_MANAGERS_MAX: Final = 10
 MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
 """All of an object's managed fields: room for every field of the largest object, and for tens of owners of usual
 ones."""
+YAML_DIRECTIVES_MAX: Final = 16
+"""Lines of a YAML text that begin with %: libyaml compares each %TAG with all before it, in one call."""
 BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
@@ -214,9 +224,14 @@ ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
-SUBSCRIPTION_BACKLOG_S_MAX: Final = 7 * 86_400.0
-"""A backlog that nobody takes keeps the log's files for so long, then its oldest events are given up and counted."""
-SUBSCRIPTION_SWEEP_S: Final = 60.0
+BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
+events are given up and counted."""
+BACKLOG_BYTES_MAX: Final = 16 << 30
+"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
+BACKLOG_NEAR: Final = 0.75
+"""Part of either bound at which people are told."""
+BACKLOG_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
@@ -292,6 +307,8 @@ HOST_LABEL_CHARS_MAX: Final = 63
 """One part of a host name, in ASCII (RFC 1035): the system's resolver cannot be asked for a longer one."""
 MANIFEST_BYTES_MAX: Final = 16 << 20
 """One manifest file (many documents)."""
+MANIFEST_DEPTH_MAX: Final = OBJECT_DEPTH_MAX + 2
+"""Nesting of one document of it: an object may be an item of a List."""
 MANIFEST_FILES_MAX: Final = 10_000
 """Files in a directory of manifests."""
 
@@ -309,7 +326,9 @@ KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
 CONNECTIONS_MAX: Final = 8_192
-"""Connections of clients at the same time; one more is closed at once. Each is a file."""
+"""Connections of clients at the same time; for one more the oldest idle one is closed. Each is a file."""
+CONNECTIONS_A_CLIENT_MAX: Final = 4_096
+"""Those of one address, or /64 network of IPv6: half, so that one alone, also a proxy, leaves room for others."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20
 """Bodies that are being received in pieces, all connections together."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
@@ -328,6 +347,8 @@ PRODUCERS_LOOK_S: Final = 5.0
 """How often it is looked whether so many have been."""
 GC_YOUNG_OBJECTS: Final = 500_000
 """Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
+THREAD_SWITCH_S: Final = 0.001
+"""How long the front's event loop waits for each thread that computes: the default of 5 ms, forty times, is felt."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
 """Retry-After when a queue is full: it empties in less."""
 RETRY_AFTER_UNAVAILABLE_S: Final = 5
@@ -492,6 +513,8 @@ REPLAY_RETRY_S: Final = 1.0
 REPLAY_RATE_DEFAULT: Final = 100.0
 REPLAY_RATE_MAX: Final = 10_000.0
 """Events a second that a replay sends."""
+ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
+"""Why an attempt had no answer, in words: several times what the client's errors have; longer ones end in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
 """Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20
@@ -554,6 +577,8 @@ PUBLISH_STREAMS_MAX: Final = 256
 """Streams that publish, at the same time."""
 
 # --- server --------------------------------------------------------------------------------------
+HOSTS_KEPT_MAX: Final = 1_024
+"""Values of the header Host that were found to mean this server and are not looked at again."""
 RETENTION_EVERY_S: Final = 5.0
 """Time between two looks for segments that may go: a listing of files and one query."""
 BEAT_S: Final = 1.0

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX
+
 OFF: Final = "off"
 ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
 """Databases without which a server does not go on beside events, unless it is told to."""
+_ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
+
+
+def hosts_of(text: str) -> list[str]:
+    """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
+    return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
 
 
 class Settings(BaseSettings):
@@ -20,12 +29,16 @@ class Settings(BaseSettings):
         data: Directory of everything that lasts: log, outbox, objects, cursors.
         listen: HOST:PORT of ingress, API and metrics.
         grpc: HOST:PORT of gRPC; `off` for none.
+        allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
+            any.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
+        backlog_hours: What a trigger or subscription has not taken is given up when it is older.
+        backlog_mb: The same when more than so much of a partition was stored after it.
         on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
         accept_lost: Databases that may be missing beside events that are there, `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
@@ -42,12 +55,15 @@ class Settings(BaseSettings):
     data: Path = Path("headgate-data")
     listen: str = "127.0.0.1:8080"
     grpc: str = "127.0.0.1:8081"
+    allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
+    backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0)
+    backlog_mb: int = Field(default=BACKLOG_BYTES_MAX >> 20, ge=1)
     on_corrupt: Literal["stop", "skip"] = "stop"
     accept_lost: str = ""
     metrics: bool = True
@@ -82,6 +98,19 @@ class Settings(BaseSettings):
     def losses_accepted(self) -> list[str]:
         """The names in `accept_lost`."""
         return _names(self.accept_lost)
+
+    @field_validator("allowed_host")
+    @classmethod
+    def _allowed_host(cls, value: str) -> str:
+        for name in hosts_of(value):
+            if not _ALLOWED_HOST.fullmatch(name):
+                raise ValueError(f"{name!r} is no host, for example headgate.example.com, *.example.com or 10.0.0.5")
+        return value
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """The names of `allowed_host`, as a client would say them in lower case."""
+        return frozenset(hosts_of(self.allowed_host))
 
     @property
     def host(self) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, reject
 from headgate import limits
 from headgate.client import DataKind, HeadgateError, InvalidInputError, OverloadedError, json_of, new_event
 from headgate.client.connection import Retry
-from headgate.client.values import filter_message, place_text
+from headgate.client.values import condition_text, filter_message, place_text
 from headgate.event.errors import EventError
 from headgate.event.json_format import decode_event, encode_event
 from headgate.expr import property
@@ -81,6 +81,12 @@ def test_filters_and_places_are_what_the_server_takes():
     assert json.loads(filter_message({"cesql": "id = '1'"}).filter) == {"cesql": "id = '1'"}
     assert json.loads(filter_message([{"exact": {"id": "1"}}]).filters) == [{"exact": {"id": "1"}}]
     assert filter_message(property("id") == "1").cel == (property("id") == "1").cel()
+    assert condition_text(None) == ""
+    assert condition_text("ce.id == '1'") == "ce.id == '1'"
+    assert condition_text(property("id") == "1") == 'ce.id == "1"'
+    assert json.loads(condition_text({"cesql": "id = '1'"})) == {"cesql": "id = '1'"}
+    with pytest.raises(InvalidInputError, match="one filter"):
+        condition_text([{"exact": {"id": "1"}}])
     with pytest.raises(InvalidInputError, match="cannot be JSON"):
         filter_message({"cesql": object()})
     assert place_text("0:12,1:0") == "0:12,1:0"

@@ -17,7 +17,6 @@ from headgate.conformance import broker
 from headgate.conformance.broker_stage import Stage, Where
 from headgate.conformance.cases import Verdict
 from headgate.testing import Server
-from tests.system.collector import Collector
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,9 +55,6 @@ class _Restarts:
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[broker.Finding]]:
     folder: Path = tmp_path_factory.mktemp("broker")
     with contextlib.ExitStack() as stack:
-        collector = stack.enter_context(contextlib.closing(Collector()))
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)  # a trace goes on where spans are made
         server = stack.enter_context(Server(folder / "data", log=folder / "server.log"))
         restarts = stack.enter_context(_Restarts(server))
         where = Where(

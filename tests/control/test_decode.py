@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.control import bodies
 from headgate.control.admission import Admission
 from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
@@ -15,7 +14,7 @@ from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
 from headgate.control.patches import merge_patch
 from headgate.filter.value import FilterValueRule
-from headgate.limits import OBJECT_DEPTH_MAX
+from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger
 
@@ -81,6 +80,11 @@ def refused(admission: Admission, kind: Kind, document: dict[str, Any]) -> dict[
         ({"delivery": {"timeout": "PT1H"}}, "spec.delivery.timeout"),
         ({"filter": {"expression": "ce.type =="}}, "spec.filter.expression"),
         ({"filter": {"expresion": "true"}}, "spec.filter.expresion"),
+        (
+            {"filter": {"pulsar": {"property": "a", "operator": "IN", "values": [1, True]}}},
+            "spec.filter.pulsar.values[1]",
+        ),
+        ({"filter": {"pulsar": "CAE="}}, "spec.filter.pulsar.op1"),
         ({"filter": {"attributes": {"type": None}}}, "spec.filter.attributes.type"),
         ({"filter": "true"}, "spec.filter"),
     ],
@@ -94,6 +98,29 @@ def test_an_invalid_filter_says_where(admission: Admission) -> None:
     message = causes["spec.filter.expression"]
     assert "at character" in message
     assert "^" in message
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "value"),
+    [
+        ({"filter": {"cel": 7}}, "spec.filter.cel", "7"),
+        ({"filter": {"nosuch": {"a": [1, True]}}}, "spec.filter.nosuch", '{"a":[1,true]}'),
+        ({"filter": {"cel": "true", "jms": "a = 1"}}, "spec.filter", '{"cel":"true","jms":"a = 1"}'),
+        ({"filter": {"attributes": {"a": 7}}}, "spec.filter.attributes.a", "7"),
+        ({"filters": [{"exact": {"type": 5}}]}, "spec.filters[0].exact.type", "5"),
+        ({"filters": [{"all": []}]}, "spec.filters[0].all", "[]"),
+        ({"filters": {"a": 1}}, "spec.filters", '{"a":1}'),
+        ({"filter": [1]}, "spec.filter", "[1]"),
+        ({"delivery": {"retry": "x"}}, "spec.delivery.retry", '"x"'),
+        ({"subscriber": "http://x"}, "spec.subscriber", '"http://x"'),
+        ({"filter": {"nosuch": "a" * 9 * VALUE_CHARS_MAX}}, "spec.filter.nosuch", '"aaa'),
+        ({"filter": {"nosuch": list(range(VALUE_CHARS_MAX))}}, "spec.filter.nosuch", "[0,1,2"),
+    ],
+)
+def test_a_cause_shows_the_value_that_was_given(
+    admission: Admission, spec: dict[str, object], field: str, value: str
+) -> None:
+    assert refused(admission, Kind.TRIGGER, trigger(**spec))[field].startswith(f"Invalid value: {value}")
 
 
 def test_several_broken_rules_are_told_at_once(admission: Admission) -> None:
@@ -221,6 +248,7 @@ def test_immutable_fields(admission: Admission) -> None:
         ({"filterValue": "ce.type =="}, "spec.log.filterValue"),
         ({"filterValue": "data.a == 1"}, "spec.log.filterValue"),
         ({"filterValue": "nobody.knows"}, "spec.log.filterValue"),
+        ({"filterValue": "string(publish_time)"}, "spec.log.filterValue"),
     ],
 )
 def test_a_broker_s_log_is_validated(admission: Admission, log: dict[str, Any], field: str) -> None:
@@ -247,8 +275,10 @@ def test_bodies_are_bounded() -> None:
     check_shape(nested(OBJECT_DEPTH_MAX - 1))
     with pytest.raises(MalformedObjectError, match="deeper"):
         check_shape(nested(OBJECT_DEPTH_MAX))
-    with pytest.raises(MalformedObjectError, match="JSON"):
+    with pytest.raises(MalformedObjectError, match="lists and objects"):
         decode_json(b"[" * 100_000)
+    with pytest.raises(MalformedObjectError, match="JSON"):
+        decode_json(b"[" * 10_000)
     bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
     for letter, before in zip("bcdefgh", "abcdefg", strict=True):
         bomb += f"{letter}: &{letter} [{', '.join([f'*{before}'] * 10)}]\n"
@@ -259,9 +289,9 @@ def test_bodies_are_bounded() -> None:
 
 
 def test_a_yaml_body_of_too_many_values_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "OBJECT_NODES_MAX", 101)
+    monkeypatch.setattr("headgate.control.bodies.OBJECT_NODES_MAX", 101)
     with pytest.raises(MalformedObjectError, match="more than 101 values"):
-        decode_yaml(b"[" + b"1," * 101 + b"}: no YAML")
+        decode_yaml(b"[\n" + b"1," * 101 + b"}: no YAML")
     assert decode_yaml(b"[" + b"{a: 1}," * 50 + b"]") == [{"a": 1}] * 50
 
 

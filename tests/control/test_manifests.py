@@ -75,7 +75,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ManifestError, match="no such file"):
         list(read_path(tmp_path / "nope"))
     (tmp_path / "a.yaml").write_text("a: [")
-    with pytest.raises(ManifestError, match=r"a\.yaml: .*line 1"):
+    with pytest.raises(ManifestError, match=r"a\.yaml: .*line 2"):
         list(read_path(tmp_path))
     monkeypatch.setattr("headgate.control.manifests.MANIFEST_BYTES_MAX", 2)
     with pytest.raises(ManifestError, match="over 2 bytes"):

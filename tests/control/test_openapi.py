@@ -12,7 +12,7 @@ from headgate.control.objects import Broker, Metadata, Subscription, Trigger
 
 SCHEMAS = {
     name: schema
-    for version in openapi.VERSIONS
+    for version in openapi.GROUPS
     for name, schema in json.loads(openapi.document(version))["components"]["schemas"].items()
 }
 

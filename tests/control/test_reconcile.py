@@ -15,6 +15,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
+from tests.control.test_subscriptions import subscription
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
 DEFAULT = ObjectKey(Kind.BROKER, "default", "default")
@@ -81,6 +82,7 @@ def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> N
     second = trigger_status(msgspec.structs.replace(obj, status=first), replace(FACTS, active_generation=1), now="2")
     times = {condition.type: condition.last_transition_time for condition in second.conditions}
     assert times == {
+        "BacklogKept": "1",
         "BrokerReady": "1",
         "DeadLetterSinkResolved": "1",
         "DependencyReady": "1",
@@ -187,15 +189,67 @@ def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
     assert "default/later" in conditions(store)["Ready"].message
-    assert reconciler.log_rule("default/later") is None
+    assert reconciler.served("default/later") is None
     admission.create(Kind.BROKER, broker("later"))
     reconciler.step()
+    assert ready(store)[0] == "Unknown"  # the matcher knows nothing of this broker yet
+    store.set_active_generation(2)
+    reconciler.step()
     assert ready(store) == ("True", "")
-    assert reconciler.log_rule("default/later") is not None
+    assert reconciler.served("default/later") is not None
     store.delete(ObjectKey(Kind.BROKER, "default", "later"))
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
-    assert reconciler.log_rule("default/later") is None
+    assert reconciler.served("default/later") is None
+
+
+def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
+    """Its triggers are not Ready before the matcher knows it, and whoever made it publishes into it at once."""
+    store, key = admission.store, ObjectKey(Kind.BROKER, "default", "b")
+    reconciler = Reconciler(store)
+    first = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
+    admission.create(Kind.TRIGGER, trigger(broker="b"))
+    store.set_active_generation(1)
+    reconciler.step()
+    reconciler.step()
+    assert ready(store) == ("True", "")
+
+    def sources() -> list[str]:
+        return [target.broker for target in store.snapshot().targets]
+
+    def served() -> str:
+        found = reconciler.served("default/b")
+        return found.identity if found is not None else ""
+
+    assert sources() == [served()] == [f"default/b/{first}"]
+    store.delete(key)
+    assert served() == ""
+    assert sources() == [f"default/b/{first}"]  # what it has accepted is still matched
+    second = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
+    assert ready(store)[0] == "False"
+    assert sources() == [served()] == [f"default/b/{second}"]
+    assert store.snapshot().generation == store.snapshot().targets[0].needs == 2
+    reconciler.step()
+    assert ready(store)[0] == "Unknown"
+    admission.create(Kind.TRIGGER, trigger("t2", broker="b"))
+    assert set(sources()) == {f"default/b/{second}"}
+
+
+def test_a_history_begins_anew_with_its_broker(admission: Admission) -> None:
+    store = admission.store
+    admission.create(Kind.SUBSCRIPTION, subscription(broker="b"))
+
+    def filter_id() -> str:
+        (target,) = store.snapshot().targets
+        assert target.pull is not None
+        return target.pull.filter_id
+
+    before = filter_id()
+    admission.create(Kind.BROKER, broker("b"))
+    assert filter_id() != before
+    before = filter_id()
+    admission.store.replace(store.get(ObjectKey(Kind.BROKER, "default", "b")))
+    assert filter_id() == before
 
 
 def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +260,7 @@ def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypat
     write = store.write_statuses
 
     def spy(changed):  # type: ignore[no-untyped-def]
-        served.append(reconciler.log_rule("default/b") is not None)
+        served.append(reconciler.served("default/b") is not None)
         return write(changed)
 
     monkeypatch.setattr(store, "write_statuses", spy)
@@ -242,7 +296,7 @@ def test_a_broker_of_another_class_is_not_served(admission: Admission) -> None:
     reconciler.step()
     assert ready(admission.store, ObjectKey(Kind.BROKER, "default", "kafka")) == ("False", "BrokerClassNotServed")
     assert ready(admission.store) == ("False", "BrokerClassNotServed")
-    assert reconciler.log_rule("default/kafka") is None
+    assert reconciler.served("default/kafka") is None
     assert "default/kafka" not in admission.store.snapshot().brokers
 
 
@@ -329,6 +383,23 @@ def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "EventsDropped")
     assert found.message == "3 events were given up and dropped; last: partition 0, offset 9: timeout at attempt 4"
     assert ready(store) == ("True", "")
+
+
+def test_a_backlog_near_its_bounds_is_a_warning(admission: Admission) -> None:
+    store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
+    admission.create(Kind.TRIGGER, trigger())
+    store.set_active_generation(1)
+    store.report([TargetReport(1, 0, "", "", backlog="BacklogNearLimit: the oldest go at 168 hours")])
+    store.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of it: as before
+    reconciler.step()
+    found = conditions(store)["BacklogKept"]
+    assert (found.status, found.severity, found.reason) == ("False", "Warning", "BacklogNearLimit")
+    assert found.message == "the oldest go at 168 hours"
+    assert conditions(store)["SubscriberHealthy"].status == "True"
+    assert ready(store) == ("True", "")
+    store.report([TargetReport(1, 0, "", "", backlog="")])
+    reconciler.step()
+    assert conditions(store)["BacklogKept"].status == "True"
 
 
 def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admission) -> None:

@@ -30,7 +30,7 @@ def test_the_default_broker_is_there_from_the_start_and_only_once(tmp_path: Path
     first.close()
     again = Store.open(tmp_path / "control.db")
     assert [one.metadata.uid for one in again.brokers()] == [uid]
-    assert again.snapshot().brokers == {"default/default"}
+    assert again.snapshot().brokers == {"default/default": f"default/default/{uid}"}
     again.close()
 
 

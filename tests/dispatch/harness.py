@@ -13,18 +13,18 @@ from typing import Any, cast
 import httptools
 import uvloop
 
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.objects import Broker, Metadata, Object, ObjectKey
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
+from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 
 TOKEN = bytes(range(32))
-BROKER = "default/default"
+BROKER = "default/default/1"
 EPOCH = (1 << 20) + 1
 """The first one of the subscription whose target has the number 1."""
 SECONDS_MAX = 30.0
@@ -72,7 +72,8 @@ class Routes:
 
     def __init__(self, *targets: Target) -> None:
         self.targets = {t.id: t for t in targets}
-        self.version = 1
+        self.brokers = {path_of(BROKER): Served(BROKER, DEFAULT_RULE)}
+        self.generation = self.version = 1
         self.reports: list[TargetReport] = []
         self.snapshots = 0
 
@@ -89,12 +90,10 @@ class Routes:
 
     def snapshot(self) -> RoutingTable:
         self.snapshots += 1
-        return RoutingTable(1, self.version, frozenset({BROKER}), tuple(self.targets.values()))
+        return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
 
-    def get(self, key: ObjectKey) -> Object:
-        if f"{key.namespace}/{key.name}" != BROKER:
-            raise ObjectNotFoundError(key.kind, key.name)
-        return Broker(api_version="", kind="Broker", metadata=Metadata(namespace=key.namespace, name=key.name))
+    def served(self, path: str) -> Served | None:
+        return self.brokers.get(path)
 
     def report(self, reports: list[TargetReport]) -> None:
         self.reports += reports

@@ -107,7 +107,7 @@ class World:
         )
         # The files' end is the made-up outbox's.
         self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
-        self.subscriptions.update(RoutingTable(1, 1, frozenset({BROKER}), (self.target,)))
+        self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
 
     def crash(self) -> None:
         self.store.close()

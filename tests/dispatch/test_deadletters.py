@@ -167,7 +167,7 @@ def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Pat
                     await until(lambda: len(sink.requests) == 3)
                     await until(lambda: [one.state for one in letters(tmp_path)] == [State.KEPT])
             (kept,) = letters(tmp_path)
-            assert "503" in kept.problem
+            assert kept.problem == f"{sink.url}: status 503: later"
             assert (kept.event.id, kept.code, kept.attempts) == ("e0", 400, 1)
             takes = True
             subscriber.requests.clear()

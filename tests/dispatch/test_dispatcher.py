@@ -123,6 +123,8 @@ def test_verdicts_of_one_event_and_target_are_one_row(tmp_path: Path, log: Event
         (Verdict.CANDIDATE, 'ce.type == "t"', 1),
         (Verdict.CANDIDATE, 'ce.type == "u"', 0),
         (Verdict.CANDIDATE, 'data.missing == "u"', 0),
+        (Verdict.CANDIDATE, 'publish_time > timestamp("2020-01-01T00:00:00Z")', 1),
+        (Verdict.CANDIDATE, 'publish_time < timestamp("2020-01-01T00:00:00Z")', 0),
         (Verdict.ERROR, "true", 0),
     ],
 )
@@ -168,11 +170,14 @@ def test_filter_errors_are_counted_and_reported_with_words(tmp_path: Path, log: 
     run(work())
 
 
-def test_an_event_of_another_broker_is_never_delivered(tmp_path: Path, log: EventLog):
+@pytest.mark.parametrize("other", ["default/other/1", "default/default/0"])
+def test_an_event_of_another_broker_is_never_delivered(tmp_path: Path, log: EventLog, other: str):
+    """Neither of one that shares a key's hash by chance, nor of the one that had the broker's name before."""
+
     async def work() -> None:
         async with Subscriber() as subscriber:
             async with running(tmp_path, Routes(target(1, subscriber.url))) as work:
-                log.append([event(0)], broker="default/other")
+                log.append([event(0)], broker=other)
                 log.append([event(1)])
                 async with matcher(work) as peer:
                     peer.match((0, 1), (1, 1))
@@ -195,6 +200,25 @@ def test_a_target_that_is_newer_than_our_table_is_looked_up(tmp_path: Path, log:
                     peer.match((0, 5), (1, 6))
                     await until(lambda: subscriber.ids == ["e0"])
                     assert routes.snapshots == 2, "asked once more, not for every row"
+
+    run(work())
+
+
+def test_a_row_is_judged_by_a_table_that_is_no_older_than_its_filters(tmp_path: Path, log: EventLog, monkeypatch):
+    """By the one before, the first event of a broker made anew would be another broker's."""
+    monkeypatch.setattr(limits, "ROUTING_POLL_S", 3_600.0)
+
+    async def work() -> None:
+        async with Subscriber() as subscriber:
+            routes = Routes(target(1, subscriber.url))
+            async with running(tmp_path, routes) as work:
+                log.append([event(0)], broker="default/default/2")
+                routes.put(target(1, subscriber.url, broker="default/default/2"))
+                routes.generation = 2
+                async with matcher(work, 2) as peer:
+                    peer.match((0, 1))
+                    await until(lambda: work.dispatcher.unfinished == 0 and bool(subscriber.requests))
+            assert subscriber.ids == ["e0"]
 
     run(work())
 

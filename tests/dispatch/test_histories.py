@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,11 +16,12 @@ from headgate.dispatch.backlog import Refill
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.events import LogEvents
 from headgate.dispatch.histories import Histories
-from headgate.dispatch.pulled import Place
+from headgate.dispatch.pulled import Place, PlaceNotFoundError
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.event.identity import path_of
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.filter.value import filter_value_rule
 from headgate.scan.turns import LogScanner
@@ -78,7 +80,7 @@ class World:
         self.update()
 
     def update(self) -> None:
-        self.subscriptions.update(RoutingTable(1, 1, frozenset({BROKER}), (self.target,)))
+        self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
 
     def kill(self) -> None:
         self.store.close()
@@ -90,11 +92,11 @@ class World:
         found = [Delivery(position, *self.rows[position], Verdict.MATCH) for position in chosen]
         return Refill(found, chosen.stop if len(found) == count_max else upto)
 
-    def append(self, partition: int, count: int) -> None:
+    def append(self, partition: int, count: int, broker: str = BROKER) -> None:
         """Events are stored and matched by the filters in force; data.n is the event's offset."""
         first = self.ends[partition]
         events = [event(n, data=b'{"n":%d}' % n) for n in range(first, first + count)]
-        assert self.log.append(events, partition=partition) == first
+        assert self.log.append(events, partition=partition, broker=broker) == first
         self.ends[partition] += count
         if self.generation >= 1:
             self.rows += [(partition, n) for n in range(first, first + count) if n % 2 == 0]
@@ -215,6 +217,41 @@ def test_a_changed_filter_counts_from_its_place_on_and_keeps_what_is_older(tmp_p
         world.put("0:4,1:1", "data.n % 3 == 0", "f2", needs=3)
         world.update()
         assert await world.drain() == [], "the same filter, compiled anew, has no new history"
+        world.close()
+
+    run(work(), 60)
+
+
+@pytest.mark.parametrize("history", ["beginning", ""])
+def test_a_broker_made_anew_has_its_own_history(tmp_path: Path, history: str) -> None:
+    """What was matched, or handed out, for the one before does not come any more, wherever the subscription goes on."""
+    anew = f"{path_of(BROKER)}/2"
+
+    async def work() -> None:
+        world = World(tmp_path, history)
+        world.start()
+        world.generation = 1
+        for partition in range(PARTITIONS):
+            world.append(partition, 6)
+        assert len(await world.pull(1)) == 1
+        # The broker is made anew: the routing table says so before the matcher has its filters in force.
+        world.put(history, "data.n % 2 == 0", "f1/2", needs=2)
+        world.target = dataclasses.replace(world.target, broker=anew)
+        world.update()
+        world.generation = 0
+        world.append(0, 2, anew)
+        if history:
+            assert await world.pull() == []
+        world.generation = 2
+        world.append(1, 2, anew)
+        world.now_us += 31 * US
+        wanted = [(0, 6), (1, 6)] if history else [(1, 6)]
+        assert await world.drain() == wanted
+        for place in (Place("1970-01-01T00:00:00Z"), Place(), Place(first="data.n >= 0")):
+            await world.subscriptions.seek(NAME, place)
+            assert await world.drain() == wanted, place
+        with pytest.raises(PlaceNotFoundError):
+            await world.subscriptions.seek(NAME, Place(first="data.n < 6"))
         world.close()
 
     run(work(), 60)

@@ -25,7 +25,7 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstore import PullStore
 from headgate.filter.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from tests.dispatch.harness import BROKER, EPOCH
+from tests.dispatch.harness import EPOCH
 from tests.dispatch.pull_world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
 
@@ -250,7 +250,9 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
         else:
             assert await world.pull("b") == Pulled([], EPOCH, active=False)
         if leaves:
+            assert (await world.subscriptions.stats(NAME)).consumer == "a"
             assert world.subscriptions.leave(NAME, "a") == 2
+            assert (await world.subscriptions.stats(NAME)).consumer is None
         else:
             world.now_us += int(TIMEOUT_S * US)
         second = await world.pull("b")
@@ -267,12 +269,12 @@ def test_a_deleted_subscription_is_forgotten_and_a_new_one_begins_now(tmp_path: 
         world = World(tmp_path)
         world.add(2)
         await world.ack(await world.pull())
-        world.subscriptions.update(RoutingTable(2, 2, frozenset(), ()))
+        world.subscriptions.update(RoutingTable(2, 2, {}, ()))
         await world.subscriptions.flush()
         assert world.store.load() == {}
         with pytest.raises(SubscriptionNotFoundError):
             await world.pull()
-        world.subscriptions.update(RoutingTable(3, 3, frozenset(), (world.target,)))
+        world.subscriptions.update(RoutingTable(3, 3, {}, (world.target,)))
         world.add(1)
         assert offsets(await world.pull()) == [2]
 
@@ -300,16 +302,18 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
                 batch, values = encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {})
                 writer.append(batch, values)
         world.add(3, target=2)
-        await world.subscriptions.sweep(0)
+        assert await world.subscriptions.sweep({1}, 0, 0, 0, 0) == set()
         cursor = world.subscriptions._states[1].cursor
         assert (cursor.next, cursor.counters.expired) == (3, 0), "what is not its own is not kept for it"
         world.add(3)
         assert offsets(await world.pull(count=1)) == [3]
-        await world.subscriptions.sweep(1 << 60)
+        far = 1 << 60
+        assert await world.subscriptions.sweep(set(), far, far, far, far) == {1}
+        assert (cursor.next, cursor.counters.expired) == (4, 0), "people are told first"
+        assert await world.subscriptions.sweep({1}, far, far, far, far) == set()
         assert (cursor.next, cursor.held_count, cursor.counters.expired) == (6, 0, 3)
         (report,) = world.errors.take()
-        assert report.trouble is not None
-        assert report.trouble.startswith("BacklogExpired: nobody took 3 events")
+        assert (report.dropped, report.last_dropped) == (3, "nobody took them within the bounds of a backlog")
         assert (await world.subscriptions.stats(NAME)).backlog == 0
 
     run(work())
@@ -357,7 +361,7 @@ def test_late_acknowledgements_of_a_subscription_made_again_are_stale(tmp_path: 
         world.add(2)
         pulled = await world.pull()
         again = dataclasses.replace(world.target, id=2)
-        world.subscriptions.update(RoutingTable(2, 2, frozenset({BROKER}), (again,)))
+        world.subscriptions.update(RoutingTable(2, 2, {}, (again,)))
         world.add(2, target=2)
         assert offsets(await world.pull()) == [2, 3]
         assert await world.ack(pulled) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import http.client
@@ -12,15 +13,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullSpec, Target
 from headgate.dispatch.pull_api import METHODS, PREFIX, PullApi
+from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local import answering
 from headgate.server.proxy import ProcessProxy
 from tests.dispatch.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until
+from tests.filter.test_pulsar import asked
 
 
 class Client:
@@ -112,6 +116,29 @@ def test_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
     run(work(), 60)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "path"),
+    [
+        ({"property": "n", "operator": "GREATER_THAN_OR_EQUAL", "value": 1}, "first.pulsar.operator"),
+        ({"not": {"property": "n", "operator": "EQUALS", "values": ["a", "b"]}}, "first.pulsar.not.values"),
+        (wire.Expr(), "first.pulsar.tp"),
+        (asked(op=19), "first.pulsar.predicate.op"),
+        (asked(values=["five"], ty=1), "first.pulsar.predicate.values[0]"),
+        (wire.Expr(tp=1, op1=asked(), op2=asked(name=None)), "first.pulsar.op2.predicate.name"),
+    ],
+)
+def test_a_wrong_expression_is_refused_with_its_path(tmp_path: Path, wrong: Any, path: str) -> None:
+    async def work() -> None:
+        is_message = isinstance(wrong, wire.Expr)
+        value = base64.b64encode(wrong.SerializeToString()).decode() if is_message else wrong
+        async with serving(tmp_path, Routes(subscription(1, "s"))) as (_, ask):
+            status, answer = await ask("seek", first={"pulsar": value})
+            assert status == 422
+            assert answer["message"].startswith(f"{path}: ")
+
+    run(work(), 60)
+
+
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     async def work() -> None:
         routes = Routes(subscription(1, "s"))
@@ -130,7 +157,10 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
                 (400, await ask("nack", ids=["1:0"], delay=-1)),
                 (400, await ask("seek", to="there")),
                 (400, await ask("seek", to="0:1,0:2")),
-                (400, await ask("seek", first="data.n ==")),
+                (422, await ask("seek", first="data.n ==")),
+                (422, await ask("seek", first='{"pulsar": ')),
+                (422, await ask("seek", first={"nosuch": 1})),
+                (400, await ask("seek", first=["data.n == 1"])),
                 (404, await ask("seek", first="data.n == 1")),
                 (413, await ask("ack", raw=b" " * (1 << 20))),
             ):

@@ -14,7 +14,9 @@ import pytest
 from headgate import limits
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.pull_rpc import PullRpc
+from headgate.expr import property, publish_time
 from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
 from tests.calls import Client, Refused, Stream, served
 from tests.dispatch.harness import EPOCH, TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
@@ -205,6 +207,24 @@ def test_a_seek_is_told_with_its_epoch_and_streams_go_on_there(tmp_path: Path) -
             *_, done = await ask(client, "Seek", request, pb.SeekResponse)
             await stream.write(Request(credits=2))
             assert numbers(await received(stream, 2)) == [4, 5]
+            expression = wire.Expr.FromString(((property("id") == "e6") & (publish_time() > 0)).protobuf())
+            request = pb.SeekRequest(subscription="default/s1", first_expression=expression)
+            *_, done = await ask(client, "Seek", request, pb.SeekResponse)
+            await stream.write(Request(credits=2))
+            assert numbers(await received(stream, 2)) == [6, 7]
+            expression = wire.Expr.FromString(property("id").in_("e1", "e2").protobuf())
+            request = pb.SeekRequest(subscription="default/s1", last_expression=expression, after=True)
+            *_, done = await ask(client, "Seek", request, pb.SeekResponse)
+            await stream.write(Request(credits=2))
+            assert numbers(await received(stream, 2)) == [3, 4]
+            request = pb.SeekRequest(subscription="default/s1", first='{"jms": "id = \'e5\'"}')
+            *_, done = await ask(client, "Seek", request, pb.SeekResponse)
+            await stream.write(Request(credits=1))
+            assert numbers(await received(stream, 1)) == [5]
+            request = pb.SeekRequest(subscription="default/s1", first_expression=wire.Expr(tp=1))
+            with pytest.raises(Refused, match=r"first\.pulsar\.op1: is missing") as refused:
+                await ask(client, "Seek", request, pb.SeekResponse)
+            assert refused.value.status is grpc.StatusCode.INVALID_ARGUMENT
             request = pb.SeekRequest(subscription="default/s1", last="data.n == 100")
             with pytest.raises(Refused) as refused:
                 await ask(client, "Seek", request, pb.SeekResponse)
@@ -221,6 +241,7 @@ def test_stats_and_analyze(tmp_path: Path) -> None:
             assert now.oldest_unacknowledged.endswith("Z")
             for asked, accepted in (
                 (pb.Filter(cel="data.n < 5"), 5),
+                (pb.Filter(expression=wire.Expr.FromString(property("id").in_("e1", "e2", "x").protobuf())), 2),
                 (pb.Filter(filter='{"expression": "data.n < 6"}'), 6),
                 (pb.Filter(filters='[{"cel": "data.n < 6"}, {"cel": "data.n > 2"}]'), 3),
                 (pb.Filter(), EVENTS),
@@ -275,6 +296,11 @@ def test_stats_and_analyze(tmp_path: Path) -> None:
         (
             "Analyze",
             [pb.AnalyzeRequest(subscription="default/s1", filter=pb.Filter(filter="{}", cel="true"))],
+            grpc.StatusCode.INVALID_ARGUMENT,
+        ),
+        (
+            "Analyze",
+            [pb.AnalyzeRequest(subscription="default/s1", filter=pb.Filter(cel="true", expression=wire.Expr()))],
             grpc.StatusCode.INVALID_ARGUMENT,
         ),
     ],

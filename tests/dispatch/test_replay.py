@@ -32,7 +32,7 @@ def fill(log: EventLog, partitions: int = 2) -> None:
     for first in range(0, EVENTS, 10):
         events = [event(n, data=b'{"n":%d}' % n) for n in range(first, first + 10)]
         log.append(events, partition=first // 10 % partitions)
-    log.append([event(99, data=b'{"n":2}')], broker="default/other")
+    log.append([event(99, data=b'{"n":2}')], broker="default/other/1")
 
 
 def asked(**changes: object) -> ReplaySpec:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from itertools import pairwise
 from pathlib import Path
 
@@ -265,6 +266,21 @@ def test_of_an_answers_headers_only_the_events_own_are_read():
             assert outcome.reply.headers == [("ce-id", "1"), ("ce-id", "2"), ("content-type", "text/plain")]
 
     run(work())
+
+
+def test_why_nobody_answers_is_told_in_whole_words():
+    with socket.socket() as reserved:
+        reserved.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else takes it
+        port = reserved.getsockname()[1]
+
+        async def work() -> None:
+            async with HttpTransport() as transport:
+                outcome = await transport.post(f"http://127.0.0.1:{port}/{'x' * 1000}", [], b"", 5.0)
+                assert outcome.reason == "connection"
+                assert outcome.detail.startswith("client error (Connect): tcp connect error: Connection refused")
+                assert outcome.detail.endswith(")")
+
+        run(work())
 
 
 def test_a_slow_body_meets_the_timeout():

@@ -155,7 +155,7 @@ def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: 
     batches = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.0}
     targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
     targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
-    scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), tuple(targets)))
+    scheduler.update(RoutingTable(1, 1, {}, tuple(targets)))
     return scheduler
 
 
@@ -281,11 +281,11 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
             refresh=lambda: None,
         )
         one = target(1, "http://x/", retry=2, backoff_delay_s=0.001, dead_letter_uri="http://sink/")
-        scheduler.update(RoutingTable(1, 1, frozenset({BROKER}), (one,)))
+        scheduler.update(RoutingTable(1, 1, {}, (one,)))
         scheduler.hand(rows.append([(0, 1)]))
         await under_way.wait()
-        scheduler.update(RoutingTable(1, 2, frozenset({BROKER}), ()))
-        scheduler.update(RoutingTable(1, 3, frozenset({BROKER}), (one,)))
+        scheduler.update(RoutingTable(1, 2, {}, ()))
+        scheduler.update(RoutingTable(1, 3, {}, (one,)))
         scheduler.hand(rows.append([(1, 1)]))
         while not buried:
             await asyncio.sleep(0.001)

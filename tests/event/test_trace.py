@@ -35,6 +35,7 @@ def test_a_context_and_its_state() -> None:
     assert context(GOOD, None) == {"traceparent": GOOD}
     assert context(GOOD, "a=b") == {"traceparent": GOOD, "tracestate": "a=b"}
     assert context(GOOD, "x" * 513) == {"traceparent": GOOD}, "too long a state is dropped, the trace goes on"
+    assert context(GOOD, "a=\tb") == {"traceparent": GOOD}, "no attribute may have a tab"
     assert context("01" + GOOD[2:] + "-what-may-come", "") == {"traceparent": "01" + GOOD[2:] + "-what-may-come"}
 
 

@@ -11,7 +11,9 @@ import random
 
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
+from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.event.rfc3339 import micros
+from headgate.filter.view import EventView
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -92,16 +94,18 @@ TIMES = [
     "0000-01-01T00:00:00Z",
     "9999-12-31T23:59:59.9999999Z",
 ]
-EXTENSIONS: dict[str, list[str | int | bool]] = {
+EXTENSIONS: dict[str, list[ExtensionValue]] = {
     "tenant": ["a", "b", "gold", "1", "", "GOLD", "2.5"],
     "tenantx": ["gold", True, 1],
-    "tag.a": ["a"],
+    "tag": ["a", {"a": "a"}, {"a": {"b": 1}, "b.c": "a"}, {}, {"a": "order.created", "b": True}],
     "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31), "+5", "2147483648", "00", "-3"],
     "flag": [True, False, "true", "FALSE", 0, 1],
     "in": ["a", "b"],
     "size": ["a", 1],
 }
+MEMBERS = ["tag.a", "tag.a.b"]
 ATTRIBUTES = ["type", "source", "id", "specversion", "subject", "datacontenttype", "dataschema", *EXTENSIONS, "nosuch"]
+ATTRIBUTES += MEMBERS
 DATA_PATHS: list[tuple[str, ...]] = [
     ("s",),
     ("n",),
@@ -231,6 +235,22 @@ def random_event(rng: random.Random) -> Event:
     )
 
 
+def random_stored_us(rng: random.Random) -> int:
+    """When an event of the universe was stored: near the times that filters ask for, with microseconds or without."""
+    text = rng.choice([time for time in TIMES if time is not None and time.startswith(("19", "20"))])
+    return max(0, (micros(text) or 0) + rng.choice([0, 0, 1, 999, -1, -1_000, 1_000, 3_600_000_000]))
+
+
+def random_view(rng: random.Random) -> EventView:
+    """`random_event` as filters see it once it is stored."""
+    return EventView(random_event(rng), random_stored_us(rng))
+
+
 def events() -> st.SearchStrategy[Event]:
     """`random_event` as a hypothesis strategy."""
     return st.randoms(use_true_random=False).map(random_event)
+
+
+def views() -> st.SearchStrategy[EventView]:
+    """`random_view` as a hypothesis strategy."""
+    return st.randoms(use_true_random=False).map(random_view)

@@ -86,7 +86,8 @@ def _place_and_values(rng: random.Random) -> tuple[str, list[Json]]:
             "id": ["1", "2"],
             "specversion": ["1.0", "0.3"],
         }
-        known.update({key: list(values) for key, values in EXTENSIONS.items()})
+        scalars = {key: [one for one in values if not isinstance(one, dict)] for key, values in EXTENSIONS.items()}
+        known.update({key: list[Json](values) for key, values in scalars.items()})
         return attribute_place(rng, name), known.get(name, list(STRINGS))
     path = rng.choice(DATA_PATHS)
     place = data_place(rng, path)
@@ -265,6 +266,8 @@ def random_shape(rng: random.Random) -> str:
         f"type({_any_place(rng)}) == string && {_any_place(rng)} == 'a'",
         f"ce.time {order} {_instant(rng)}",
         f"{_instant(rng)} {order} ce.time",
+        f"publish_time {order} {_instant(rng)}",
+        f"{_instant(rng)} {order} publish_time",
         f"int({_any_place(rng)}) {order} {_whole(rng)}",
         f"double({_any_place(rng)}) {order} {_double(rng)}",
         f"string({_any_place(rng)}) {rng.choice(['==', '!=', '<'])} {string_literal(rng.choice(STRINGS))}",
@@ -343,6 +346,11 @@ def random_hard_atom(rng: random.Random) -> str:
             f"type({place}) == int",
             "ce.time > timestamp('2021-01-01T00:00:00Z')",
             "ce.time < '2021'",
+            f"publish_time {rng.choice(COMPARISONS)} {_instant(rng)}",
+            f"publish_time in [{_instant(rng)}, {_instant(rng)}]",
+            "publish_time.getFullYear() == 2020",
+            "publish_time == ce.time",
+            "data.l.exists(publish_time, publish_time == 1)",
             "ce.time == '2026-11-21T10:00:00Z'",
             "has(ce.time)",
             f"{place} in []",

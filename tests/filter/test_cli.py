@@ -144,10 +144,21 @@ def test_explains_as_json() -> None:
             "filter_value": "ce.type",
             "values": ["a"],
             "time_range_us": None,
+            "published_us": None,
             "says": 'chunks without ce.type "a"',
         },
         "notes": [],
     }
+
+
+def test_events_are_tried_as_if_stored_at_a_time() -> None:
+    asked = ["test", "--cel", 'publish_time >= timestamp("2026-01-31T12:00:00Z")']
+    line = LINES.splitlines()[0]
+    assert run(app, [*asked, "--publish-time", "2026-01-31T11:59:59Z"], input=line).stdout == "false\n"
+    assert run(app, [*asked, "--publish-time", "2026-01-31T12:00:00Z"], input=line).stdout == "true\n"
+    assert run(app, asked, input=line).stdout == "true\n", "now"
+    refused = run(app, [*asked, "--publish-time", "noon"], input=line)
+    assert (refused.exit_code, "--publish-time 'noon' is no time" in refused.stderr) == (2, True)
 
 
 def test_explains_what_never_matches() -> None:

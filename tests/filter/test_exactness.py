@@ -18,7 +18,7 @@ from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.plan import Verdict
 from headgate.filter.rows import row_verdicts
-from tests.filter.hostile_events import events, random_event
+from tests.filter.hostile_events import random_view, views
 from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter
 
 ALLOWED = {
@@ -52,7 +52,7 @@ EVENTS_PER_FILTER: Final = 100
 def test_many_pairs(generate, share: float) -> None:
     rng = random.Random(PAIRS)
     filter_count = round(PAIRS * share / EVENTS_PER_FILTER)
-    views = [EventView(random_event(rng)) for _ in range(400)]
+    views = [random_view(rng) for _ in range(400)]
     seen: Counter[tuple[OutcomeKind, Verdict | None]] = Counter()
     for _ in range(filter_count):
         text = generate(rng, rng.randrange(4))
@@ -67,9 +67,8 @@ def test_many_pairs(generate, share: float) -> None:
 
 
 @settings(max_examples=300)
-@given(text=st.one_of(filters(), filters(hard=True)), of=events())
-def test_any_pair(text: str, of: Event) -> None:
-    view = EventView(of)
+@given(text=st.one_of(filters(), filters(hard=True)), view=views())
+def test_any_pair(text: str, view: EventView) -> None:
     assert is_allowed(text, view, said(text, view))
 
 
@@ -104,11 +103,42 @@ def test_nine_filters_in_ten_need_no_candidate() -> None:
         ("data.b ? data.n > 1 : data.m > 1", b'{"b": 1, "n": 2, "m": 2}', (OutcomeKind.ERROR, None)),
         ("!(data.n in ['a'])", b'{"n": 1}', (OutcomeKind.TRUE, Verdict.MATCH)),
         ("!(data.n in ['a', 1])", b'{"n": 1.0}', (OutcomeKind.FALSE, None)),
+        ("data.l.matches('(?s)^.$')", b'{"l": ["a"]}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.l.match('?')", b'{"l": {"a": 1}}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.l.match('?')", '{"l": "é"}'.encode(), (OutcomeKind.TRUE, Verdict.MATCH)),
     ],
 )
 def test_hard_cases(text: str, data: bytes, expected: tuple[OutcomeKind, Verdict | None]) -> None:
     of = Event(specversion="1.0", id="1", source="/a", type="t", data_kind=DataKind.JSON, data=data)
     assert said(text, EventView(of)) == expected
+
+
+STORED_US: Final = 1_769_860_800_001_999
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("publish_time == timestamp('2026-01-31T12:00:00.001Z')", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("publish_time > timestamp('2026-01-31T12:00:00.001Z')", (OutcomeKind.FALSE, None)),
+        ("publish_time < timestamp('2026-01-31T12:00:00.001000001Z')", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("publish_time >= timestamp('2026-01-31T12:00:00.001999Z')", (OutcomeKind.FALSE, None)),
+        ("timestamp(1769860800) < publish_time && ce.type == 't'", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("!(publish_time < timestamp(1769860800))", (OutcomeKind.TRUE, Verdict.MATCH)),
+        ("publish_time.getSeconds() == 0", (OutcomeKind.TRUE, Verdict.CANDIDATE)),
+        ("ce.publish_time == 'mine'", (OutcomeKind.ERROR, None)),
+        ("has(ce.publish_time) || ce.publishtime == 'mine'", (OutcomeKind.TRUE, Verdict.MATCH)),
+    ],
+)
+def test_publish_time_is_the_millisecond_of_storing(text: str, expected: tuple[OutcomeKind, Verdict | None]) -> None:
+    view = EventView(Event("1.0", "1", "/a", "t", extensions={"publishtime": "mine"}), STORED_US)
+    assert said(text, view) == expected
+
+
+def test_publish_time_of_what_is_not_stored_is_an_error() -> None:
+    view = EventView(Event("1.0", "1", "/a", "t"))
+    assert said("publish_time > timestamp(0)", view) == (OutcomeKind.ERROR, Verdict.ERROR)
+    assert said("ce.type == 't' || publish_time > timestamp(0)", view)[0] is OutcomeKind.TRUE
 
 
 @pytest.mark.parametrize(

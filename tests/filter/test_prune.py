@@ -13,8 +13,9 @@ from headgate.filter.cel import OutcomeKind, compile_expression
 from headgate.filter.evaluate import EventView, program
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import filter_value_rule
+from headgate.filter.view import publish_time_us
 from headgate.log.bloom import build, might_contain, probe
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 
 VALUES = ["ce.type", "ce.tenant", "data.s", 'ce["type"] + "/" + ce.tenant', "ce.subject"]
@@ -35,13 +36,14 @@ def filter_value(value: str, view: EventView) -> str | None:
     return found if isinstance(found, str) and found else None
 
 
-def summary(events: list[Event], values: list[str | None]) -> ChunkSummary:
+def summary(events: list[Event], values: list[str | None], stored_us: int) -> ChunkSummary:
     bloom = build(values, 16)
     times = [micros for event in events if event.time and (micros := rfc3339.micros(event.time)) is not None]
     return ChunkSummary(
         first_offset=0,
         next_offset=len(events),
         time_range_us=(min(times), max(times)) if times else None,
+        publish_time_us=publish_time_us(stored_us),
         unfiltered=bloom.unfiltered,
         may_hold=lambda wanted: might_contain(bloom.bits, bloom.hash_count, [probe(value) for value in wanted]),
     )
@@ -65,21 +67,42 @@ def random_pinning_filter(rng: random.Random) -> str:
             f'ce.time {rng.choice(["<", "<=", ">", ">=", "==", "!="])} timestamp("{rng.choice(TIMES)}")',
             f'timestamp("{rng.choice(TIMES)}") {rng.choice(["<", "<=", ">", ">="])} ce.time',
             "has(ce.time)",
+            f'publish_time {rng.choice(["<", "<=", ">", ">=", "==", "!="])} timestamp("{rng.choice(TIMES)}")',
+            f'timestamp("{rng.choice(TIMES)}") {rng.choice(["<", "<=", ">", ">="])} publish_time',
         ]
     )
     other = rng.choice([random_filter, random_hard_filter])(rng, rng.randrange(3))
     return rng.choice([pin, f"{pin} && ({other})", f"({other}) && {pin}", f"!({pin})", f"{pin} || ({other})"])
 
 
+@pytest.mark.parametrize(
+    ("cel", "skips"),
+    [
+        ('publish_time > timestamp("2026-01-31T12:00:00.001Z")', False),
+        ('publish_time >= timestamp("2026-01-31T12:00:00.002Z") && ce.type == "a"', True),
+        ('publish_time < timestamp("2026-01-31T12:00:00.001Z")', False),
+        ('publish_time < timestamp("2026-01-31T12:00:00Z") || ce.type == "a"', False),
+        ('ce.type == "a" && publish_time < timestamp("2026-01-31T12:00:00Z")', True),
+        ('ce.time < timestamp("2026-01-31T12:00:00Z")', True),
+        ('publish_time < timestamp("2026-01-31T12:00:00Z") ? true : false', True),
+    ],
+)
+def test_chunks_are_skipped_by_when_they_were_stored(cel: str, skips: bool) -> None:
+    chunk = summary([Event("1.0", "1", "/a", "a")], ["a"], 1_769_860_800_001_999)
+    assert (pruning(cel).prospect(chunk) is Prospect.CANNOT_MATCH) is skips
+
+
 def test_no_event_is_lost_in_100_000_pairs() -> None:
     rng = random.Random(41)
-    views = [EventView(random_event(rng)) for _ in range(300)]
+    stored = [random_stored_us(rng) for _ in range(10)]
+    views = [EventView(random_event(rng), stored[n % 10]) for n in range(300)]
     chunks = []
     for _ in range(200):
-        members = rng.sample(range(len(views)), rng.choice([1, 1, 2, 3, 8]))
+        at = rng.randrange(10)
+        members = rng.sample(range(at, len(views), 10), rng.choice([1, 1, 2, 3, 8]))
         value = rng.choice(["ce.type", *VALUES])
         values = [filter_value(value, views[member]) for member in members]
-        chunks.append((members, value, summary([views[member].event for member in members], values)))
+        chunks.append((members, value, summary([views[member].event for member in members], values, stored[at])))
     seen: Counter[tuple[Prospect, bool]] = Counter()
     for _ in range(500):
         text = random_pinning_filter(rng)
@@ -147,7 +170,7 @@ def test_a_filter_that_no_time_decides_takes_events_without_one() -> None:
 
 
 def chunk(*, times: tuple[int, int] | None = None, unfiltered: bool = False, holds: bool = True) -> ChunkSummary:
-    return ChunkSummary(10, 20, times, unfiltered, lambda wanted: holds)
+    return ChunkSummary(10, 20, times, 0, unfiltered, lambda wanted: holds)
 
 
 @pytest.mark.parametrize("name", ["in", "true", "false", "null", "import", "2nd", "region"])

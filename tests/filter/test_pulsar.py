@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
+import base64
 import re
 import subprocess
 import sys
@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from headgate.event.model import Event
 from headgate.event.rfc3339 import micros
-from headgate.expr import Condition, event_time, property
+from headgate.expr import Condition, event_time, property, publish_time
 from headgate.filter.compiler import compile_filter
-from headgate.filter.dialects import pulsar_pb2 as wire
 from headgate.filter.dialects.pulsar import from_json, pulsar, to_json
+from headgate.filter.dialects.pulsar_cel import translate
 from headgate.filter.dialects.pulsar_proto import decode, encode
 from headgate.filter.dialects.pulsar_tree import (
+    LISTS,
     OF_STRINGS,
     AllOf,
     AnyOf,
@@ -31,15 +32,20 @@ from headgate.filter.dialects.pulsar_tree import (
     Operator,
     Predicate,
     Property,
+    PublishTime,
     Type,
 )
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
 from headgate.filter.rows import row_verdicts
+from headgate.filter.unparse import unparse
+from headgate.rpc import pulsar_pb2 as wire
 from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+STORED_US = 1_769_860_800_001_999
+"""A millisecond behind noon, and some microseconds."""
 
 
 def event(time: str | None = None, **extensions: object) -> Event:
@@ -47,7 +53,7 @@ def event(time: str | None = None, **extensions: object) -> Event:
 
 
 def holds(condition: Condition, of: Event) -> bool:
-    return program(compile_filter({"pulsar": condition.json()}).cel).evaluate(of).kind is OutcomeKind.TRUE
+    return program(compile_filter({"pulsar": condition.json()}).cel).evaluate(of, STORED_US).kind is OutcomeKind.TRUE
 
 
 # --- the reference ---
@@ -57,6 +63,8 @@ def _read(subject: object, of: Event) -> Any:
     """A predicate's left side; None is unknown."""
     if isinstance(subject, EventTime):
         return None if of.time is None else micros(of.time)
+    if isinstance(subject, PublishTime):
+        return STORED_US // 1_000 * 1_000
     assert isinstance(subject, Property)
     value = of.type if subject.name == "type" else of.extensions.get(subject.name)
     if value is None:
@@ -94,7 +102,7 @@ def reference(expr: Expr, of: Event) -> bool | None:
     if left is None:
         return None
     values: list[Any] = list(expr.values)
-    if isinstance(expr.subject, EventTime):
+    if isinstance(expr.subject, EventTime | PublishTime):
         values = [micros(value) if isinstance(value, str) else value * 1000 for value in values]
     first = values[0]
     match expr.operator:
@@ -104,11 +112,11 @@ def reference(expr: Expr, of: Event) -> bool | None:
             return left not in values
         case Operator.GREATER_THAN:
             return left > first
-        case Operator.GREATER_THAN_OR_EQUAL:
+        case Operator.GREATER_THAN_EQUALS:
             return left >= first
         case Operator.LESS_THAN:
             return left < first
-        case Operator.LESS_THAN_OR_EQUAL:
+        case Operator.LESS_THAN_EQUALS:
             return left <= first
         case Operator.BETWEEN:
             return first <= left <= values[1]
@@ -120,6 +128,12 @@ def reference(expr: Expr, of: Event) -> bool | None:
             return left.lower().startswith(first.lower())
         case Operator.CONTAINS | Operator.CONTAINS_ALL:
             return all(value in left for value in values)
+        case Operator.CONTAINS_IGNORE_CASE:
+            return first.lower() in left.lower()
+        case Operator.DOES_NOT_CONTAIN:
+            return first not in left
+        case Operator.DOES_NOT_CONTAIN_IGNORE_CASE:
+            return first.lower() not in left.lower()
         case Operator.CONTAINS_ANY:
             return any(value in left for value in values)
         case Operator.CONTAINS_NONE:
@@ -164,22 +178,23 @@ NAMES = ["region", "n", "type"]
 def predicates(draw: st.DrawFn) -> dict[str, object]:
     operator = draw(st.sampled_from(list(Operator)))
     count = 2 if operator is Operator.BETWEEN else draw(st.integers(1, 3)) if _is_list(operator) else 1
-    kind = draw(st.sampled_from(["string", "string", "long", "double", "time"]))
+    kind = draw(st.sampled_from(["string", "string", "long", "double", "eventTime", "publishTime"]))
     if operator in OF_STRINGS:
         kind = "string"
     source: list[Any] = {
         "string": PATTERNS if operator is Operator.LIKE else TEXTS,
         "long": INTEGERS,
         "double": [5.0, -5.0, 5.5, 0.0, 15],
-        "time": TIMES + MILLISECONDS,
+        "eventTime": TIMES + MILLISECONDS,
+        "publishTime": TIMES + MILLISECONDS,
     }[kind]
     values = [draw(st.sampled_from(source)) for _ in range(count)]
-    subject = {"eventTime": {}} if kind == "time" else {"property": draw(st.sampled_from(NAMES)), "type": kind}
+    subject = {kind: {}} if kind.endswith("Time") else {"property": draw(st.sampled_from(NAMES)), "type": kind}
     return {**subject, "operator": operator.value, "values": values}
 
 
 def _is_list(operator: Operator) -> bool:
-    return fnmatch.fnmatch(operator, "*IN") or fnmatch.fnmatch(operator, "CONTAINS_*")
+    return operator in LISTS
 
 
 expressions = st.recursive(
@@ -208,7 +223,7 @@ def test_cel_says_what_the_reference_says(
 @settings(max_examples=300)
 @given(expressions, attributes, st.none() | st.sampled_from(TIMES))
 def test_rows_say_no_more_than_cel_cpp(value: Any, carried: dict[str, object], time: str | None) -> None:
-    compiled, view = compile_filter({"pulsar": value}), EventView(event(time, **carried))
+    compiled, view = compile_filter({"pulsar": value}), EventView(event(time, **carried), STORED_US)
     assert (program(compiled.cel).evaluate_view(view).kind, row_verdicts(compiled, view)) in ALLOWED
 
 
@@ -217,7 +232,10 @@ def test_rows_say_no_more_than_cel_cpp(value: Any, carried: dict[str, object], t
 def test_json_and_protobuf_say_the_same(value: dict[str, object]) -> None:
     expr = from_json(value, "f")
     assert from_json(to_json(expr), "f") == expr
-    assert decode(encode(expr)) == expr
+    back = decode(encode(expr))
+    assert translate(back) == translate(expr)
+    assert encode(decode(encode(back))) == encode(back)
+    assert pulsar(base64.b64encode(encode(expr)).decode(), "f") == unparse(translate(expr))
 
 
 @pytest.mark.parametrize(
@@ -262,6 +280,22 @@ def test_json_and_protobuf_say_the_same(value: dict[str, object]) -> None:
             property("type").contains_none("eu", "us"),
             '!ce.type.contains("eu") && !ce.type.contains("us")',
         ),
+        (property("type").contains_ignore_case("EU-"), 'ce.type.lowerAscii().contains("eu-")'),
+        (property("region").contains_ignore_case("EU"), 'has(ce.region) && ce.region.lowerAscii().contains("eu")'),
+        (property("a").contains_ignore_case("E"), 'has(ce.a) && string(ce.a).lowerAscii().contains("e")'),
+        (
+            property("region").does_not_contain_ignore_case("EU"),
+            'has(ce.region) && (type(ce.region) != string || !ce.region.lowerAscii().contains("eu"))',
+        ),
+        (property("region").does_not_contain("eu"), 'has(ce.region) && !string(ce.region).contains("eu")'),
+        (property("type").does_not_contain_ignore_case("EU"), '!ce.type.lowerAscii().contains("eu")'),
+        (publish_time() >= NOON, 'publish_time >= timestamp("2026-01-31T12:00:00Z")'),
+        (~(publish_time() == 5), 'publish_time != timestamp("1970-01-01T00:00:00.005Z")'),
+        (
+            publish_time().in_(0, 1),
+            'publish_time == timestamp("1970-01-01T00:00:00Z") || '
+            'publish_time == timestamp("1970-01-01T00:00:00.001Z")',
+        ),
         (event_time() >= NOON, 'has(ce.time) && ce.time >= timestamp("2026-01-31T12:00:00Z")'),
         (event_time() < 1769860800001, 'has(ce.time) && ce.time < timestamp("2026-01-31T12:00:00.001Z")'),
         (
@@ -289,7 +323,7 @@ def test_builder(condition: Condition, text: str) -> None:
     assert str(condition) == condition.cel() == pulsar(condition.json(), "f") == text
     assert compile_filter({"pulsar": condition.json()})
     assert Condition.from_json(condition.json()) == condition
-    assert Condition.from_protobuf(condition.protobuf()) == condition
+    assert Condition.from_protobuf(condition.protobuf()).cel() == text
 
 
 def test_builder_prints_json() -> None:
@@ -297,7 +331,7 @@ def test_builder_prints_json() -> None:
     assert condition.json() == {
         "and": [
             {"property": "region", "type": "string", "operator": "IN", "values": ["eu", "us"]},
-            {"eventTime": {}, "operator": "GREATER_THAN_OR_EQUAL", "value": "2026-01-31T12:00:00+00:00"},
+            {"eventTime": {}, "operator": "GREATER_THAN_EQUALS", "value": "2026-01-31T12:00:00+00:00"},
             {"not": {"property": "n", "type": "long", "operator": "GREATER_THAN", "value": 5}},
         ]
     }
@@ -339,7 +373,7 @@ def deep(levels: int) -> object:
         ({**PREDICATE, "field": "x"}, ".field"),
         ({**PREDICATE, "property": 1}, ".property"),
         ({**PREDICATE, "property": "Region"}, ".property"),
-        ({**PREDICATE, "property": "a.b"}, ".property"),
+        ({**PREDICATE, "property": "a..b"}, ".property"),
         ({**PREDICATE, "property": "data"}, ".property"),
         ({**PREDICATE, "property": "time"}, ".property"),
         ({**PREDICATE, "eventTime": {}}, ""),
@@ -360,27 +394,33 @@ def deep(levels: int) -> object:
         ({"property": "a", "operator": "BETWEEN", "values": [1]}, ".values"),
         ({"property": "a", "operator": "EQUALS", "values": ["x", "y"]}, ".values"),
         ({**PREDICATE, "type": "text"}, ".type"),
-        ({**PREDICATE, "type": "long"}, ".values[0]"),
-        ({**PREDICATE, "type": "string", "value": 1}, ".values[0]"),
-        ({**PREDICATE, "type": "long", "value": 1.5}, ".values[0]"),
-        ({**PREDICATE, "value": 2**63}, ".values[0]"),
-        ({**PREDICATE, "type": "double", "value": 10**400}, ".values[0]"),
-        ({**PREDICATE, "value": float("nan")}, ".values[0]"),
-        ({**PREDICATE, "value": "x\0"}, ".values[0]"),
-        ({**PREDICATE, "value": "\ud800"}, ".values[0]"),
+        ({**PREDICATE, "type": "long"}, ".value"),
+        ({**PREDICATE, "type": "string", "value": 1}, ".value"),
+        ({**PREDICATE, "type": "long", "value": 1.5}, ".value"),
+        ({**PREDICATE, "value": 2**63}, ".value"),
+        ({**PREDICATE, "type": "double", "value": 10**400}, ".value"),
+        ({**PREDICATE, "value": float("nan")}, ".value"),
+        ({**PREDICATE, "value": "x\0"}, ".value"),
+        ({**PREDICATE, "value": "\ud800"}, ".value"),
         ({**PREDICATE, "operator": "LIKE", "value": 5}, ".operator"),
-        ({**PREDICATE, "operator": "LIKE", "value": "x\\"}, ".values[0]"),
-        ({**PREDICATE, "operator": "LIKE", "value": "\\x"}, ".values[0]"),
-        ({"publishTime": {}, "operator": "GREATER_THAN", "value": 1}, ".publishTime"),
+        ({**PREDICATE, "operator": "LIKE", "value": "x\\"}, ".value"),
+        ({**PREDICATE, "operator": "LIKE", "value": "\\x"}, ".value"),
+        ({"publishTime": True, "operator": "GREATER_THAN", "value": 1}, ".publishTime"),
+        ({"publishTime": {}, "type": "long", "operator": "GREATER_THAN", "value": 1}, ".type"),
+        ({"publishTime": {}, "operator": "CONTAINS", "value": "2026"}, ".operator"),
+        ({"publishTime": {}, "eventTime": {}, "operator": "GREATER_THAN", "value": 1}, ""),
+        ({**PREDICATE, "operator": "GREATER_THAN_OR_EQUAL"}, ".operator"),
+        ({**PREDICATE, "operator": "LESS_THAN_OR_EQUAL"}, ".operator"),
+        ("no Base64", ""),
         ({"eventTime": True, "operator": "GREATER_THAN", "value": 1}, ".eventTime"),
         ({"eventTime": {}, "type": "long", "operator": "GREATER_THAN", "value": 1}, ".type"),
         ({"eventTime": {}, "operator": "LIKE", "value": "2026%"}, ".operator"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "yesterday"}, ".values[0]"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31"}, ".values[0]"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "0000-01-01T00:00:00Z"}, ".values[0]"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T00:00:00.0000001Z"}, ".values[0]"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": 10**18}, ".values[0]"),
-        ({"eventTime": {}, "operator": "GREATER_THAN", "value": 1.5}, ".values[0]"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "yesterday"}, ".value"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31"}, ".value"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "0000-01-01T00:00:00Z"}, ".value"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T00:00:00.0000001Z"}, ".value"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": 10**18}, ".value"),
+        ({"eventTime": {}, "operator": "GREATER_THAN", "value": 1.5}, ".value"),
         ({**PREDICATE, "operator": "IN", "value": "x", 5: 6}, ".5"),
         ({"property": "a", "operator": "IN", "values": ["x"] * 1001}, ".values"),
         ({"or": [{"not": PREDICATE}] * 600}, ""),
@@ -432,7 +472,9 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["and", "or", "not", "property", "eventTime", "operator", "value", "values", "type"]),
+            st.sampled_from(
+                ["and", "or", "not", "property", "eventTime", "publishTime", "operator", "value", "values", "type"]
+            ),
             inner,
             max_size=4,
         )
@@ -451,33 +493,145 @@ def test_any_json_is_a_filter_or_refused(value: object) -> None:
     assert program(compiled.cel)
 
 
+# --- the draft's messages ---
+
+NUMBERS = {
+    "EQUALS": 0, "NOT_EQUALS": 1, "IN": 2, "NOT_IN": 3, "GREATER_THAN": 4, "GREATER_THAN_EQUALS": 5, "LESS_THAN": 6,
+    "LESS_THAN_EQUALS": 7, "STARTS_WITH": 8, "STARTS_WITH_IGNORE_CASE": 9, "CONTAINS": 10, "CONTAINS_IGNORE_CASE": 11,
+    "DOES_NOT_CONTAIN": 12, "DOES_NOT_CONTAIN_IGNORE_CASE": 13, "CONTAINS_ANY": 14, "CONTAINS_NONE": 15,
+    "BETWEEN": 16, "LIKE": 17, "CONTAINS_ALL": 18,
+}  # fmt: skip
+"""The draft's operators by number, and behind them those that it does not have."""
+
+
+def test_the_numbers_are_those_of_the_draft() -> None:
+    assert dict(wire.Predicate.Operator.items()) == NUMBERS
+    assert list(NUMBERS) == list(Operator)
+    assert dict(wire.Predicate.MessageRef.items()) == {"PROPERTY": 0, "EVENT_TIME": 1, "PUBLISH_TIME": 2}
+    assert dict(wire.Predicate.ValueType.items()) == {"STRING": 0, "LONG": 1, "DOUBLE": 2}
+    assert dict(wire.Expr.ExprType.items()) == {"PREDICATE": 0, "AND": 1, "OR": 2, "NOT": 3}
+    fields = {field.name: field.number for field in wire.Predicate.DESCRIPTOR.fields}
+    assert fields == {"ref": 1, "name": 2, "op": 3, "values": 4, "ty": 5}
+    assert {field.name: field.number for field in wire.Expr.DESCRIPTOR.fields} == {
+        "tp": 1, "predicate": 2, "op1": 3, "op2": 4,
+    }  # fmt: skip
+
+
+def test_bytes_that_another_implementation_writes_are_read() -> None:
+    """proto2's order and numbers, by hand: `not (n IN ["5", "6"] as LONG)`."""
+    inside = b"\x08\x00" + b"\x12\x01n" + b"\x18\x02" + b"\x22\x015" + b"\x22\x016" + b"\x28\x01"
+    predicate = b"\x08\x00" + b"\x12" + bytes([len(inside)]) + inside
+    message = b"\x08\x03" + b"\x1a" + bytes([len(predicate)]) + predicate
+    condition = Condition.from_protobuf(message)
+    assert condition == ~property("n").in_(5, 6)
+    assert condition.protobuf() == message
+
+
+def asked(**fields: object) -> wire.Expr:
+    """A message that says `a == "x"`, with other fields."""
+    said: dict[str, object] = {"ref": 0, "name": "a", "op": 0, "values": ["x"], **fields}
+    kept = {name: value for name, value in said.items() if value is not None}
+    return wire.Expr(tp=wire.Expr.PREDICATE, predicate=wire.Predicate(**kept))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("message", "cel"),
+    [
+        (asked(), 'has(ce.a) && ce.a == "x"'),
+        (asked(values=["5"], ty=1), "has(ce.a) && int(ce.a) == 5"),
+        (asked(values=["-5"], ty=1, op=5), "has(ce.a) && int(ce.a) >= -5"),
+        (asked(values=["5e-1"], ty=2, op=6), "has(ce.a) && double(ce.a) < 0.5"),
+        (asked(ref=1, name=None, values=["0"], ty=1), 'has(ce.time) && ce.time == timestamp("1970-01-01T00:00:00Z")'),
+        (asked(ref=2, name=None, values=["5"], op=4), 'publish_time > timestamp("1970-01-01T00:00:00.005Z")'),
+        (
+            asked(ref=2, name=None, values=["2026-01-31T12:00:00Z"], ty=0, op=7),
+            'publish_time <= timestamp("2026-01-31T12:00:00Z")',
+        ),
+        (wire.Expr(tp=1, op1=asked(), op2=asked(name="b")), 'has(ce.a) && has(ce.b) && ce.a == "x" && ce.b == "x"'),
+    ],
+)  # fmt: skip
+def test_messages(message: wire.Expr, cel: str) -> None:
+    assert Condition.from_protobuf(message.SerializeToString()).cel() == cel
+
+
+@pytest.mark.parametrize(
+    ("message", "field", "reason"),
+    [
+        (wire.Expr(), ".tp", "missing"),
+        (wire.Expr(predicate=asked().predicate), ".tp", "missing"),
+        (wire.Expr(tp=4, op1=asked()), ".tp", "4 is no type"),  # type: ignore[arg-type]
+        (wire.Expr(tp=0), ".predicate", "missing"),
+        (wire.Expr(tp=0, predicate=asked().predicate, op1=asked()), ".op1", "takes none"),
+        (wire.Expr(tp=1, op1=asked()), ".op2", "missing"),
+        (wire.Expr(tp=2, op2=asked()), ".op1", "missing"),
+        (wire.Expr(tp=3), ".op1", "missing"),
+        (wire.Expr(tp=3, op1=asked(), op2=asked()), ".op2", "takes none"),
+        (wire.Expr(tp=1, op1=asked(), op2=wire.Expr(tp=3, op1=asked(op=19))), ".op2.op1.predicate.op", "19 is no"),
+        (asked(ref=None), ".predicate.ref", "missing"),
+        (asked(ref=3), ".predicate.ref", "3 is nothing"),
+        (asked(name=None), ".predicate.name", "missing"),
+        (asked(name="Region"), ".predicate.name", "no attribute"),
+        (asked(name="time"), ".predicate.name", "no text"),
+        (asked(ref=1), ".predicate.name", "no name"),
+        (asked(op=None), ".predicate.op", "missing"),
+        (asked(op=-1), ".predicate.op", "-1 is no operator"),
+        (asked(op=10, values=["5"], ty=1), ".predicate.op", "for strings"),
+        (asked(ty=3), ".predicate.ty", "3 is no type"),
+        (asked(ref=2, name=None, ty=2, values=["5"]), ".predicate.ty", "no DOUBLE"),
+        (asked(values=[]), ".predicate.values", "takes 1 value, not 0"),
+        (asked(values=["x", "y"]), ".predicate.values", "takes 1 value, not 2"),
+        (asked(op=12, values=["x", "y"]), ".predicate.values", "takes 1 value, not 2"),
+        (asked(op=16, values=["x"]), ".predicate.values", "takes 2 values"),
+        (asked(op=2, values=["5", "5.5"], ty=1), ".predicate.values[1]", "no LONG"),
+        (asked(values=[""], ty=1), ".predicate.values[0]", "no LONG"),
+        (asked(values=["0x5"], ty=1), ".predicate.values[0]", "no LONG"),
+        (asked(values=["1_0"], ty=1), ".predicate.values[0]", "no LONG"),
+        (asked(values=[str(2**63)], ty=1), ".predicate.values[0]", "64 bits"),
+        (asked(values=["five"], ty=2), ".predicate.values[0]", "no DOUBLE"),
+        (asked(values=["NaN"], ty=2), ".predicate.values[0]", "no DOUBLE"),
+        (asked(values=["1e999"], ty=2), ".predicate.values[0]", "finite"),
+        (asked(ref=1, name=None, values=["yesterday"]), ".predicate.values[0]", "no time"),
+        (asked(ref=1, name=None, values=["2026-01-31T12:00:00Z"], ty=1), ".predicate.values[0]", "no LONG"),
+    ],
+)  # fmt: skip
+def test_refused_messages(message: wire.Expr, field: str, reason: str) -> None:
+    encoded = base64.b64encode(message.SerializeToString()).decode()
+    with pytest.raises(FilterError, match=reason) as refused:
+        compile_filter({"pulsar": encoded})
+    assert refused.value.field == f"filter.pulsar{field}"
+
+
+def test_unknown_fields_are_refused_where_they_stand() -> None:
+    unknown = b"\x48\x01"  # number 9
+    inside = asked().predicate.SerializeToString() + unknown
+    predicate = b"\x08\x00\x12" + bytes([len(inside)]) + inside
+    for message, field in ((asked().SerializeToString() + unknown, ""), (predicate, ".predicate")):
+        with pytest.raises(FilterError, match="unknown field number 9") as refused:
+            decode(message)
+        assert refused.value.field == f"filter.pulsar{field}"
+
+
 def test_hostile_messages() -> None:
-    nested = wire.Expr(predicate=wire.Predicate(property="a", operator=wire.Predicate.EQUALS))
+    nested = chain = asked()
     for _ in range(60):
-        nested = wire.Expr(**{"not": nested})
-    huge = wire.Predicate(property="a", operator=wire.Predicate.IN, values=[wire.Value(string_value="x")] * 3_000)
-    missing = [
-        wire.Expr(),
-        wire.Expr(**{"and": wire.Exprs()}),
-        wire.Expr(predicate=wire.Predicate(operator=wire.Predicate.EQUALS, values=[wire.Value(long_value=1)])),
-        wire.Expr(predicate=wire.Predicate(property="a", values=[wire.Value(long_value=1)])),
-        wire.Expr(predicate=wire.Predicate(property="a", operator=99, values=[wire.Value(long_value=1)])),
-        wire.Expr(predicate=wire.Predicate(property="a", type=9, operator=1, values=[wire.Value(long_value=1)])),
-        wire.Expr(predicate=wire.Predicate(property="a", operator=1, values=[wire.Value()])),
-        wire.Expr(predicate=wire.Predicate(publish_time={}, operator=1, values=[wire.Value(long_value=1)])),
-    ]
-    for message in (*missing, nested, wire.Expr(predicate=huge)):
+        nested = wire.Expr(tp=wire.Expr.NOT, op1=nested)
+        chain = wire.Expr(tp=wire.Expr.OR, op1=chain, op2=asked(name="b"))
+    assert len(decode(chain.SerializeToString()).operands) == 61  # type: ignore[union-attr]  # a chain is no depth
+    huge = asked(op=2, values=["x"] * 3_000)
+    for message in (nested, huge):
         with pytest.raises(FilterError):
             decode(message.SerializeToString())
     for raw in (b"\xff", b"\x22" * 200, b"\0" * 20_000):
         with pytest.raises(FilterError):
             decode(raw)
+    with pytest.raises(FilterError, match="FILTER_CHARACTERS_MAX"):
+        compile_filter({"pulsar": "A" * 40_000})
 
 
 def test_the_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
-    source = "headgate/filter/dialects/pulsar.proto"
+    source = "headgate/rpc/pulsar.proto"
     where = [f"-I{REPOSITORY / 'src'}", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *where, source], check=True, cwd=REPOSITORY / "src")
     for made in ("pulsar_pb2.py", "pulsar_pb2.pyi"):
-        folder = "headgate/filter/dialects"
+        folder = "headgate/rpc"
         assert (tmp_path / folder / made).read_text() == (REPOSITORY / "src" / folder / made).read_text(), "make proto"

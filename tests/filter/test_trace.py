@@ -13,7 +13,7 @@ from headgate.filter.cel import OutcomeKind, compile_expression
 from headgate.filter.evaluate import EventView, program
 from headgate.filter.trace import Trace, trace
 from headgate.limits import TRACE_PARTS_MAX
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter
 
 DATA = {
@@ -88,7 +88,7 @@ def test_agrees_with_cel_on_the_whole() -> None:
     rng = random.Random(51)
     for _ in range(150):
         cel = rng.choice([random_filter, random_hard_filter])(rng, rng.randrange(3))
-        event = EventView(random_event(rng))
+        event = random_view(rng)
         found, outcome = trace(cel, event), program(cel).evaluate_view(event)
         assert found.outcome == outcome, cel
         if outcome.kind is not OutcomeKind.ERROR:

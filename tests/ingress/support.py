@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress
@@ -79,7 +79,8 @@ async def fallback(scope, receive, send):
 
 
 def ingress(*logs, brokers=("ns/b",)):
-    return Ingress(Intake(Partitions(logs), dict.fromkeys(brokers, DEFAULT_RULE).get), fallback)
+    served = {path: Served(f"{path}/uid", DEFAULT_RULE) for path in brokers}
+    return Ingress(Intake(Partitions(logs), served.get), fallback)
 
 
 def run(coroutine):

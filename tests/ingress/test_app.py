@@ -37,7 +37,19 @@ def test_binary_structured_and_batched_events_are_stored_as_they_came():
     assert (answer.status, answer.body, answer.headers) == (202, b"", {"content-length": "0"})
     assert log.events == [EVENT] * 4
     assert [len(submit) for submit in log.submits] == [1, 1, 2]
-    assert {item.broker for submit in log.submits for item in submit} == {"ns/b"}
+    assert {item.broker for submit in log.submits for item in submit} == {"ns/b/uid"}
+
+
+def test_a_trace_goes_on_with_the_event_where_no_spans_are_made_too():
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "shop=1"}
+    own = {"traceparent": trace["traceparent"].replace("b7", "c7")}
+    log = FakeLog()
+    app = ingress(log)
+    run(call(app, headers=[*ATTRIBUTES, *trace.items()]))
+    run(call(app, headers=[*BATCH, *trace.items()], pieces=(encode_batch([EVENT, EVENT]),)))
+    run(call(app, headers=[*ATTRIBUTES, *trace.items(), ("ce-traceparent", own["traceparent"])]))
+    run(call(app, headers=[*ATTRIBUTES, ("traceparent", "no context")]))
+    assert [event.extensions for event in log.events] == [trace, trace, trace, own, {}]
 
 
 def test_nothing_is_answered_before_the_event_is_stored():

@@ -10,9 +10,12 @@ from typing import Any
 
 import grpc
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import event_commit
@@ -22,6 +25,7 @@ from headgate.ingress.producers import FILE, Producers
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.observe.tracing import Tracing
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from tests.calls import Client, Refused, Stream, served
@@ -34,17 +38,17 @@ BAD_EVENT.id = ""
 class Log:
     """A log on disk and the service that publishes into it; opened again it is what a restart finds."""
 
-    def __init__(self, directory: Path, partitions: int = 1, files: Any = None) -> None:
+    def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
         self.directory = directory
         self.writers = [
             PartitionWriter.open(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)
-        self.brokers = {BROKER: DEFAULT_RULE, "ns/other": DEFAULT_RULE}
+        self.brokers = {path: Served(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
         self.producers = Producers(directory)
         self.producers.recover(self.ends())
-        self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get), self.producers)
+        self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get, tracing=tracing), self.producers)
 
     def ends(self) -> dict[int, int]:
         return {number: writer.next_offset for number, writer in enumerate(self.writers)}
@@ -279,6 +283,32 @@ def test_a_broker_that_goes_ends_its_streams(tmp_path: Path) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("producer", ["", "p"])
+def test_a_broker_made_anew_begins_its_producers_numbers_anew(tmp_path: Path, producer: str) -> None:
+    """A stream of the old one ends, to be opened anew: no event goes into a broker that its producer has not opened."""
+
+    async def work() -> None:
+        async with publishing(tmp_path) as (log, client):
+            stream, _ = await opened(client, producer)
+            await stream.write(request(0, 5))
+            assert said(await stream.read()) == (0, 4, 0)
+            log.brokers[BROKER] = Served(f"{BROKER}/2", DEFAULT_RULE)
+            await stream.write(request(5))
+            with pytest.raises(Refused) as refused:
+                await stream.rest()
+            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.UNAVAILABLE, "broker-replaced")
+            stream, following = await opened(client, producer)
+            assert following == 0
+            await stream.write(request(0, 2))
+            assert [said(message) for message in await stream.rest()] == [(0, 1, 0)]
+        stored = [(one.broker, one.event.id) for one in stored_of(tmp_path / "0")]
+        assert stored == [(f"{BROKER}/1", name) for name in names(0, 5)] + [
+            (f"{BROKER}/2", name) for name in names(0, 2)
+        ]
+
+    run(work())
+
+
 # --- producers that number their events -----------------------------------------------------------------------------
 
 
@@ -310,7 +340,9 @@ def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], 
             await other.write(request(20, 10, keys=keys))
             assert [said(message) for message in await other.rest()] == [(20, 29, 0)]
             assert [said(message) for message in await stream.rest()] == [(20, 29, 10), (35, 44, 5)]
-            stored = [stored for n in range(3) for stored in stored_of(tmp_path / str(n)) if stored.broker == BROKER]
+            stored = [
+                stored for n in range(3) for stored in stored_of(tmp_path / str(n)) if stored.broker == f"{BROKER}/1"
+            ]
             assert sorted(one.event.id for one in stored) == sorted(names(0, 45))
             assert all(one.event.extensions.keys() <= {"partitionkey"} for one in stored)
             used = [ids for ids in log.ids() if ids]
@@ -388,7 +420,7 @@ def test_nothing_is_stored_behind_what_failed(tmp_path: Path) -> None:
             stream, _ = await opened(client, "p")
             await stream.write(request(0))
             assert said(await stream.read()) == (0, 0, 0)
-            producing = log.producers._open[BROKER, "p"]
+            producing = log.producers._open[f"{BROKER}/1", "p"]
             rule = DEFAULT_RULE
             events = [Event("1.0", f"e{n}", "/s", "t") for n in range(4)]
             files.broken = True
@@ -434,7 +466,7 @@ def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_r
             asyncio.run(log.close())
             return {key: max(found.values()) for key, found in log.producers._newest.items()}
 
-        expected = {(BROKER, "q"): 9, (BROKER, "p"): 14}
+        expected = {(f"{BROKER}/1", "q"): 9, (f"{BROKER}/1", "p"): 14}
         assert await asyncio.to_thread(newest) == expected
         snapshot = tmp_path / FILE
         snapshot.write_bytes(snapshot.read_bytes()[:-3])
@@ -472,3 +504,27 @@ def test_producers_that_are_silent_for_longest_are_forgotten(tmp_path: Path, mon
             assert [(await opened(client, producer))[1] for producer in ("p", "q", "r")] == [2, 0, 1]
 
     run(work())
+
+
+def test_a_span_says_that_its_events_came_over_grpc(tmp_path: Path) -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    async def work() -> None:
+        async with publishing(tmp_path, tracing=Tracing(provider)) as (_, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0, 2))
+            await stream.read()
+
+    run(work())
+    (span,) = spans.get_finished_spans()
+    attributes = dict(span.attributes or {})
+    assert (span.name, attributes["messaging.protocol"], attributes["network.protocol.name"]) == (
+        "receive",
+        "GRPC",
+        "grpc",
+    )
+    assert attributes["messaging.batch.message_count"] == 2
+    assert attributes["messaging.destination"] == "broker:b.ns"
+    assert "http.response.status_code" not in attributes

@@ -2,14 +2,19 @@
 
 import asyncio
 import contextlib
+import errno
+import json
 import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
+import structlog
 import uvicorn
 
-from headgate.control.logrules import DEFAULT_RULE, LogRule
+from headgate import limits
+from headgate.control.logrules import DEFAULT_RULE, LogRule, Served
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -17,7 +22,8 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, encode
+from headgate.ingress.encode import Entries, check_events, encode
+from headgate.ingress.errors import EventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import (
@@ -29,11 +35,13 @@ from headgate.limits import (
     REQUEST_HEADERS_MAX,
 )
 from headgate.log.commit import GroupCommit
+from headgate.log.files import FileOps
 from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED
 from tests.ingress.support import fallback
+from tests.log.support import FaultyFiles
 
 
 def event(number):
@@ -68,15 +76,15 @@ class Gated:
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path, gate=None, **limits):
-    writer = PartitionWriter.open(directory, EVENT_SCHEMA)
+async def serving(directory: Path, gate=None, files=None, **limits):
+    writer = PartitionWriter.open(directory, EVENT_SCHEMA, files=files or FileOps())
     queue = {
         "queue_items_max": COMMIT_QUEUE_EVENTS_MAX,
         "queue_bytes_max": COMMIT_QUEUE_BYTES_MAX,
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Intake(Partitions([commit]), {"ns/b": DEFAULT_RULE}.get), fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": Served("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:
@@ -123,6 +131,21 @@ def binary(number):
     return http("POST", headers, body)
 
 
+def test_events_in_another_versions_format_are_refused(tmp_path):
+    """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
+    check_events(tmp_path / "0")
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    check_events(tmp_path / "0")
+    old = EVENT_SCHEMA.remove_metadata()
+    with PartitionWriter.open(tmp_path / "1", old) as writer:
+        writer.append(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"])
+    with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
+        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+    with pytest.raises(EventFormatError, match=r"1 holds events in the format of another version"):
+        check_events(tmp_path / "1")
+
+
 def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
     async def scenario():
         async with serving(tmp_path / "0") as (port, _):
@@ -133,7 +156,7 @@ def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
 
     assert asyncio.run(scenario()) == [[202] * 10] * 5 + [[202]]
     found = stored(tmp_path / "0")
-    assert {each.broker for each in found} == {"ns/b"}
+    assert {each.broker for each in found} == {"ns/b/uid"}
     assert sorted((each.event for each in found), key=lambda each: int(each.id)) == [event(n) for n in range(150)]
     order = [int(each.event.id) for each in found]
     for lane in range(5):  # one producer's events keep their order
@@ -249,6 +272,42 @@ def test_a_head_without_end_is_refused_and_the_server_lives_on(tmp_path):
             return await exchange(port, http("POST", many), binary(1)), await exchange(port, binary(2))
 
     assert asyncio.run(scenario()) == ([400, 202], [202])
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "said", "hint"),
+    [
+        (errno.ENOSPC, "pwritev", "No space left on device", "free space"),
+        (errno.EIO, "fdatasync", "Input/output error", "try again later"),
+    ],
+)
+def test_a_producer_hears_the_kind_of_trouble_and_the_log_names_the_file(tmp_path, code, operation, said, hint):
+    files = FaultyFiles()
+
+    async def scenario():
+        async with serving(tmp_path / "0", files=files) as (port, commit):
+            files.fail(operation, code=code)
+            answers = []
+            for number in range(3):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(binary(number))
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                answers.append((head, json.loads(await reader.readexactly(length))))
+                writer.close()
+            files.heal()
+            return answers, commit.problem, await exchange(port, binary(1))
+
+    with structlog.testing.capture_logs() as logged:
+        answers, problem, after = asyncio.run(scenario())
+    for head, body in answers:
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert (body["code"], body["detail"]) == ("log-unavailable", f"the log takes nothing now: {said}")
+        assert hint in body["hint"]
+        assert str(tmp_path) not in str((head, body))
+    assert str(tmp_path) in problem
+    assert [line["problem"] for line in logged if "problem" in line] == [problem], "once, not for each request"
+    assert after == [202]
 
 
 async def answer_to(port, *pieces):
@@ -439,13 +498,39 @@ def test_a_connection_without_a_request_is_kept_and_then_closed(tmp_path, monkey
     assert 0.9 < asyncio.run(scenario()) < 4, "not the limit, but the default of 5 s"
 
 
-def test_connections_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(protocol, "CONNECTIONS_MAX", 3)
+BEGUN = b"POST /ns/b HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n"
+"""A head whose body does not come."""
+
+
+async def hold(port, count, first=b"", host="127.0.0.1"):
+    held = [await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)) for _ in range(count)]
+    for _, writer in held:
+        writer.write(first)
+    await asyncio.sleep(0.05)
+    return held
+
+
+async def are_closed(connections):
+    """Whether each of them is; all are then."""
+    closed = []
+    for reader, writer in connections:
+        try:
+            closed.append(await asyncio.wait_for(reader.read(), 0.1) == b"")
+        except TimeoutError:
+            closed.append(False)
+        writer.close()
+    await asyncio.sleep(0.05)
+    return closed
+
+
+@pytest.mark.parametrize("bound", ["CONNECTIONS_MAX", "CONNECTIONS_A_CLIENT_MAX"])
+def test_connections_with_a_request_are_bounded(tmp_path, monkeypatch, bound):
+    monkeypatch.setattr(limits, bound, 3)
+    refused = CONNECTIONS_CLOSED.labels("refused").value
 
     async def scenario():
         async with serving(tmp_path / "0") as (port, _):
-            held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-            await asyncio.sleep(0.05)
+            held = await hold(port, 3, BEGUN)
             assert await answer_to(port) == b""
             for _, writer in held:
                 writer.close()
@@ -453,3 +538,61 @@ def test_connections_are_bounded(tmp_path, monkeypatch):
             return await exchange(port, binary(1))
 
     assert asyncio.run(scenario()) == [202]
+    assert CONNECTIONS_CLOSED.labels("refused").value == refused + 1
+
+
+@pytest.mark.parametrize("first", [b"", b"POST /ns/b HTTP/1.1\r\nx: ", binary(1)], ids=["silent", "slow", "kept alive"])
+def test_the_oldest_idle_connection_makes_room(tmp_path, monkeypatch, first):
+    monkeypatch.setattr(limits, "CONNECTIONS_MAX", 3)
+    evicted = CONNECTIONS_CLOSED.labels("idle").value
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            (begun,) = await hold(port, 1, BEGUN)
+            held = await hold(port, 2, first)
+            for reader, _ in held if first == binary(1) else ():
+                await reader.readuntil(b"\r\n\r\n")
+            assert await exchange(port, binary(1)) == [202]
+            return await are_closed([begun, *held])
+
+    assert asyncio.run(scenario()) == [False, True, False]
+    assert CONNECTIONS_CLOSED.labels("idle").value == evicted + 1
+
+
+def test_idle_connections_of_one_client_cost_nobody_else_any(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTIONS_A_CLIENT_MAX", 4)
+    monkeypatch.setattr(limits, "CONNECTIONS_MAX", 8)
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            kept = await hold(port, 2, binary(1), host="127.0.0.2")
+            flood = await hold(port, 40)
+            assert await exchange(port, binary(1)) == [202]
+            for reader, writer in kept:  # they are still answered
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(binary(2))
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 202")
+            await are_closed(kept)
+            return sum(await are_closed(flood))
+
+    assert asyncio.run(scenario()) == 37
+
+
+def test_who_begins_with_http_2_hears_where_grpc_is(tmp_path):
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+    async def scenario():
+        async with serving(tmp_path / "0") as (port, _):
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await channel.unary_unary("/headgate.v1.Reader/Read")(b"", timeout=30)
+            assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "at once, not by its deadline"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(preface)
+            said = await reader.read()
+            writer.close()
+            return said
+
+    answer = asyncio.run(scenario())
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert b"--grpc" in answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-from headgate.control.objects import Kind, ObjectKey
+from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate.control.store import Store
 from headgate.dispatch.journal import Origin
 from headgate.filter.plan import Verdict
@@ -20,14 +20,16 @@ class Objects:
     """A store with a broker, and triggers 1 to 9."""
 
     def get(self, key: ObjectKey) -> object:
-        return key
+        return Broker(
+            api_version="", kind="Broker", metadata=Metadata(key.name, "", key.namespace, uid=BROKER.rpartition("/")[2])
+        )
 
     def target_keys(self) -> dict[int, ObjectKey]:
         return {number: ObjectKey(Kind.TRIGGER, "default", f"t{number}") for number in range(1, 10)}
 
 
 def traced(data: Path, id_: str, **more: Any) -> EventTrace | None:
-    namespace, _, name = BROKER.partition("/")
+    namespace, name, _ = BROKER.split("/")
     tracer = Tracer(Records(data), cast(Store, Objects()))
     return tracer.trace(ObjectKey(Kind.BROKER, namespace, name), EventSearch(id_, **more))[0]
 
@@ -116,7 +118,7 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
         log.append([event(1), event(2), event(1)])
     log.close()
     tracer = Tracer(Records(tmp_path), cast(Store, Objects()))
-    namespace, _, name = BROKER.partition("/")
+    namespace, name, _ = BROKER.split("/")
     key, offsets, search = ObjectKey(Kind.BROKER, namespace, name), [], EventSearch("e1")
     while True:
         trace, result = tracer.trace(key, search)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.log.format import Codec
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import PartitionWriter, wall_clock_us
 
 
 def event(number: int, kind: str = "test.created") -> StoredEvent:
     """An event with an awkward value in most columns, told apart by `number`."""
     return StoredEvent(
-        "default/main",
+        "default/main/1",
         Event(
             specversion="1.0",
             id=f"id-{number}",
@@ -38,9 +38,14 @@ def append(writer: PartitionWriter, entries: Sequence[StoredEvent]) -> int:
 
 @contextmanager
 def writing(
-    log: Path, partition: int = 0, *, segment_bytes_max: int = 1 << 28, codec: Codec = Codec.NONE
+    log: Path,
+    partition: int = 0,
+    *,
+    segment_bytes_max: int = 1 << 28,
+    codec: Codec = Codec.NONE,
+    clock_us: Callable[[], int] = wall_clock_us,
 ) -> Iterator[PartitionWriter]:
     with PartitionWriter.open(
-        log / str(partition), EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, codec=codec
+        log / str(partition), EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, codec=codec, clock_us=clock_us
     ) as writer:
         yield writer

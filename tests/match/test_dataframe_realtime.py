@@ -12,7 +12,7 @@ from headgate.event.arrow import StoredEvent
 from headgate.filter.compiler import compile_cel
 from headgate.filter.plan import Verdict
 from headgate.match.dataframe import build_table, match_events
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_hard_filter
 from tests.match.events import append, writing
 from tests.match.fakes import FakeDispatcher, running
@@ -20,23 +20,29 @@ from tests.match.frames import BROKER, frame_of, verdicts
 
 pytestmark = pytest.mark.spark
 
-EVENTS, FILTERS = 300, 25
+EVENTS, FILTERS, CHUNK = 300, 25, 30
 
 
 def test_a_run_says_what_a_batch_says(spark: SparkSession, dispatcher: FakeDispatcher, tmp_path: Path) -> None:
     rng = random.Random(1)
     events = [random_event(rng) for _ in range(EVENTS)]
-    filters = [compile_cel(random_hard_filter(rng)) for _ in range(FILTERS)]
+    times = sorted(random_stored_us(rng) for _ in range(EVENTS // CHUNK))
+    texts = [f"publish_time {sign} timestamp('2020-02-29T18:29:59.123Z')" for sign in ("==", "<", ">")]
+    filters = [*map(compile_cel, texts), *(compile_cel(random_hard_filter(rng)) for _ in range(FILTERS))]
     table = build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters)))
-    frame = frame_of(spark, events)
+    frame = frame_of(spark, events, stored_us=[times[number // CHUNK] for number in range(EVENTS)])
     expected = verdicts(frame, table)
     frame.unpersist()
     assert {*expected.values()} == {*Verdict}
     log = tmp_path / "log"
-    with writing(log) as writer:
-        append(writer, [StoredEvent(BROKER, event) for event in events[: EVENTS // 2]])
+    clock = iter([*times, times[-1]])
+    chunks = [[StoredEvent(BROKER, event) for event in events[at : at + CHUNK]] for at in range(0, EVENTS, CHUNK)]
+    with writing(log, clock_us=lambda: next(clock)) as writer:
+        for chunk in chunks[: len(chunks) // 2]:
+            append(writer, chunk)
         with running(spark, lambda source: match_events(source, table), dispatcher, tmp_path, log=log, start={0: 0}):
-            append(writer, [StoredEvent(BROKER, event) for event in events[EVENTS // 2 :]])
+            for chunk in chunks[len(chunks) // 2 :]:
+                append(writer, chunk)
             connection = dispatcher.of(run=1)
             dispatcher.wait(lambda: connection.passed == EVENTS)
             found: dict[tuple[int, int], Verdict] = {}

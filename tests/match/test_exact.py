@@ -21,7 +21,7 @@ from headgate.match.dataframe import build_table
 from headgate.match.keys import Secrets
 from headgate.match.questions import ask
 from headgate.match.shapes import readable_part
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
 from tests.match.frames import BROKER, frame_of, verdicts
 
@@ -54,19 +54,18 @@ def _batches(filters: Sequence[str], patterns_max: int) -> Iterator[list[Compile
 
 
 def _compare(
-    spark: SparkSession, events: Sequence[Event], frame: DataFrame, filters: Sequence[CompiledFilter]
+    spark: SparkSession, views: Sequence[EventView], frame: DataFrame, filters: Sequence[CompiledFilter]
 ) -> Tally:
     said = verdicts(frame, build_table(spark, ((number, BROKER, one) for number, one in enumerate(filters))))
     programs = [program(one.cel) for one in filters]
     tally: Tally = Counter()
-    for offset, event in enumerate(events):
-        view = EventView(event)
+    for offset, view in enumerate(views):
         for target, one in enumerate(programs):
             outcome, verdict = one.evaluate_view(view).kind, said.get((offset, target))
             tally[outcome, verdict] += 1
             # Where cel-cpp is spared an evaluation that would take too long, Spark may know the value all the same.
             if verdict not in ALLOWED[outcome] and not one.refusal(view):
-                pytest.fail(_report(event, one, outcome, verdict, filters[target]))
+                pytest.fail(_report(view.event, one, outcome, verdict, filters[target]))
     return tally
 
 
@@ -80,8 +79,9 @@ def _report(event: Event, one: Program, outcome: OutcomeKind, verdict: Verdict |
 def _run(spark: SparkSession, seed: int, write: Write, *, events: int, filters: int, patterns_max: int) -> Tally:
     rng = random.Random(seed)
     texts = [write(rng) for _ in range(filters)]
-    many = [random_event(rng) for _ in range(events)]
-    frame = frame_of(spark, many)
+    stored_us = [random_stored_us(rng) for _ in range(events)]
+    many = [EventView(random_event(rng), stored) for stored in stored_us]
+    frame = frame_of(spark, [view.event for view in many], stored_us=stored_us)
     tally: Tally = Counter()
     for batch in _batches(texts, patterns_max):
         tally += _compare(spark, many, frame, batch)
@@ -121,7 +121,7 @@ def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
 
 
 def test_more_patterns_than_fit_lose_no_match(spark: SparkSession) -> None:
-    tally = _run(spark, 3, random_filter, events=400, filters=250, patterns_max=1_000_000)
+    tally = _run(spark, 3, random_filter, events=500, filters=250, patterns_max=1_000_000)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 500
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
 

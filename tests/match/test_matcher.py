@@ -31,7 +31,7 @@ class FakeRouting:
         return self.generation
 
     def snapshot(self) -> RoutingTable:
-        return RoutingTable(self.generation, self.generation, frozenset(), ())
+        return RoutingTable(self.generation, self.generation, {}, ())
 
     def set_active_generation(self, generation: int) -> None:
         if self.broken:

@@ -23,14 +23,14 @@ DELIVERY = DeliverySpec(0, "linear", 1.0, 1.0, False)
 
 def target(number: int, **attributes: str) -> Target:
     wanted = compile_filter({"attributes": attributes})
-    return Target(number, f"default/t{number}", "default/main", wanted, "http://localhost/", DELIVERY)
+    return Target(number, f"default/t{number}", "default/main/1", wanted, "http://localhost/", DELIVERY)
 
 
 class Routing:
     """The control store's part, in memory."""
 
     def __init__(self, *targets: Target) -> None:
-        self._table = RoutingTable(1, 1, frozenset({"default/main"}), targets)
+        self._table = RoutingTable(1, 1, {"default/main": "default/main/1"}, targets)
         self.active = 0
 
     def add(self, *targets: Target) -> None:

@@ -81,7 +81,7 @@ def test_a_span_that_cannot_be_made_passes_its_parents_context_on() -> None:
     failing = tracing.Tracing(TracerProvider(sampler=_Refusing(), shutdown_on_exit=False))
     with capture_logs() as lines:
         for _ in range(3):
-            span = failing.start("receive", "server", CONTEXT, {})
+            span = failing.start("receive", CONTEXT, {})
             assert span.context == CONTEXT
             span.end({"http.response.status_code": 202})
     assert [(line["event"], line["error"]) for line in lines] == [
@@ -133,7 +133,7 @@ def test_exports_that_fail_are_one_line_until_one_succeeds(
     with capture_logs() as lines:
         for status in (400, 400, 400, 200, 200, 400):
             moody.status = status
-            made.start("receive", "server", {}, {}).end()
+            made.start("receive", {}, {}).end()
     assert [(line["event"], line["log_level"]) for line in lines] == [
         ("spans are not exported", "error"),
         ("spans are exported again", "info"),

@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,10 +21,11 @@ from headgate.ingress.encode import Entries, encode
 from headgate.log.format import Codec
 from headgate.log.writer import PartitionWriter
 from headgate.scan.scan import Query, Scan
-from tests.filter.hostile_events import random_event
+from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 
 RULES = ["type", "tenant", "source", "data.s", 'ce.type + "/" + ce.tenant', "dataschema"]
+TIMES = ["2026-11-21T10:00:00Z", "2020-02-29T18:29:59.123Z", "1970-01-01T00:00:00.001Z", "2020-02-29T18:29:59.123456Z"]
 VALUES = ["a", "order.created", "/a", "gold", "abc", "a/gold", "nosuch", "mine"]
 
 
@@ -32,13 +34,25 @@ def value_of(event: Event, rule: FilterValueRule) -> str | None:
     return (rule.of(event) if given is None else canonical(given)) or None
 
 
-def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions: int = 2) -> dict[int, list[Entries]]:
-    """Random chunks of two brokers; every event as an entry of its own, by partition."""
-    stored: dict[int, list[Entries]] = {}
+class Stored(NamedTuple):
+    """An event of the log, and when its chunk was written."""
+
+    broker: str
+    event: Event
+    at_us: int
+
+
+def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions: int = 2) -> dict[int, list[Stored]]:
+    """Random chunks of two brokers, by partition."""
+    stored: dict[int, list[Stored]] = {}
     for partition in range(partitions):
         stored[partition] = []
-        with PartitionWriter.open(directory / str(partition), EVENT_SCHEMA) as writer:
-            for _ in range(12):
+        times = sorted(random_stored_us(rng) for _ in range(12))
+        clock = iter([*times, times[-1]])
+        with PartitionWriter.open(
+            directory / str(partition), EVENT_SCHEMA, clock_us=lambda clock=clock: next(clock)
+        ) as writer:
+            for at_us in times:
                 log = LogRule(rule, rng.choice([16, 40]), rng.choice([Codec.NONE, Codec.NONE, Codec.ZSTD]))
                 group = [
                     Entries(rng.choice(["ns/a", "ns/a", "ns/b"]), log, [spiced(rng, random_event(rng))])
@@ -53,8 +67,32 @@ def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions
                     bloom_bytes=chunk.bloom_bytes,
                     codec=chunk.codec,
                 )
-                stored[partition] += group
+                stored[partition] += [Stored(entry.broker, entry.events[0], at_us) for entry in group]
     return stored
+
+
+@pytest.mark.parametrize("cel", ['ce.region == "eu"', 'has(ce.region) && ce.region in ["eu", "us"]', None])
+@pytest.mark.parametrize("values", [None, frozenset({"eu"})])
+def test_a_broker_made_anew_misses_none_of_its_events_and_has_none_of_the_one_before(
+    tmp_path: Path, cel: str | None, values: frozenset[str] | None
+) -> None:
+    """A chunk of the old one, a chunk that both were in when it was written, and a chunk of the new one."""
+    old, new = "ns/b/1", "ns/b/2"
+    rules = {old: LogRule(filter_value_rule("type")), new: LogRule(filter_value_rule("region"))}
+
+    def entries(broker: str, *names: str) -> Entries:
+        return Entries(
+            broker, rules[broker], [Event("1.0", one, "/s", "t", extensions={"region": "eu"}) for one in names]
+        )
+
+    chunks = [[entries(old, "a", "b")], [entries(old, "c"), entries(new, "d"), entries(old, "e")], [entries(new, "f")]]
+    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        for chunk in map(encode, chunks):
+            writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
+    scan = Scan(tmp_path, Query(new, rules[new].value, values, cel=cel), {0: 0})
+    found = [event.id for _ in range(3) for piece in scan.step(10) for event in piece.events()]
+    scan.close()
+    assert found == ["d", "f"]
 
 
 def spiced(rng: random.Random, event: Event) -> Event:
@@ -71,30 +109,30 @@ def spiced(rng: random.Random, event: Event) -> Event:
     return Event(**{**names, "extensions": extensions, "data": data})
 
 
-def expected(stored: dict[int, list[Entries]], query: Query, start: dict[int, int]) -> set[tuple[int, int]]:
+def expected(stored: dict[int, list[Stored]], query: Query, start: dict[int, int]) -> set[tuple[int, int]]:
     """What must come, by looking at every event."""
     wanted = set()
     for partition, entries in stored.items():
         for offset, entry in enumerate(entries):
-            (event,) = entry.events
+            event = entry.event
             value = value_of(event, query.rule)
             if entry.broker != query.broker or offset < start[partition]:
                 continue
             if query.values is not None and not (value in query.values if value else query.match_unfiltered):
                 continue
-            if query.cel is None or program(query.cel).evaluate(event).kind is OutcomeKind.TRUE:
+            if query.cel is None or program(query.cel).evaluate(event, entry.at_us).kind is OutcomeKind.TRUE:
                 wanted.add((partition, offset))
     return wanted
 
 
-def read(scan: Scan, stored: dict[int, list[Entries]], events_max: int) -> list[tuple[int, int]]:
+def read(scan: Scan, stored: dict[int, list[Stored]], events_max: int) -> list[tuple[int, int]]:
     found = []
     while True:
         pieces = scan.step(events_max)
         assert sum(len(piece.offsets) for piece in pieces) <= events_max
         for piece in pieces:
             for offset, event in zip(piece.offsets, piece.events(), strict=True):
-                assert event == stored[piece.partition][offset].events[0]
+                assert event == stored[piece.partition][offset].event
                 found.append((piece.partition, offset))
                 assert scan.positions[piece.partition] > offset
         if not pieces and scan.at_end():
@@ -114,6 +152,8 @@ def random_query(rng: random.Random, rule: FilterValueRule) -> Query:
                 f'({text}) || "gold" in data.l',
                 'data.l.exists(x, x == "order")',
                 'ce.tenant == "gold"',
+                f'publish_time {rng.choice(["<", ">=", "=="])} timestamp("{rng.choice(TIMES)}")',
+                f'publish_time >= timestamp("{rng.choice(TIMES)}") && ({text})',
             ]
         )
     return Query("ns/a", rule, values, rng.random() < 0.3, cel)

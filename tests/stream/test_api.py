@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
@@ -34,6 +34,7 @@ from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
 BROKER = "ns/b"
+SERVED = Served(f"{BROKER}/1", DEFAULT_RULE)
 EVENTS = 12
 
 
@@ -53,10 +54,10 @@ class Log:
             for number in range(2)
         ]
 
-    def store(self, *numbers: int) -> None:
+    def store(self, *numbers: int, broker: str = SERVED.identity) -> None:
         for number in numbers:
             self._now_us = 1_000_000 * (number + 1)
-            chunk = encode([Entries(BROKER, DEFAULT_RULE, [event(number)])])
+            chunk = encode([Entries(broker, DEFAULT_RULE, [event(number)])])
             self._writers[number % 2].append(chunk.batch, chunk.filter_values)
 
     def close(self) -> None:
@@ -128,13 +129,13 @@ async def listening(app: Starlette, socket: Path) -> AsyncIterator[None]:
         await serving
 
 
-def scenario(tmp_path: Path, work) -> None:  # type: ignore[no-untyped-def]
+def scenario(tmp_path: Path, work, brokers: dict[str, Served] | None = None) -> None:  # type: ignore[no-untyped-def]
     """Runs `work(client, log)` against the front's proxy before the reader."""
 
     async def run() -> None:
         log = Log(tmp_path / "log")
         log.store(*range(EVENTS))
-        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        readers = Readers(tmp_path / "log", (brokers if brokers is not None else {BROKER: SERVED}).get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         proxy = ProcessProxy(tmp_path / "r.sock")
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
@@ -225,6 +226,53 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path):
         assert answer.headers["headgate-at-end"] == "true"
 
     scenario(tmp_path, work)
+
+
+def test_the_latest_event_is_the_brokers_own(tmp_path: Path):
+    """Others share its partitions, among them one of its name that has been deleted."""
+
+    async def work(client: Client, log: Log) -> None:
+        log.store(*range(EVENTS, EVENTS + 9), broker="ns/b/0")
+        assert (await client.get("from=latest")).ids() == names(10, 11)
+        log.store(EVENTS + 9)
+        log.store(EVENTS + 10, EVENTS + 11, broker="ns/c/1")
+        assert (await client.get("from=latest")).ids() == names(10, EVENTS + 9)
+
+    scenario(tmp_path, work)
+
+
+def test_each_server_sent_event_has_the_position_behind_it(tmp_path: Path):
+    """Whoever loses the connection behind any of them misses none and gets none twice."""
+
+    async def work(client: Client, log: Log) -> None:
+        found = (await client.get("limit=12", "text/event-stream")).body.decode()
+        messages = [dict(line.split(": ", 1) for line in one.splitlines()) for one in found.split("\n\n") if one]
+        events = [message for message in messages if message.get("event") != "progress"]
+        assert [len(message) for message in events] == [2] * EVENTS
+        for count in range(1, EVENTS):
+            seen = [json.loads(message["data"])["id"] for message in events[:count]]
+            rest = await client.get(f"limit={EVENTS - count}&from={events[count - 1]['id']}")
+            assert sorted([*seen, *rest.ids()]) == sorted(names(*range(EVENTS)))
+
+    scenario(tmp_path, work)
+
+
+def test_a_follower_is_told_that_the_broker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headgate.stream.follow.READ_PROGRESS_S", 0.05)
+    brokers = {BROKER: SERVED}
+
+    async def work(client: Client, log: Log) -> None:
+        for now in (None, Served(f"{BROKER}/2", DEFAULT_RULE)):
+            brokers[BROKER] = SERVED
+            async with client.open("from=next&follow=true") as source:
+                await source.readuntil(b'"progress"')
+                if now is None:
+                    del brokers[BROKER]
+                else:
+                    brokers[BROKER] = now
+                assert b'"unknown-broker"' in await source.readuntil(b'"error"') + await source.read(1 << 16)
+
+    scenario(tmp_path, work, brokers)
 
 
 def test_a_request_waits_for_a_first_event(tmp_path: Path):
@@ -419,7 +467,7 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
         log = Log(tmp_path / "log")
         log.store(0)
         log.close()
-        readers = Readers(tmp_path / "log", {BROKER: DEFAULT_RULE}.get)
+        readers = Readers(tmp_path / "log", {BROKER: SERVED}.get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"):
             async with Client(tmp_path / "r.sock").open(query, accept):

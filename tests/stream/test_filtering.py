@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import LogRule, Served
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
@@ -29,6 +29,7 @@ from headgate.scan.scan import Counters, Query, Scan
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"
+IDENTITY = f"{BROKER}/1"
 BY_GROUP = filter_value_rule("group")
 CHUNK_EVENTS = 50
 WAVE = 10_000
@@ -55,14 +56,14 @@ class Log:
         rule, values = LogRule(BY_GROUP, bloom_bytes), list(given)
         for at in range(0, len(values), size):
             events = [event(len(self.stored) + index, value) for index, value in enumerate(values[at : at + size])]
-            chunk = encode([Entries(BROKER, rule, events)])
+            chunk = encode([Entries(IDENTITY, rule, events)])
             self._writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
             self.stored += values[at : at + size]
 
     def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], Counters]:
         """Offsets that a reader gets, and what it took."""
         wanted = frozenset(values) if values or unfiltered else None
-        scan = Scan(self.directory, Query(BROKER, BY_GROUP, wanted, unfiltered, cel), {0: 0})
+        scan = Scan(self.directory, Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})
         found: list[int] = []
         while not scan.at_end():
             for piece in scan.step(1_000):
@@ -161,7 +162,7 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
 
 @pytest.mark.parametrize("size", [BLOOM_BYTES_MIN - 1, BLOOM_BYTES_MAX + 1, 0, -1])
 def test_a_size_out_of_bounds_stores_nothing(tmp_path: Path, size: int) -> None:
-    chunk = encode([Entries(BROKER, LogRule(BY_GROUP), [event(0, "a")])])
+    chunk = encode([Entries(IDENTITY, LogRule(BY_GROUP), [event(0, "a")])])
     with pytest.raises(ValueError, match=r"16\.\.255"):
         PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA, bloom_bytes=size)
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
@@ -183,7 +184,7 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     async def publish() -> None:
         with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
-            app = Ingress(Intake(Partitions([commit]), {BROKER: LogRule(BY_GROUP)}.get), fallback)
+            app = Ingress(Intake(Partitions([commit]), {BROKER: Served(IDENTITY, LogRule(BY_GROUP))}.get), fallback)
             for batch in range(40):
                 events = [values[index % 3](event(5 * batch + index, f"g{batch}")) for index in range(5)]
                 headers = [("content-type", "application/cloudevents-batch+json")]
@@ -215,7 +216,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     log.wave(["a", "b", None, "a", "b"] * 4, size=5)
     for start in range(21):
         for wanted in (None, frozenset({"a"})):
-            scan = Scan(log.directory, Query(BROKER, BY_GROUP, wanted), {0: start})
+            scan = Scan(log.directory, Query(IDENTITY, BY_GROUP, wanted), {0: start})
             found = [offset for piece in scan.step(1_000) for offset in piece.offsets]
             assert found == [at for at in range(start, 20) if wanted is None or log.stored[at] == "a"]
             assert scan.positions == {0: 20}
@@ -223,7 +224,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     # One event a turn: the reader may stop inside a chunk and be given up and resumed there.
     found, at = [], 0
     while at < 20:
-        scan = Scan(log.directory, Query(BROKER, BY_GROUP, frozenset({"b"})), {0: at})
+        scan = Scan(log.directory, Query(IDENTITY, BY_GROUP, frozenset({"b"})), {0: at})
         found += [offset for piece in scan.step(1) for offset in piece.offsets]
         at = scan.positions[0]
         scan.close()

@@ -12,20 +12,21 @@ import grpc
 import pytest
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.expr import property
 from headgate.rpc.events import from_message
 from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
+from headgate.rpc.pulsar_pb2 import Expr
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
 from tests.calls import Client, Refused, Stream, served
-from tests.stream.test_api import BROKER, EVENTS, Log, event
+from tests.stream.test_api import BROKER, EVENTS, SERVED, Log, event
 
 
 @contextlib.asynccontextmanager
 async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[Log, Client]]:
     log = Log(directory)
     log.store(*range(EVENTS if full else 0))
-    readers = Readers(directory, {BROKER: DEFAULT_RULE}.get)
+    readers = Readers(directory, {BROKER: SERVED}.get)
     try:
         async with served(ReadRpc(readers).service()) as client:
             yield log, client
@@ -91,6 +92,10 @@ def test_everything_with_its_place_and_where_the_reader_is(tmp_path: Path) -> No
         ({"first": "data.n == 7"}, range(7, 12)),
         ({"filter_values": ["type1"]}, [1, 5, 9]),
         ({"filter_values": ["none"], "match_unfiltered": True}, []),
+        ({"first_expression": Expr.FromString(property("type").starts_with("type3").protobuf())}, range(3, 12)),
+        ({"filter": Filter(expression=Expr.FromString((property("type") == "type2").protobuf()))}, [2, 6, 10]),
+        ({"filter": Filter(cel='publish_time >= timestamp("1970-01-01T00:00:06Z")')}, range(5, 12)),
+        ({"first": '{"cel": "publish_time > timestamp(6)"}'}, range(6, 12)),
         ({"filter": Filter(cel="data.n > 8")}, [9, 10, 11]),
         ({"filter": Filter(filter='{"attributes": {"type": "type2"}}')}, [2, 6, 10]),
         ({"filter": Filter(filters='[{"exact": {"type": "type2"}}, {"cel": "data.n > 2"}]')}, [6, 10]),
@@ -178,7 +183,7 @@ def test_large_events_come_in_several_messages_each_with_its_position(tmp_path: 
         (
             [ReadRequest(open=ReadRequest.Open(broker=BROKER, filter=Filter(cel="true", filter="{}")))],
             grpc.StatusCode.INVALID_ARGUMENT,
-            "query",
+            "invalid",
         ),
         (
             [ReadRequest(open=ReadRequest.Open(broker=BROKER, follow=True))] * 2,

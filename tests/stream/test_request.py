@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.errors import HeadgateError
 from headgate.scan.scan import Query
 from headgate.stream.request import ReadRequest, read_request
 
 
 def asked(*parameters: tuple[str, str], follow: bool = False) -> ReadRequest:
-    return read_request("ns/b", DEFAULT_RULE, parameters, follow=follow)
+    return read_request(Served("ns/b/1", DEFAULT_RULE), parameters, follow=follow)
 
 
 def test_nothing_asked_is_everything_from_the_beginning():
-    assert asked() == ReadRequest(Query("ns/b", DEFAULT_RULE.value), "earliest")
+    assert asked() == ReadRequest(Query("ns/b/1", DEFAULT_RULE.value), "earliest")
     assert asked(follow=True).follow
 
 
@@ -29,7 +29,7 @@ def test_everything_asked():
         ("wait", "2.5"),
         ("first", "data.x > 1"),
     )
-    query = Query("ns/b", DEFAULT_RULE.value, frozenset({"a", "b"}), True, 'ce.type == "a"')
+    query = Query("ns/b/1", DEFAULT_RULE.value, frozenset({"a", "b"}), True, 'ce.type == "a"')
     assert found == ReadRequest(query, "0:7", "data.x > 1", 5, True, 2.5)
 
 

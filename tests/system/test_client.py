@@ -27,8 +27,10 @@ from headgate.client import (
     new_event,
 )
 from headgate.errors import UnavailableError
-from headgate.expr import property
+from headgate.expr import property, publish_time
 from headgate.testing import Server
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 pytestmark = pytest.mark.system
 
@@ -160,6 +162,26 @@ def test_who_follows_gets_what_comes(server: Server) -> None:
     run(test)
 
 
+def test_when_an_event_was_stored_is_asked_by_all_who_filter(server: Server) -> None:
+    broker(server, "times")
+    since = "publish_time >= timestamp('2026-01-31T12:00:00Z')"
+    subscription(server, "since", "times", f"{since} && data.n >= 0")  # the matcher decides
+    subscription(server, "before", "times", f"!({since})")
+    subscription(server, "odd", "times", "publish_time.getFullYear() >= 2026 && data.n % 2 == 1")  # cel-cpp decides
+    with Client(server.grpc) as client:
+        client.publish("times", [new_event("t", "/s", {"n": n}, id=str(n)) for n in range(10)])
+        until(lambda: client.stats("since"), lambda stats: stats.backlog == 10)
+        assert client.stats("since").candidates == 0
+        with client.subscribe("odd") as consumer:
+            assert [next(consumer).event.id for _ in range(5)] == ["1", "3", "5", "7", "9"]
+        assert client.stats("before").backlog == 0
+        assert client.analyze("since", (publish_time() >= NOON) & (property("id").in_("1", "2"))).accepted == 2
+        for wanted, count in ((publish_time() >= NOON, 10), (publish_time() < NOON, 0)):
+            with client.read("times", filter=wanted, follow=False) as reader:
+                assert len(list(reader)) == count
+            assert (reader.progress.chunks_read > 0) is (count > 0)
+
+
 def test_consumers_acknowledge_refuse_seek_and_ask(server: Server) -> None:
     broker(server, "tasks")
     subscription(server, "tasks", "tasks", 'ce.type == "task"', ackTimeout="PT600S")
@@ -194,6 +216,15 @@ def test_consumers_acknowledge_refuse_seek_and_ask(server: Server) -> None:
             client.seek("tasks", last="data.n < 20", after=True)
             first = next(one for one in consumer if one.ack_id.startswith(f"{epoch + 2}:"))
             assert first.event.id == "20"
+            epoch = client.stats("tasks").epoch
+            client.seek("tasks", first=(property("id") == "17") & (publish_time() > NOON))
+            first = next(one for one in consumer if one.ack_id.startswith(f"{epoch + 1}:"))
+            assert first.event.id == "17"
+            client.seek("tasks", last={"pulsar": {"property": "id", "operator": "IN", "values": ["3", "4"]}})
+            first = next(one for one in consumer if one.ack_id.startswith(f"{epoch + 2}:"))
+            assert first.event.id == "4"
+        with pytest.raises(NotFoundError, match="true of no event"):
+            client.seek("tasks", first=publish_time() < NOON)
         with pytest.raises(InvalidInputError, match="not to both"):
             client.seek("tasks", first="true", last="true")
         with pytest.raises(NotFoundError):

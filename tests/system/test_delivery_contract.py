@@ -98,6 +98,37 @@ def test_retry_after_and_the_brokers_rules(server: Server, subscriber: Subscribe
     assert len(times["brokers"]) == 1
 
 
+def test_an_event_with_a_map_is_delivered_structured(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """D13, D14: CloudEvents 0.3 has extensions that are maps, which no header can hold."""
+    filters: dict[str, Any] = {
+        "cel": {"filter": {"cel": "ce.github.repository == 'x' && !has(ce.github.fork)"}},
+        "attributes": {"filter": {"attributes": {"github.repository": "x"}}},
+        "index": {"filters": [{"cel": 'ce["github.repository"].startsWith("x")'}]},
+        "not": {"filters": [{"not": {"exact": {"github.repository": "x"}}}]},
+    }
+    for name, spec in filters.items():
+        trigger(server, broker, name, subscriber.url(name), wait=name == "not", **spec)
+    sent = [
+        {"specversion": "0.3", "id": str(number), "source": "/s", "type": "t", **extensions, "data": {"n": 1}}
+        for number, extensions in enumerate(
+            [{"github": {"repository": "x", "labels": {"a.b/c": "é", "n": 5}}}, {"github": "x"}, {}]
+        )
+    ]
+    for event in sent:
+        headers = {"Content-Type": "application/cloudevents+json"}
+        url = f"{server.url}/default/{broker}"
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(event).encode(), headers)) as answer:
+            assert answer.status == 202
+    eventually(lambda: len(subscriber.at("not")) == 2)
+    eventually(lambda: all(len(subscriber.at(name)) == 1 for name in ("cel", "attributes", "index")))
+    for name in ("cel", "attributes", "index"):
+        (delivery,) = subscriber.at(name)
+        assert delivery.headers["content-type"] == "application/cloudevents+json"
+        assert json.loads(delivery.body) == sent[0]
+        assert delivery.headers["prefer"] == "reply"
+    assert subscriber.ids("not") == {"1": 1, "2": 1}
+
+
 # --- replies -------------------------------------------------------------------------------------------
 
 

@@ -175,7 +175,10 @@ def test_a_trace_goes_from_producer_to_subscriber_and_reply(
     assert (match.parent, match.start_ns <= match.end_ns) == (first.id, True)
     common = {
         "messaging.system": "knative",
+        "messaging.protocol": "HTTP",
         "messaging.message_id": "tr1",
+        "messaging.message.id": "tr1",
+        "network.protocol.name": "http",
         "cloudevents.event_id": "tr1",
         "cloudevents.event_source": "/test",
         "cloudevents.event_type": "traced",
@@ -183,10 +186,22 @@ def test_a_trace_goes_from_producer_to_subscriber_and_reply(
     }
     assert first.attributes == common | {
         "messaging.destination": "broker:default.default",
+        "messaging.destination.name": "broker:default.default",
+        "messaging.operation.name": "receive",
+        "messaging.operation.type": "receive",
         "http.response.status_code": 202,
+    }
+    assert match.attributes == common | {
+        "messaging.destination": "trigger:traced.default",
+        "messaging.destination.name": "trigger:traced.default",
+        "messaging.operation.name": "match",
+        "messaging.operation.type": "process",
     }
     assert delivery.attributes == common | {
         "messaging.destination": "trigger:traced.default",
+        "messaging.destination.name": "trigger:traced.default",
+        "messaging.operation.name": "deliver",
+        "messaging.operation.type": "send",
         "headgate.attempt": 1,
         "http.response.status_code": 200,
     }
@@ -209,6 +224,7 @@ def test_each_attempt_is_a_span_and_an_extension_of_the_producer_stays(
     spans = collector.of(trace)
     assert [span.attributes["headgate.attempt"] for span in spans["deliver"]] == [1, 2, 3]
     assert all(span.failed and span.attributes["http.response.status_code"] == 503 for span in spans["deliver"])
+    assert all(span.attributes["error.type"] == "503" for span in spans["deliver"])
     assert len(spans["match"]) == 1
     assert {span.parent for span in spans["deliver"]} == {"00f067aa0ba902b7"}
     assert {one.headers["ce-traceparent"] for one in subscriber.deliveries} == {own}

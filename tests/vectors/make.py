@@ -57,7 +57,7 @@ VALUES = [
 def event(number: int, kind: str, **columns: Any) -> dict[str, Any]:
     """One record; `number` makes it different from the others."""
     return {
-        "broker": "default/main",
+        "broker": "default/main/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d",
         "specversion": "1.0",
         "id": f"e-{number}",
         "source": "/shop/1",

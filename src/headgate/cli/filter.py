@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -22,6 +23,7 @@ from headgate.cli.filterinput import (
 )
 from headgate.cli.filtershow import show_explanation, show_trace
 from headgate.errors import HeadgateError
+from headgate.event import rfc3339
 from headgate.event.json_format import decode_event
 from headgate.filter.compiler import compile_cel
 from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
@@ -53,6 +55,12 @@ def try_filter(
     filter_json: FilterOption = None,
     explained: Annotated[bool, typer.Option("--explain", help="Also say what the matcher decides by itself.")] = False,
     traced: Annotated[bool, typer.Option("--trace", help="Also show the value of every part of the filter.")] = False,
+    publish_time: Annotated[
+        str | None,
+        typer.Option(
+            "--publish-time", metavar="TIME", help="When the events were stored, RFC 3339.", show_default="now"
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Evaluate a filter on events: true, false, or the error, one line an event.
@@ -61,9 +69,12 @@ def try_filter(
     """
     wanted = compiled(cel, filter_json)
     tested = program(wanted.cel)
+    stored_us = int(time.time() * 1e6) if publish_time is None else rfc3339.micros(publish_time)
+    if stored_us is None:
+        fail(f"--publish-time {publish_time!r} is no time", "as in RFC 3339: 2026-01-31T09:30:00Z")
     for number, line in lines(events):
         try:
-            view = EventView(decode_event(line))
+            view = EventView(decode_event(line), stored_us)
         except HeadgateError as error:
             fail(f"line {number}: {error.message}", error.hint)
         outcome = tested.evaluate_view(view)

@@ -21,7 +21,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.control.admission import kind_of
+from headgate.control.bodies import kind_of
 from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind

@@ -23,6 +23,10 @@ def serve(
     data: Annotated[Path | None, typer.Option(help="Directory of everything that lasts.")] = None,
     listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
     grpc: Annotated[str | None, typer.Option(help="HOST:PORT of gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that clients may call the server by beside its own; *.NAME, * for any. Repeatable."),
+    ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     retain_hours: Annotated[
@@ -30,6 +34,12 @@ def serve(
     ] = None,
     retain_mb: Annotated[
         int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
+    ] = None,
+    backlog_hours: Annotated[
+        float | None, typer.Option(help="How long undelivered events stay before they are given up. Default: 168.")
+    ] = None,
+    backlog_mb: Annotated[
+        int | None, typer.Option(help="MiB of a partition that undelivered events keep at most. Default: 16384.")
     ] = None,
     on_corrupt: Annotated[
         str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
@@ -48,10 +58,13 @@ def serve(
         "data": data,
         "listen": listen,
         "grpc": grpc,
+        "allowed_host": ",".join(allowed_host) if allowed_host else None,
         "manifests": manifests,
         "partitions": partitions,
         "retain_hours": retain_hours,
         "retain_mb": retain_mb,
+        "backlog_hours": backlog_hours,
+        "backlog_mb": backlog_mb,
         "on_corrupt": on_corrupt,
         "accept_lost": accept_lost,
     }

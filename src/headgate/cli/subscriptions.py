@@ -70,8 +70,10 @@ def seek(
     to: Annotated[
         str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")
     ] = "earliest",
-    first: Annotated[str, typer.Option(help="From there on, the first event of which this CEL is true.")] = "",
-    last: Annotated[str, typer.Option(help="The last event of which this CEL is true.")] = "",
+    first: Annotated[
+        str, typer.Option(help="From there on, the first event of which this is true: CEL, or JSON as in spec.filter.")
+    ] = "",
+    last: Annotated[str, typer.Option(help="The last event of which this is true.")] = "",
     after: Annotated[bool, typer.Option("--after", help="With --first and --last: behind that event.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,

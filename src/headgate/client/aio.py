@@ -21,8 +21,10 @@ from headgate.client.values import (
     Filter,
     Place,
     SeekProgress,
+    Single,
     Sought,
     Stats,
+    condition_text,
     filter_message,
     place_text,
 )
@@ -125,7 +127,7 @@ class AsyncClient:
         broker: str,
         *,
         start: Place = "earliest",
-        first: str | None = None,
+        first: Single | None = None,
         filter: Filter | None = None,
         filter_values: Sequence[str] = (),
         match_unfiltered: bool = False,
@@ -137,7 +139,7 @@ class AsyncClient:
         Args:
             broker: Of which broker.
             start: Where to begin: `earliest`, `latest`, `next`, a time of storing, or a position.
-            first: CEL: begin at the first event from there on of which it is true.
+            first: CEL, or what `headgate.expr` builds: begin at the first event from there on of which it is true.
             filter: Only events that it accepts.
             filter_values: Only events with one of these; chunks without them are passed over.
             match_unfiltered: Events without a filter value, too.
@@ -174,8 +176,8 @@ class AsyncClient:
         subscription: str,
         to: Place = "earliest",
         *,
-        first: str | None = None,
-        last: str | None = None,
+        first: Single | None = None,
+        last: Single | None = None,
         after: bool = False,
         on_progress: Callable[[SeekProgress], None] | None = None,
     ) -> Sought:
@@ -184,8 +186,8 @@ class AsyncClient:
         Args:
             subscription: Which one.
             to: The place; with `first` where the search begins.
-            first: CEL: at the first event from there on of which it is true.
-            last: CEL: at the last event of which it is true.
+            first: CEL, or what `headgate.expr` builds: at the first event from there on of which it is true.
+            last: The same: at the last event of which it is true.
             after: Behind that event instead of at it.
             on_progress: Is told how far the search is; what it raises cancels the seek.
 
@@ -203,16 +205,16 @@ class AsyncClient:
         return sought
 
     async def seeking(
-        self, subscription: str, to: Place, *, first: str | None, last: str | None, after: bool
+        self, subscription: str, to: Place, *, first: Single | None, last: Single | None, after: bool
     ) -> AsyncGenerator[SeekProgress | Sought, None]:
         """As `seek`: how far it is, again and again, then where the subscription goes on."""
         if first is not None and last is not None:
             raise InvalidInputError("a seek goes to the first or to the last such event, not to both")
         request = pb.SeekRequest(subscription=_full(subscription), to=place_text(to), after=after)
         if first is not None:
-            request.first = first
+            request.first = condition_text(first)
         if last is not None:
-            request.last = last
+            request.last = condition_text(last)
         stream = self._connection.seek()
         try:
             await stream.write(request)

@@ -11,7 +11,16 @@ from typing import Self
 
 from headgate.client.connection import Connection, Stream
 from headgate.client.errors import ClosedError
-from headgate.client.values import Filter, Place, Progress, ReadEvent, filter_message, place_text
+from headgate.client.values import (
+    Filter,
+    Place,
+    Progress,
+    ReadEvent,
+    Single,
+    condition_text,
+    filter_message,
+    place_text,
+)
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.limits import CLIENT_WINDOW_DEFAULT
 from headgate.rpc import headgate_pb2 as pb
@@ -25,7 +34,8 @@ class AsyncReader:
         connection: The way to the server.
         broker: "namespace/name".
         start: Where to begin.
-        first: CEL: begin at the first event from there on of which it is true; None to begin at once.
+        first: CEL, a condition of `headgate.expr` or a dict: begin at the first event from there on of which it is
+            true; None to begin at once.
         filter_values: Only events with one of these; chunks without them are passed over.
         match_unfiltered: Events without a filter value, too.
         wanted: Only events that it accepts.
@@ -39,7 +49,7 @@ class AsyncReader:
         broker: str,
         *,
         start: Place = "earliest",
-        first: str | None = None,
+        first: Single | None = None,
         filter_values: Sequence[str] = (),
         match_unfiltered: bool = False,
         wanted: Filter | None = None,
@@ -52,13 +62,13 @@ class AsyncReader:
         self._retry = connection.retry()
         self._asked = pb.ReadRequest.Open(
             broker=broker,
-            first=first or "",
+            first=condition_text(first),
             filter_values=filter_values,
             match_unfiltered=match_unfiltered,
             filter=filter_message(wanted),
             follow=follow,
-            **{"from": place_text(start)},
         )
+        setattr(self._asked, "from", place_text(start))
         self._follow = follow
         self._window = window
         self._credits = 0

@@ -28,6 +28,7 @@ from headgate.client.values import (
     ReadEvent,
     Received,
     SeekProgress,
+    Single,
     Sought,
     Stats,
 )
@@ -110,7 +111,7 @@ class Client:
         broker: str,
         *,
         start: Place = "earliest",
-        first: str | None = None,
+        first: Single | None = None,
         filter: Filter | None = None,
         filter_values: Sequence[str] = (),
         match_unfiltered: bool = False,
@@ -142,8 +143,8 @@ class Client:
         subscription: str,
         to: Place = "earliest",
         *,
-        first: str | None = None,
-        last: str | None = None,
+        first: Single | None = None,
+        last: Single | None = None,
         after: bool = False,
         on_progress: Callable[[SeekProgress], None] | None = None,
     ) -> Sought:

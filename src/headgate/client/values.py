@@ -29,7 +29,10 @@ class Condition(Protocol):
         ...
 
 
-Filter = str | Condition | Mapping[str, object] | Sequence[Mapping[str, object]]
+Single = str | Condition | Mapping[str, object]
+"""CEL text, a condition of `headgate.expr`, or a JSON object as in a trigger's `spec.filter`."""
+
+Filter = Single | Sequence[Mapping[str, object]]
 """CEL text, a condition of `headgate.expr`, or JSON as in a trigger: an object `spec.filter`, a list `spec.filters`."""
 
 Place = str | datetime
@@ -293,6 +296,20 @@ def filter_message(wanted: Filter | None) -> pb.Filter | None:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"the filter cannot be JSON: {error}") from error
     return pb.Filter(cel=wanted.cel())
+
+
+def condition_text(wanted: Single | None) -> str:
+    """A place's condition as the server takes it; empty for none.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if wanted is None or isinstance(wanted, str):
+        return wanted or ""
+    message = filter_message(wanted)
+    if message is None or message.filters:
+        raise InvalidInputError("first and last are one filter each, not a list")
+    return message.cel or message.filter
 
 
 def place_text(place: Place) -> str:

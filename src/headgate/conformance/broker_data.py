@@ -6,7 +6,6 @@ import itertools
 import re
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from headgate.conformance.broker_routing import FAST, reply_to
@@ -16,7 +15,7 @@ from headgate.conformance.broker_stage import Answered, Delivery, Needs, Skipped
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
 _STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
 _TRACE: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
-_TRACEPARENT: Final = f"00-{_TRACE}-00f067aa0ba902b7-01"
+_REPLY_TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 _TRACEPARENT_FORM: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _CONCURRENT_MAX: Final = 256
 _HOLD_S_MAX: Final = 5.0
@@ -342,21 +341,36 @@ def _numbers(scene: Scene) -> str:
 
 def _traces(scene: Scene) -> str:
     url = scene.broker()
-    replier, other = scene.inbox("replier", reply_to("order", "r", "receipt")), scene.inbox("other")
+    good = reply_to("order", "r", "receipt")
+
+    def respond(delivery: Delivery) -> Answered:
+        status, body, headers = good(delivery)
+        own = {"ce-traceparent": _traceparent(_REPLY_TRACE)} if delivery.attribute("id") == "own" else {}
+        return status, body, {**headers, "ce-id": delivery.attribute("id"), **own}
+
+    replier, other = scene.inbox("replier", respond), scene.inbox("other")
     scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
     scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
     scene.all_ready("replier", "other")
-    scene.post(url, _EVENT | {"ce-type": "order", "ce-id": "o", "traceparent": _TRACEPARENT})
-    scene.arrive(replier, "o")
-    scene.arrive(other, "r")
-    traced: Callable[[Delivery], str] = lambda delivery: _trace_of(delivery.headers.get("traceparent", ""))  # noqa: E731
-    expect(traced(replier.deliveries[0]) == _TRACE, "the producer's trace does not come to the subscriber")
-    expect(traced(other.deliveries[0]) == _TRACE, "the trace does not go on with the reply")
-    return "traceparent of the producer goes on to the subscriber, and with the reply to the next one"
+    for event_id, name in (("header", "traceparent"), ("attribute", "ce-traceparent"), ("own", "traceparent")):
+        scene.post(url, _EVENT | {"ce-type": "order", "ce-id": event_id, name: _traceparent(_TRACE)})
+    ids = ("header", "attribute", "own")
+    scene.arrive(replier, *ids)
+    scene.arrive(other, *ids)
+    came = {one.attribute("id"): _trace_of(one) for one in replier.deliveries}
+    expect(came == dict.fromkeys(ids, _TRACE), "the producer's trace does not come to the subscriber")
+    replied = {one.attribute("id"): _trace_of(one) for one in other.deliveries}
+    expect(replied.pop("own") == _REPLY_TRACE, "a reply's own trace does not stay")
+    expect(set(replied.values()) == {_TRACE}, "the trace does not go on with the reply")
+    return "the producer's trace comes to the subscriber and goes on with the reply; a reply's own stays"
 
 
-def _trace_of(traceparent: str) -> str:
-    found = _TRACEPARENT_FORM.fullmatch(traceparent)
+def _traceparent(trace: str) -> str:
+    return f"00-{trace}-00f067aa0ba902b7-01"
+
+
+def _trace_of(delivery: Delivery) -> str:
+    found = _TRACEPARENT_FORM.fullmatch(delivery.headers.get("traceparent", ""))
     return found[1] if found else ""
 
 

@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.conformance.cases import CaseError, Result, judged, read
-from headgate.control.logrules import DEFAULT_RULE
+from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.model import DataKind, Event
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries
@@ -69,7 +69,10 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
     for case in read(lines, Case):
         log = _Memory()
         status = asyncio.run(
-            _answered(case, Ingress(Intake(Partitions([log]), {_PATH[1:]: DEFAULT_RULE}.get), _nobody))
+            _answered(
+                case,
+                Ingress(Intake(Partitions([log]), {_PATH[1:]: Served(_PATH[1:] + "/uid", DEFAULT_RULE)}.get), _nobody),
+            )
         )
         yield judged(case.name, _compared(case.expect, status, [_described(event) for event in log.events]), KNOWN)
 

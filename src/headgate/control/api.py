@@ -18,12 +18,12 @@ from starlette.routing import Route
 
 from headgate.control import discovery, openapi, tables
 from headgate.control.admission import Admission, Admitted
-from headgate.control.bodies import JSON_TYPES, YAML_TYPES, decode_json, decode_json_or_yaml, media_type
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
-from headgate.control.errors import MalformedObjectError
+from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
-from headgate.control.kubestatus import Status, failure, success
-from headgate.control.namespaces import namespace_list, namespace_object
+from headgate.control.kubestatus import Status, success
+from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
@@ -91,8 +91,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
-        for version in openapi.VERSIONS:
-            yield Route(f"/openapi/v3/apis/{version}", _openapi_document(version), methods=["GET"])
+        for name in openapi.GROUPS:
+            yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         for review, answer in (
             ("selfsubjectaccessreviews", discovery.access_review),
             ("selfsubjectrulesreviews", discovery.rules_review),
@@ -100,9 +100,7 @@ class ControlApi:
             # The body is not read: kubectl sends protobuf, and the answer is the same for every question.
             path = f"/apis/{discovery.AUTHORIZATION}/{review}"
             yield Route(path, _static(answer, status_code=201), methods=["POST"])
-        yield Route("/api/v1/namespaces", self._namespaces, methods=["GET"])
-        yield Route("/api/v1/namespaces", self._no_namespace, methods=["POST"])
-        yield Route("/api/v1/namespaces/{name}", self._namespace, methods=["GET"])
+        yield from NamespaceApi(self._store, self._feed, self._clock_s).routes()
         for path in ("/api/v1/events", "/api/v1/namespaces/{namespace}/events"):
             yield Route(path, _static(_no_events), methods=["GET"])
         for kind in Kind:
@@ -134,9 +132,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.create(
                 kind, found, namespace=namespace, by=by, validation=validation, dry_run=dry_run
             )
@@ -148,6 +146,8 @@ class ControlApi:
         include = include_object(request.query_params)
         pages = self._pages(query)
         first = await anext(pages)
+        if query.at_least > first.version:
+            raise FutureVersionError(query.at_least, first.version)
         version = query.version if query.version is not None else first.version
 
         def encoded(page: Page) -> bytes:
@@ -173,7 +173,7 @@ class ControlApi:
             metadata = {"resourceVersion": str(version)}
             if page.more:
                 last = page.items[-1].key
-                metadata["continue"] = continue_token(version, last.namespace, last.name)
+                metadata["continue"] = continue_token(version, last.namespace, last.name, exact=query.exact)
             yield b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
         return StreamingResponse(stream(), media_type=JSON)
@@ -191,6 +191,7 @@ class ControlApi:
                 selector=query.selector,
                 after=after,
                 limit=limit,
+                at=query.version if query.exact else None,
             )
             yield page
             left = None if left is None else left - len(page.items)
@@ -241,9 +242,9 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request)
+        found = await decoded(request, body)
 
         def work() -> Admitted:
-            found = decoded(request, body)
             return self._admission.replace(key, found, by=by, validation=validation, dry_run=dry_run)
 
         return await self._written(request, await run_in_threadpool(work))
@@ -254,12 +255,12 @@ class ControlApi:
         validation = field_validation(request.query_params)
         dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         by = manager_of(request, is_apply=found == APPLY_PATCH)
+        document = await decoded(request, body)
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
-                config = decode_json_or_yaml(body)
-                return self._admission.server_side_apply(key, config, by=by, validation=validation, dry_run=dry_run)
-            change = change_of(found, decode_json(body))
+                return self._admission.server_side_apply(key, document, by=by, validation=validation, dry_run=dry_run)
+            change = change_of(found, document)
             return self._admission.patch(key, change, by=by, validation=validation, dry_run=dry_run)
 
         admitted = await run_in_threadpool(work)
@@ -298,26 +299,6 @@ class ControlApi:
                 body = encode(obj)
         return Response(body, media_type=JSON)
 
-    # --- namespaces ------------------------------------------------------------------------------
-
-    async def _namespaces(self, request: Request) -> Response:
-        names = await run_in_threadpool(self._store.namespaces)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        wanted = list_query(Kind.BROKER, None, request.query_params)
-        return json_response(namespace_list([n for n in names if wanted.name in (None, n)], is_table=is_table))
-
-    async def _no_namespace(self, request: Request) -> Response:
-        return json_response(
-            failure(405, "namespaces need not be created: one exists as soon as something is in it"), 405
-        )
-
-    async def _namespace(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in await run_in_threadpool(self._store.namespaces):
-            return json_response(failure(404, f'namespaces "{name}" not found'), 404)
-        is_table = form_of(request.headers.get("accept", "")) is Form.TABLE
-        return json_response(namespace_list([name], is_table=True) if is_table else namespace_object(name))
-
 
 def _no_events() -> JsonObject:
     return {"kind": "EventList", "apiVersion": "v1", "metadata": {"resourceVersion": "0"}, "items": []}
@@ -353,9 +334,9 @@ def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handle
     return handle
 
 
-def _openapi_document(version: str) -> Handler:
+def _openapi_document(name: str) -> Handler:
     async def handle(request: Request) -> Response:
-        return Response(openapi.document(version), media_type=JSON)
+        return Response(openapi.document(name), media_type=JSON)
 
     return handle
 
@@ -375,6 +356,6 @@ async def _delete_options(request: Request) -> DeleteOptions:
     if not body:
         return DeleteOptions()
     try:
-        return msgspec.convert(await run_in_threadpool(decoded, request, body), DeleteOptions)
+        return msgspec.convert(await decoded(request, body), DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 import msgspec
-from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer, ComposerError
-from ruamel.yaml.constructor import ConstructorError, SafeConstructor
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node
 
 from headgate.control.errors import MalformedObjectError
-from headgate.limits import OBJECT_NODES_MAX
+from headgate.control.objects import Kind
+from headgate.control.yaml_text import Bounds, documents
+from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
 JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
 YAML_TYPES: Final = frozenset({"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"})
-
-
-class _Constructor(SafeConstructor):
-    """Values as JSON has them: a date stays the text that was written."""
-
-
-_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
-
-
-class _PlainConstructor(_Constructor):
-    """No merge keys: each copies what it names, and a chain of them ten times more for every 65 bytes."""
-
-    def flatten_mapping(self, node: MappingNode) -> None:
-        for key, _ in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":
-                raise ConstructorError(None, None, "merge keys (<<) are not supported", key.start_mark)
-
-
-class _BoundedComposer(Composer):
-    """Stops at OBJECT_NODES_MAX values: to parse the rest of a body would take seconds."""
-
-    def __init__(self, loader: YAML | None = None) -> None:
-        super().__init__(loader=loader)
-        self._values = 0
-
-    def compose_node(self, parent: Node | None, index: object) -> Node:
-        is_key = parent is not None and index is None
-        self._values += not is_key
-        if self._values > OBJECT_NODES_MAX:
-            mark = self.parser.peek_event().start_mark
-            raise ComposerError(None, None, f"it has more than {OBJECT_NODES_MAX} values (OBJECT_NODES_MAX)", mark)
-        node: Node = super().compose_node(parent, index)
-        return node
 
 
 def media_type(header: str) -> str:
@@ -62,8 +26,11 @@ def decode_json(body: bytes) -> object:
     """A JSON document.
 
     Raises:
-        MalformedObjectError: It is none, or it nests too deep.
+        MalformedObjectError: It is none, it nests too deep, or it has too many lists and objects.
     """
+    # msgspec reads a body in one call, in which nobody else has the interpreter; lists and objects are what costs.
+    if body.count(b"[") + body.count(b"{") > OBJECT_NODES_MAX:
+        raise MalformedObjectError(f"the body has more than {OBJECT_NODES_MAX} lists and objects")
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -74,12 +41,13 @@ def decode_yaml(body: bytes) -> object:
     """The only document of a YAML stream.
 
     Raises:
-        MalformedObjectError: It is no YAML, not exactly one document, has merge keys or too many values.
+        MalformedObjectError: It is no YAML, not exactly one document, has merge keys, too many values or levels.
     """
-    documents = list(_documents(body, _PlainConstructor, _BoundedComposer))
-    if len(documents) != 1:
-        raise MalformedObjectError(f"the body holds {len(documents)} documents, expected one")
-    return documents[0]
+    bounds = Bounds(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False)
+    found = list(documents(body, bounds))
+    if len(found) != 1:
+        raise MalformedObjectError(f"the body holds {len(found)} documents, expected one")
+    return found[0]
 
 
 def decode_json_or_yaml(body: bytes) -> object:
@@ -100,22 +68,17 @@ def yaml_documents(body: bytes) -> Iterator[object]:
     Raises:
         MalformedObjectError: It is no YAML; the message says where.
     """
-    return _documents(body, _Constructor, Composer)
+    return documents(body, Bounds(MANIFEST_DEPTH_MAX, None, merges=True))
 
 
-def _documents(body: bytes, constructor: type[_Constructor], composer: type[Composer]) -> Iterator[object]:
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Constructor, yaml.Composer = constructor, composer
-    try:
-        for document in yaml.load_all(body.decode("utf-8-sig")):
-            if document is not None:
-                yield document
-    except UnicodeDecodeError as error:
-        raise MalformedObjectError(f"the text is no UTF-8: {error.reason} at byte {error.start}") from error
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-        raise MalformedObjectError(f"the text is no YAML: {error.problem or error.context}{place}") from error
-    except (YAMLError, RecursionError, ValueError, TypeError) as error:
-        # ValueError, TypeError: tags that do not fit their value (!!int x), unhashable keys.
-        raise MalformedObjectError(f"the text is no YAML: {error}") from error
+def kind_of(document: object) -> Kind:
+    """The kind that a document says it is.
+
+    Raises:
+        MalformedObjectError: It is none that can be stored.
+    """
+    found = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(found, str) or found not in set(Kind):
+        said = f"kind is {found!r}" if found else "kind is missing"
+        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
+    return Kind(found)

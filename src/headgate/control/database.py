@@ -179,6 +179,10 @@ def _translated(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise StoreUnavailableError(f"{path}: {error}", hint="is the disk full or the file locked?") from error
+        raise StoreUnavailableError(
+            f"the database of objects does not work now: {error}",
+            hint="is the server's disk full, or the file locked? The server's log names it",
+            detail=str(path),
+        ) from error
     except msgspec.DecodeError as error:
         raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error

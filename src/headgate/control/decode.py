@@ -17,7 +17,14 @@ from typing import Final, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headgate.control.errors import Cause, InvalidObjectError, MalformedObjectError, unsupported
+from headgate.control.errors import (
+    Cause,
+    InvalidObjectError,
+    MalformedObjectError,
+    shown,
+    unsupported,
+    value_at,
+)
 from headgate.control.objects import TYPES, JsonObject, Kind, Object
 from headgate.limits import OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
@@ -73,16 +80,17 @@ def check_shape(document: object) -> None:
         nodes += 1
         if depth > OBJECT_DEPTH_MAX:
             raise MalformedObjectError(f"the object nests deeper than {OBJECT_DEPTH_MAX} levels")
-        if nodes + len(todo) > OBJECT_NODES_MAX:
+        inner = len(value) if isinstance(value, Mapping | list) else 0
+        if nodes + len(todo) + inner > OBJECT_NODES_MAX:
             raise MalformedObjectError(f"the object has more than {OBJECT_NODES_MAX} values")
         if isinstance(value, Mapping):
             for key in value:
                 if not isinstance(key, str):
                     raise MalformedObjectError(f"the object's keys must be strings, not {key!r}")
                 _check_scalar(key)
-            todo.extend((inner, depth + 1) for inner in value.values())
+            todo.extend((one, depth + 1) for one in value.values())
         elif isinstance(value, list):
-            todo.extend((inner, depth + 1) for inner in value)
+            todo.extend((one, depth + 1) for one in value)
         else:
             _check_scalar(value)
 
@@ -146,7 +154,7 @@ def decode_object(
     try:
         return Decoded(msgspec.convert(kept, TYPES[kind]), warnings, managed)
     except msgspec.ValidationError as error:
-        raise InvalidObjectError((_type_cause(error),), kind=kind, name=name) from error
+        raise InvalidObjectError((_type_cause(error, kept),), kind=kind, name=name) from error
 
 
 def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
@@ -206,7 +214,10 @@ def _struct_in(hint: object) -> type[msgspec.Struct] | None:
     return next((option for option in options if isinstance(option, type) and issubclass(option, msgspec.Struct)), None)
 
 
-def _type_cause(error: msgspec.ValidationError) -> Cause:
+def _type_cause(error: msgspec.ValidationError, document: JsonObject) -> Cause:
     found = _AT.match(str(error))
     what, path = (found["what"], found["path"] or "") if found else (str(error), "")
-    return Cause(path.lstrip(".") or "<root>", "FieldValueTypeInvalid", f"Invalid value: {what}")
+    place = path.lstrip(".")
+    value = value_at(document, place)
+    given = f"{shown(value)}: " if value is not None else ""
+    return Cause(place or "<root>", "FieldValueTypeInvalid", f"Invalid value: {given}{what}")

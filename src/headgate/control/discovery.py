@@ -11,6 +11,7 @@ from headgate.control.objects import API_VERSION, GROUP, OWN_API_VERSION, OWN_GR
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+_NAMESPACE_VERBS: Final = [verb for verb in _VERBS if verb != "deletecollection"]
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 
 
@@ -39,7 +40,7 @@ def core_resources() -> JsonObject:
     return _resources(
         "v1",
         [
-            _resource("namespaces", "Namespace", ["get", "list"], short=["ns"], namespaced=False),
+            _resource("namespaces", "Namespace", _NAMESPACE_VERBS, short=["ns"], namespaced=False),
             _resource("events", "Event", ["list"], short=["ev"]),
         ],
     )
@@ -109,13 +110,14 @@ def rules_review() -> JsonObject:
     """The answer to `what may I do?`."""
     rule = {"verbs": _VERBS, "apiGroups": [GROUP], "resources": ["brokers", "triggers"]}
     own = {"verbs": _VERBS, "apiGroups": [OWN_GROUP], "resources": ["subscriptions"]}
-    read = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["namespaces", "events"]}
+    namespaces = {"verbs": _NAMESPACE_VERBS, "apiGroups": [""], "resources": ["namespaces"]}
+    read = {"verbs": ["list"], "apiGroups": [""], "resources": ["events"]}
     return {
         "kind": "SelfSubjectRulesReview",
         "apiVersion": AUTHORIZATION,
         "metadata": {},
         "spec": {},
-        "status": {"resourceRules": [rule, own, read], "nonResourceRules": [], "incomplete": False},
+        "status": {"resourceRules": [rule, own, namespaces, read], "nonResourceRules": [], "incomplete": False},
     }
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from headgate.control.objects import Kind
 from headgate.errors import ConflictError, HeadgateError, InvalidInputError, NotFoundError
+from headgate.limits import VALUE_CHARS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,32 @@ def required(field: str, detail: str) -> Cause:
 
 def invalid(field: str, value: object, detail: str) -> Cause:
     """The field's value breaks a rule."""
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return Cause(field, "FieldValueInvalid", f"Invalid value: {text}: {detail}")
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+
+
+def shown(value: object) -> str:
+    """A value as causes show it: text in quotes as it was written, anything else as JSON, shortened."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    try:
+        text = msgspec.json.encode(value).decode()
+    except (TypeError, ValueError):
+        return ""
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+def value_at(document: object, path: str) -> object:
+    """The value at a path such as `filters[0].any[1].prefix`; None when there is none."""
+    value = document
+    for step in path.replace("[", ".[").split("."):
+        index = step[1:-1]
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
+            value = value[int(index)]
+        else:
+            return None
+    return value
 
 
 def unsupported(field: str, detail: str) -> Cause:
@@ -150,6 +178,55 @@ class ApplyConflictError(ConflictError):
         self.conflicts = conflicts
 
 
+class NamespaceError(HeadgateError):
+    """A namespace cannot be what is asked of it."""
+
+    reason = ""
+    """Kubernetes' word, where it is not that of the HTTP status."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f'namespaces "{name}" {problem}')
+        self.name = name
+
+
+class InvalidNamespaceError(NamespaceError):
+    """Its name, a label or an annotation breaks a rule."""
+
+    code = "invalid-namespace"
+    http_status = 422
+
+
+class NamespaceNotFoundError(NamespaceError):
+    """Nobody created it, and nothing is in it."""
+
+    code = "not-found"
+    http_status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "not found")
+
+
+class NamespaceExistsError(NamespaceError):
+    """Somebody created it."""
+
+    code = "already-exists"
+    http_status = 409
+    reason = "AlreadyExists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "already exists")
+
+
+class NamespaceForbiddenError(NamespaceError):
+    """It is always there."""
+
+    code = "forbidden"
+    http_status = 403
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "is forbidden: this namespace may not be deleted")
+
+
 class InvalidOptionsError(InvalidInputError):
     """A request's parameters contradict each other or its body's type."""
 
@@ -162,6 +239,17 @@ class QuotaError(HeadgateError):
 
     code = "quota"
     http_status = 403
+
+
+class FutureVersionError(HeadgateError):
+    """Nothing has the given resourceVersion yet; worded as Kubernetes words it."""
+
+    code = "future-version"
+    http_status = 504
+    retriable = True
+
+    def __init__(self, asked: int, newest: int) -> None:
+        super().__init__(f"Too large resource version: {asked}, current: {newest}")
 
 
 class ExpiredError(HeadgateError):

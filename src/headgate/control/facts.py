@@ -15,7 +15,7 @@ PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
               r.filter_errors, r.last_error, r.last_error_event, r.trouble, r.dropped,
-              r.last_dropped"""
+              r.last_dropped, r.backlog"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -74,6 +74,12 @@ def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[o
         yield cast(Broker, decode_stored(Kind.BROKER, body))
 
 
+def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
+    """The broker `namespace/name`."""
+    namespace, _, name = path.partition("/")
+    return next(brokers(connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+
+
 def routed_rows(
     connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[RoutedRow]:
@@ -104,6 +110,7 @@ def routed_rows(
             trouble,
             dropped,
             last_dropped,
+            backlog,
         ) = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
@@ -124,6 +131,7 @@ def routed_rows(
             trouble=trouble or "",
             dropped=dropped or 0,
             last_dropped=last_dropped or "",
+            backlog=backlog or "",
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )
@@ -152,7 +160,6 @@ class _Brokers:
 
     def get(self, path: str) -> BrokerFact | None:
         if path not in self._known:
-            namespace, _, name = path.partition("/")
-            found = next(brokers(self._connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+            found = broker_at(self._connection, path)
             self._known[path] = broker_fact(found, self._public_url) if found else None
         return self._known[path]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.control.errors import Cause, InvalidObjectError, invalid
+from headgate.control.errors import Cause, InvalidObjectError, invalid, value_at
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Object, Routed
 from headgate.control.pulling import written_field
 from headgate.errors import InvalidInputError
@@ -51,26 +51,12 @@ def refuse_erased_filter(old: Object, new: Object, document: object) -> None:
         )
 
 
-def _written_at(obj: Object, field: str) -> object:
-    """The value at a path below `spec` such as `filters[0].any[1].prefix`; None when there is none."""
-    value: object = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else None
-    for step in field.replace("[", ".[").split("."):
-        index = step[1:-1]
-        if isinstance(value, Mapping):
-            value = value.get(step)
-        elif isinstance(value, list | tuple) and index.isdecimal() and int(index) < len(value):
-            value = value[int(index)]
-        else:
-            return None
-    return value
-
-
 def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     """The compiler's message with its place, at the field it names below `spec`."""
     if not isinstance(error, FilterError):
         return invalid("spec.filter", "", error.message)
     field = written_field(obj, error.field) if isinstance(obj, Routed) else error.field
-    value = _written_at(obj, field)
+    written = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else {}
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""
-    return invalid(f"spec.{field}", value if isinstance(value, str) else "", f"{error.reason}{place}{caret}")
+    return invalid(f"spec.{field}", value_at(written, field), f"{error.reason}{place}{caret}")

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.errors import ExpiredError
+from headgate.control.errors import ExpiredError, FutureVersionError
 from headgate.control.facts import bump, counter
 from headgate.control.objects import Kind, Object, encode
 from headgate.control.reading import labels_of
@@ -77,6 +77,45 @@ def record(connection: sqlite3.Connection, type_: str, version: int, obj: Object
         rows = connection.execute("DELETE FROM history WHERE version <= ? RETURNING length(body)", (floor,)).fetchall()
         size = bump(connection, "history_bytes", -sum(length for (length,) in rows))
         excess = version - floor - WATCH_EVENTS_MAX
+
+
+def past(connection: sqlite3.Connection, kind: Kind, at: int) -> dict[tuple[str, str], int | None]:
+    """What was otherwise at a resourceVersion than it is now.
+
+    Args:
+        connection: In a transaction.
+        kind: Which kind.
+        at: The resourceVersion.
+
+    Returns:
+        Of each object changed since, by namespace and name, the row of the history that says what it was; None when it
+        was not there.
+
+    Raises:
+        ExpiredError: What it was is no longer kept.
+        FutureVersionError: There is no such version yet.
+    """
+    newest = counter(connection, "version")
+    if at > newest:
+        raise FutureVersionError(at, newest)
+    if at == newest:
+        return {}
+    before: dict[tuple[str, str], int | None] = {}
+    found: dict[tuple[str, str], int | None] = {}
+    rows = connection.execute(
+        "SELECT namespace, name, version, type, labels_before FROM history WHERE kind = ? ORDER BY version", (kind,)
+    )
+    for namespace, name, version, type_, labels_before in rows:
+        key = (namespace, name)
+        if version <= at:
+            before[key] = None if type_ == "DELETED" else version
+        elif key not in found:
+            if labels_before is not None and before.get(key) is None:
+                raise ExpiredError(f"too old resource version: {at} ({newest})", hint="list without resourceVersion")
+            found[key] = before[key] if labels_before is not None else None
+    if at < counter(connection, "history_floor"):
+        raise ExpiredError(f"too old resource version: {at} ({newest})", hint="list without resourceVersion")
+    return found
 
 
 def read(connection: sqlite3.Connection, kind: Kind, since: int, namespace: str | None, name: str | None) -> Changes:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 import msgspec
+import structlog
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive
 
-from headgate.control.bodies import YAML_TYPES, decode_json, decode_yaml, media_type
+from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
+from headgate.control.decode import check_shape
 from headgate.control.kubestatus import failure, failure_of
 from headgate.control.objects import JsonObject
+from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
 from headgate.limits import OBJECT_BYTES_MAX, WARNINGS_CHARACTERS_MAX
 
 JSON: Final = "application/json"
+_log = structlog.get_logger(__name__)
 _ID_DIGITS_MAX: Final = 18
 _T = TypeVar("_T")
 
@@ -33,22 +38,13 @@ class UnsupportedMediaTypeError(InvalidInputError):
     http_status = 415
 
 
-class CrossSiteError(HeadgateError):
-    """A browser sent the request on behalf of another site."""
-
-    code = "cross-site"
-    http_status = 403
-
-
 def json_response(value: JsonObject | msgspec.Struct, status_code: int = 200) -> Response:
     """A JSON body."""
     return Response(msgspec.json.encode(value), status_code, media_type=JSON)
 
 
 async def read_body(request: Request, types: frozenset[str]) -> bytes:
-    """The request's body, bounded; a write that a browser sends for another site is refused."""
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        raise CrossSiteError("the request was made by a page of another site")
+    """The request's body, bounded."""
     chunks = bytearray()
     async for chunk in request.stream():
         chunks += chunk
@@ -124,10 +120,26 @@ def path_id(request: Request) -> int:
     return int(text)
 
 
-def decoded(request: Request, body: bytes) -> object:
-    """The body as the document it says it is: YAML or JSON."""
-    is_yaml = media_type(request.headers.get("content-type", "")) in YAML_TYPES
-    return decode_yaml(body) if is_yaml else decode_json(body)
+_DECODING: Final = ThreadPoolExecutor(1, "bodies")
+"""One body is decoded after the other: threads that want the interpreter at the same time would each take a turn of it
+before the event loop, and its producers, had theirs."""
+
+
+async def decoded(request: Request, body: bytes) -> object:
+    """The body as the document it says it is, YAML or JSON, within the bounds of an object.
+
+    Raises:
+        MalformedObjectError: It is no such document, or over its bounds.
+    """
+    found = media_type(request.headers.get("content-type", ""))
+    decode = decode_yaml if found in YAML_TYPES else decode_json_or_yaml if found == APPLY_PATCH else decode_json
+
+    def work() -> object:
+        document = decode(body)
+        check_shape(document)
+        return document
+
+    return await asyncio.get_running_loop().run_in_executor(_DECODING, work)
 
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e]")
@@ -148,6 +160,8 @@ def warn(response: Response, warnings: Iterable[str]) -> None:
 
 async def _on_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeadgateError)
+    if error.detail:
+        _log.error("a request failed", path=request.url.path, problem=str(error))
     response = json_response(failure_of(error), error.http_status)
     if error.retriable:
         response.headers["Retry-After"] = "1"

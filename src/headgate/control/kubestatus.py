@@ -11,7 +11,9 @@ from headgate.control.errors import (
     ApplyConflictError,
     Cause,
     ExpiredError,
+    FutureVersionError,
     InvalidObjectError,
+    NamespaceError,
     ObjectNotFoundError,
     StaleObjectError,
 )
@@ -90,6 +92,13 @@ def failure_of(error: HeadgateError) -> Status:
         case ObjectNotFoundError() | StaleObjectError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
             return failure(error.http_status, message, details=details)
+        case NamespaceError():
+            details = StatusDetails(error.name, "", "namespaces")
+            return failure(error.http_status, message, reason=error.reason, details=details)
+        case FutureVersionError():
+            causes = (StatusCause("ResourceVersionTooLarge", "Too large resource version"),)
+            details = StatusDetails(causes=causes, retry_after_seconds=1)
+            return failure(error.http_status, message, reason="Timeout", details=details)
         case ExpiredError():
             return failure(error.http_status, error.message)
         case _:

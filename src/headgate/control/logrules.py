@@ -31,6 +31,19 @@ class LogRule:
     codec: Codec = Codec.NONE
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A broker that accepts events.
+
+    Attributes:
+        identity: What its events are stored with, see `event.identity`.
+        rule: How they are stored.
+    """
+
+    identity: str
+    rule: LogRule
+
+
 DEFAULT_RULE: Final = LogRule(filter_value_rule(DEFAULT))
 
 
@@ -64,7 +77,7 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
 
 
 def changed_value(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
-    """The filter value's rule never changes: readers skip chunks by it, and chunks already written hold the old one."""
+    """A broker's rule never changes: readers skip chunks by it. One made anew is another broker."""
     before, after = ((spec or LogSpec()).filter_value or DEFAULT for spec in (old, new))
     if before != after:
         yield invalid("spec.log.filterValue", after, "field is immutable")

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from headgate.control.errors import ApplyConflictError, FieldConflict, MalformedObjectError
 from headgate.control.fields import Fields, Path, changed, document_of, fields_of, fields_v1, merged, paths_of, written
-from headgate.control.objects import JsonObject, ManagedFields, Object, encode
+from headgate.control.objects import JsonObject, ManagedFields, Namespace, Object, encode
 from headgate.errors import TooLargeError
 from headgate.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, UPDATE_MANAGERS_MAX
 
+_Any = TypeVar("_Any", bound=Object | Namespace)
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 ANCIENT: Final = "ancient-changes"
@@ -81,7 +82,7 @@ class Applied:
     managers: Managers
 
 
-def managers_of(obj: Object) -> Managers:
+def managers_of(obj: Object | Namespace) -> Managers:
     """Who owns what of a stored object."""
     return {
         (entry.manager, entry.operation): Owned(paths_of(msgspec.json.decode(entry.fields_v1)), entry.time)
@@ -109,7 +110,7 @@ def given_managers(value: object) -> Managers | None:
     return found
 
 
-def updated(base: Managers, old: Object | None, new: Object, by: Manager, now: str) -> Managers:
+def updated(base: Managers, old: _Any | None, new: _Any, by: Manager, now: str) -> Managers:
     """Everybody's fields after a write that was no apply: the writer owns what he changed."""
     before, after = _fields(old) if old is not None else {}, _fields(new)
     own = changed(before, after)
@@ -121,7 +122,7 @@ def updated(base: Managers, old: Object | None, new: Object, by: Manager, now: s
     return left | {by.key: Owned((mine | own) - gone, now)}
 
 
-def applied(live: Object | None, config: Mapping[str, object], by: Manager, now: str) -> Applied:
+def applied(live: Object | Namespace | None, config: Mapping[str, object], by: Manager, now: str) -> Applied:
     """An apply.
 
     Args:
@@ -175,7 +176,7 @@ def applied(live: Object | None, config: Mapping[str, object], by: Manager, now:
     return Applied(document, others | {by.key: mine})
 
 
-def owned(obj: Object, managers: Managers) -> Object:
+def owned(obj: _Any, managers: Managers) -> _Any:
     """The object with `managedFields`, as far as its fields exist; too many managers become one.
 
     Raises:
@@ -200,7 +201,7 @@ def owned(obj: Object, managers: Managers) -> Object:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, managed_fields=made))
 
 
-def _fields(obj: Object) -> Fields:
+def _fields(obj: Object | Namespace) -> Fields:
     return fields_of(msgspec.json.decode(encode(obj)))
 
 

@@ -298,6 +298,15 @@ class Subscription(_Struct, frozen=True):
         return f"{self.metadata.namespace}/{self.spec.broker}"
 
 
+class Namespace(_Struct, frozen=True):
+    """A name that others lie in; only its metadata is kept."""
+
+    api_version: str
+    kind: str
+    metadata: Metadata
+    status: dict[str, str] = {}
+
+
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Object = Broker | Trigger | Subscription
@@ -338,7 +347,7 @@ _DECODERS: Final[
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def encode(obj: Object) -> bytes:
+def encode(obj: Object | Namespace) -> bytes:
     """An object as JSON, the form that is stored and sent."""
     return _ENCODER.encode(obj)
 

@@ -11,9 +11,18 @@ import msgspec
 from headgate.control.objects import API_VERSION, OWN_API_VERSION, VERSION, JsonObject, Kind
 from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 
-VERSIONS: Final = (API_VERSION, OWN_API_VERSION)
+CORE: Final = "api/v1"
+GROUPS: Final = (CORE, f"apis/{API_VERSION}", f"apis/{OWN_API_VERSION}")
+"""What there is a document of, as clients ask for it below `/openapi/v3/`."""
 _PREFIXES: Final = {API_VERSION: "dev.knative.eventing.v1", OWN_API_VERSION: "dev.headgate.v1"}
+_NAMESPACE: Final = "io.k8s.api.core.v1.Namespace"
+_NAMESPACE_GVK: Final = {"group": "", "version": "v1", "kind": "Namespace"}
 _META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+
+_METADATA: Final = {
+    "description": "Standard object's metadata.",
+    "allOf": [{"$ref": f"#/components/schemas/{_META}"}],
+}
 
 
 def _text(description: str, **more: object) -> JsonObject:
@@ -30,6 +39,10 @@ def _number(description: str) -> JsonObject:
 
 def _map(description: str) -> JsonObject:
     return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
+
+
+def _texts(description: str) -> JsonObject:
+    return {"type": "array", "description": description, "items": {"type": "string"}}
 
 
 def _object(description: str, properties: JsonObject, required: tuple[str, ...] = ()) -> JsonObject:
@@ -111,12 +124,8 @@ def _metadata() -> JsonObject:
             "annotations": _map("Names and values for programs and people."),
             "deletionTimestamp": _text("When it was deleted; it goes with its last finalizer.", format="date-time"),
             "deletionGracePeriodSeconds": _integer("Always 0: nothing but finalizers delays a deletion."),
-            "finalizers": {
-                "type": "array",
-                "description": "Who has something to do before a deleted object goes.",
-                "items": {"type": "string"},
-                "x-kubernetes-list-type": "set",
-            },
+            "finalizers": _texts("Who has something to do before a deleted object goes.")
+            | {"x-kubernetes-list-type": "set"},
             "managedFields": {
                 "type": "array",
                 "description": "Who owns which fields; written by the server.",
@@ -136,11 +145,12 @@ def _filter() -> JsonObject:
             ),
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
+            "celVersion": _text('Version of the language of expression or cel; "1" by default.', enum=["1"]),
             "cesql": _text("A CloudEvents SQL expression: type = 'order.paid' AND subject LIKE 'shop/%'."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
             "pulsar": {
-                "type": "object",
-                "description": "A filter expression: and, or, not, or a predicate over a property or eventTime.",
+                "description": "A filter expression: an object (and, or, not, or a predicate over property, eventTime "
+                "or publishTime), or an Expr message of pulsar.proto in Base64.",
                 "x-kubernetes-preserve-unknown-fields": True,
             },
             "tags": _map(
@@ -289,6 +299,18 @@ def _subscription() -> JsonObject:
     return _kind(Kind.SUBSCRIPTION, "Keeps the events of a broker that pass a filter for consumers.", spec, status)
 
 
+def _namespace() -> JsonObject:
+    properties = {
+        "apiVersion": _text("Always v1."),
+        "kind": _text("Always Namespace."),
+        "metadata": _METADATA,
+        "spec": _object("Without effect.", {"finalizers": _texts("Without effect.")}),
+        "status": _object("What it is.", {"phase": _text("Always Active.")}),
+    }
+    description = "A name that objects lie in. It exists as soon as something is in it and need not be created."
+    return _object(description, properties) | {"x-kubernetes-group-version-kind": [_NAMESPACE_GVK]}
+
+
 def _schema(kind: Kind) -> str:
     return f"{_PREFIXES[kind.api_version]}.{kind}"
 
@@ -300,10 +322,7 @@ def _kind(kind: Kind, description: str, spec: JsonObject, status: JsonObject) ->
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),
         "kind": _text(f"Always {kind}."),
-        "metadata": {
-            "description": "Standard object's metadata.",
-            "allOf": [{"$ref": f"#/components/schemas/{_META}"}],
-        },
+        "metadata": _METADATA,
         "spec": spec,
         "status": status,
     }
@@ -318,8 +337,8 @@ def _query(name: str, description: str) -> JsonObject:
     return {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
 
 
-def _paths(kind: Kind) -> JsonObject:
-    reference = {"$ref": f"#/components/schemas/{_schema(kind)}"}
+def _paths(path: str, schema: str, gvk: JsonObject) -> JsonObject:
+    reference = {"$ref": f"#/components/schemas/{schema}"}
     answer = {"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}}
     body = {"content": {"application/json": {"schema": reference}, "application/yaml": {"schema": reference}}}
     patch = {
@@ -340,13 +359,12 @@ def _paths(kind: Kind) -> JsonObject:
         parameters = options if request is not None else []
         made: JsonObject = {
             "x-kubernetes-action": action,
-            "x-kubernetes-group-version-kind": _gvk(kind),
+            "x-kubernetes-group-version-kind": gvk,
             "parameters": parameters,
             "responses": answer,
         }
         return made | ({"requestBody": request} if request is not None else {})
 
-    path = f"/apis/{kind.api_version}/namespaces/{{namespace}}/{kind.plural}"
     return {
         path: {"get": operation("list"), "post": operation("post", body)},
         f"{path}/{{name}}": {
@@ -359,23 +377,26 @@ def _paths(kind: Kind) -> JsonObject:
 
 
 @functools.cache
-def document(version: str) -> bytes:
-    """`/openapi/v3/apis/VERSION`, of one of `VERSIONS`."""
-    kinds = [kind for kind in Kind if kind.api_version == version]
-    return msgspec.json.encode(
-        {
-            "openapi": "3.0.0",
-            "info": {"title": "Headgate", "version": VERSION},
-            "paths": {path: item for kind in kinds for path, item in _paths(kind).items()},
-            "components": {"schemas": {_schema(kind): _SCHEMAS[kind]() for kind in kinds} | {_META: _metadata()}},
-        }
-    )
+def document(group: str) -> bytes:
+    """`/openapi/v3/GROUP`, of one of `GROUPS`."""
+    paths: JsonObject = {}
+    schemas: JsonObject = {_META: _metadata()}
+    if group == CORE:
+        paths |= _paths("/api/v1/namespaces", _NAMESPACE, _NAMESPACE_GVK)
+        schemas[_NAMESPACE] = _namespace()
+    for kind in Kind:
+        if group == f"apis/{kind.api_version}":
+            path = f"/{group}/namespaces/{{namespace}}/{kind.plural}"
+            paths |= _paths(path, _schema(kind), _gvk(kind))
+            schemas[_schema(kind)] = _SCHEMAS[kind]()
+    info = {"title": "Headgate", "version": VERSION}
+    return msgspec.json.encode({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
 
 
 def index() -> JsonObject:
     """`/openapi/v3`."""
     paths = {}
-    for version in VERSIONS:
-        checksum = f"{zlib.crc32(document(version)):08X}"
-        paths[f"apis/{version}"] = {"serverRelativeURL": f"/openapi/v3/apis/{version}?hash={checksum}"}
+    for group in GROUPS:
+        checksum = f"{zlib.crc32(document(group)):08X}"
+        paths[group] = {"serverRelativeURL": f"/openapi/v3/{group}?hash={checksum}"}
     return {"paths": paths}

@@ -13,10 +13,11 @@ import msgspec
 from headgate.control.decode import check_shape
 from headgate.control.errors import MalformedObjectError
 from headgate.control.jsonpatch import json_patch
-from headgate.control.objects import JsonObject, Object, encode
+from headgate.control.objects import JsonObject, Namespace, Object, encode
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCH_TYPES: Final = frozenset({MERGE_PATCH, JSON_PATCH, APPLY_PATCH})
 
@@ -43,7 +44,7 @@ def change_of(media_type: str, patch: object) -> Change:
     return lambda document: merge_patch(document, patch)
 
 
-def patched(old: Object, change: Change) -> object:
+def patched(old: Object | Namespace, change: Change) -> object:
     """The document that a patch makes of a stored object; its managed fields only when the patch changes them."""
     document: JsonObject = msgspec.json.decode(encode(old))
     before = document["metadata"].get("managedFields")

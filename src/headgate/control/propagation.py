@@ -114,9 +114,9 @@ class Propagation:
         Raises:
             ObjectNotFoundError: There is no such broker.
         """
-        broker = f"{namespace}/{name}"
         table = self._store.snapshot()
-        if broker not in table.brokers:
+        broker = table.brokers.get(f"{namespace}/{name}")
+        if broker is None:
             raise ObjectNotFoundError(Kind.BROKER, name)
         targets = [target for target in table.targets if target.broker == broker]
         filters = tuple(sorted(target.filter.cel for target in targets))

@@ -32,6 +32,7 @@ class _Continue(msgspec.Struct, frozen=True, array_like=True):
     version: int
     namespace: str
     name: str
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,9 @@ class ListQuery:
         selector: On labels; None for all.
         limit: Objects in the answer; None for all of them.
         after: (namespace, name) behind which it goes on.
-        version: resourceVersion of the first page, when this is a later one.
+        version: resourceVersion of the first page, when this is a later one, or the one that is asked for.
+        exact: Whether objects are wanted as they were at `version`.
+        at_least: The resourceVersion that must have been reached; 0 for any.
     """
 
     kind: Kind
@@ -55,6 +58,8 @@ class ListQuery:
     limit: int | None
     after: tuple[str, str] | None
     version: int | None
+    exact: bool = False
+    at_least: int = 0
 
 
 def form_of(accept: str) -> Form:
@@ -139,7 +144,11 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
         # Nothing lies in two namespaces; the empty name is nobody's.
         namespace = fields.namespace if namespace in (None, fields.namespace) else ""
     limit = _integer(query, "limit", 0)
+    version, match = _version_match(query)
     token = _continue(query.get("continue", ""))
+    exact = match == "Exact"
+    if token is not None:
+        version, exact = token.version, token.exact
     return ListQuery(
         kind=kind,
         namespace=namespace,
@@ -147,8 +156,29 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
         selector=label_selector(query.get("labelSelector", "")),
         limit=min(limit, LIST_PAGE_MAX) if limit > 0 else None,
         after=(token.namespace, token.name) if token is not None else None,
-        version=token.version if token is not None else None,
+        version=version if exact or token is not None else None,
+        exact=exact,
+        at_least=version if match == "NotOlderThan" else 0,
     )
+
+
+def _version_match(query: Mapping[str, str]) -> tuple[int, str]:
+    """The `resourceVersion` of a list, and how it counts."""
+    version, match = _integer(query, "resourceVersion", 0), query.get("resourceVersionMatch", "")
+    if not match or is_set(query, "watch"):
+        return version, ""
+    problem = ""
+    if match not in ("Exact", "NotOlderThan"):
+        problem = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan"'
+    elif query.get("continue"):
+        problem = "Forbidden: resourceVersionMatch is forbidden when continue is provided"
+    elif not query.get("resourceVersion"):
+        problem = "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif match == "Exact" and not version:
+        problem = 'Forbidden: resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+    if problem:
+        raise InvalidOptionsError(f"resourceVersionMatch: {problem}")
+    return version, match
 
 
 def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Form) -> WatchQuery:
@@ -187,9 +217,9 @@ def include_object(query: Mapping[str, str]) -> str:
     return text
 
 
-def continue_token(version: int, namespace: str, name: str) -> str:
+def continue_token(version: int, namespace: str, name: str, *, exact: bool = False) -> str:
     """Where the next page starts, and which resourceVersion the list began with."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(_Continue(version, namespace, name))).decode()
+    return base64.urlsafe_b64encode(msgspec.json.encode(_Continue(version, namespace, name, exact))).decode()
 
 
 def _continue(token: str) -> _Continue | None:

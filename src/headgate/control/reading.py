@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -58,8 +59,9 @@ def read_page(
     selector: Selector | None,
     after: tuple[str, str] | None,
     limit: int | None,
+    past: dict[tuple[str, str], int | None],
 ) -> Page:
-    """See `Store.page`; in the caller's transaction."""
+    """See `Store.page`; in the caller's transaction. `past` is what `history.past` says."""
     where, parameters = "kind = ?", [str(kind)]
     for column, value in (("namespace", namespace), ("name", name)):
         if value is not None:
@@ -73,7 +75,16 @@ def read_page(
     )
     items: list[Stored] = []
     more = False
-    for at, called, labels, body in rows:
+    then = (
+        (*key, *connection.execute("SELECT labels, body FROM history WHERE version = ?", (version,)).fetchone())
+        for key, version in sorted(past.items())
+        if version is not None
+        and namespace in (None, key[0])
+        and name in (None, key[1])
+        and (after is None or key > after)
+    )
+    unchanged = (row for row in rows if row[:2] not in past) if past else rows
+    for at, called, labels, body in heapq.merge(unchanged, then, key=lambda row: row[:2]):
         if selector is not None and not selector(labels_of(labels)):
             continue
         if limit is not None and len(items) == limit:

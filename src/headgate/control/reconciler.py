@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -12,9 +13,9 @@ import structlog
 
 from headgate.control.database import StoreUnavailableError
 from headgate.control.facts import Which
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.control.objects import Broker, Object, Routed
-from headgate.control.reconcile import broker_fact, broker_status, served_rules
+from headgate.control.reconcile import broker_fact, broker_status, served_brokers
 from headgate.control.store import Store
 from headgate.control.writes import rfc3339
 
@@ -48,17 +49,20 @@ class Reconciler:
         self._clock_s = clock_s
         self._poll_s = poll_s
         self._report_s = report_s
-        self._served: dict[str, LogRule] = {}
+        self._served: dict[str, Served] = {}
+        self._serving = threading.Lock()
+        """Of whoever reads the brokers, so that what was read first never counts last."""
+        store.on_broker(self._serve)
         self._seen: dict[str, int] | None = None
         self._public_url = ""
         self._brokers: dict[str, object] = {}
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
 
-    def log_rule(self, broker: str) -> LogRule | None:
-        """How events of `namespace/name` are stored; None when there is no such broker that accepts events.
+    def served(self, broker: str) -> Served | None:
+        """The broker `namespace/name`; None when there is none that accepts events.
 
-        Known before the broker's status says Ready.
+        Known before the broker's status says Ready, and before whoever wrote it through this store is answered.
         """
         return self._served.get(broker)
 
@@ -115,8 +119,7 @@ class Reconciler:
 
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
-        brokers = self._store.brokers()
-        self._served = served_rules(brokers)
+        brokers = self._serve()
         now = rfc3339(now_s)
         stale: list[Object] = []
         facts: dict[str, object] = {}
@@ -130,6 +133,13 @@ class Reconciler:
         before, self._brokers = self._brokers, facts
         moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
         return written, moved
+
+    def _serve(self) -> tuple[Broker, ...]:
+        """Read the brokers that accept events."""
+        with self._serving:
+            brokers = self._store.brokers()
+            self._served = served_brokers(brokers)
+        return brokers
 
     def _stale_routed(
         self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float

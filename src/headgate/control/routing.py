@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,7 +85,7 @@ class Target:
     Attributes:
         id: int32 above 0, never used for another object; kept when the object changes.
         name: `namespace/name`; a trigger and a subscription may have the same.
-        broker: `namespace/broker`; the broker need not exist (then no event comes).
+        broker: Identity of the broker whose events it gets (`event.identity`); it need not exist (then no event comes).
         filter: Compiled at admission.
         subscriber_uri: Absolute http or https URL; empty for a subscription.
         delivery: Complete rules: the trigger's, else the broker's, else defaults. Without effect for a subscription.
@@ -110,13 +111,13 @@ class RoutingTable:
         generation: Version of the set of filters (id, broker, filter): what a matcher that was built from this table
             announces by `Store.set_active_generation`. A change of subscriber or delivery does not move it.
         version: Version of the whole table: moves with every change of anything in it.
-        brokers: `namespace/name` of the brokers that accept events.
+        brokers: Identities of the brokers that accept events, by `namespace/name`.
         targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.
     """
 
     generation: int
     version: int
-    brokers: frozenset[str]
+    brokers: Mapping[str, str]
     targets: tuple[Target, ...]
 
 
@@ -133,6 +134,7 @@ class TargetReport:
         trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
         dropped: Events given up and kept nowhere since the last report: an increment.
         last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
     """
 
     target: int
@@ -142,3 +144,4 @@ class TargetReport:
     trouble: str | None = None
     dropped: int = 0
     last_dropped: str = ""
+    backlog: str | None = None

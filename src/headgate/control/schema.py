@@ -39,12 +39,25 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE reports (
              target INTEGER PRIMARY KEY, filter_errors INTEGER NOT NULL, last_error TEXT NOT NULL,
              last_error_event TEXT NOT NULL, report INTEGER NOT NULL, trouble TEXT NOT NULL DEFAULT '',
+             backlog TEXT NOT NULL DEFAULT '',
              dropped INTEGER NOT NULL DEFAULT 0, last_dropped TEXT NOT NULL DEFAULT '')""",
         """CREATE INDEX reports_report ON reports (report)""",
         # Changes kept for watchers; `labels_before` is NULL for the first version of an object.
         """CREATE TABLE history (
              version INTEGER PRIMARY KEY, kind TEXT NOT NULL, namespace TEXT NOT NULL, name TEXT NOT NULL,
              type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
+    ),
+    (
+        # Of the broker whose events the target gets: the newest one of the name that `broker` says, also once that is
+        # deleted; empty when there never was one.
+        """ALTER TABLE targets ADD COLUMN broker_uid TEXT NOT NULL DEFAULT ''""",
+        """UPDATE targets SET broker_uid = ifnull((
+             SELECT json_extract(CAST(o.body AS TEXT), '$.metadata.uid') FROM objects o
+             WHERE o.kind = 'Broker' AND o.namespace || '/' || o.name = targets.broker), '')""",
+    ),
+    (
+        # Namespaces that somebody created; every one in use exists, too.
+        """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
     ),
 )
 

@@ -15,7 +15,18 @@ from headgate.control import history
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import Which, brokers, bump, counter, public_url, routed_rows, target_keys
+from headgate.control.facts import (
+    Which,
+    broker_at,
+    brokers,
+    bump,
+    counter,
+    public_url,
+    routed_rows,
+    target_keys,
+)
+from headgate.control.logrules import Served
+from headgate.control.namespacestore import NamespaceTable
 from headgate.control.objects import (
     Broker,
     Kind,
@@ -24,7 +35,7 @@ from headgate.control.objects import (
     Routed,
 )
 from headgate.control.reading import Page, Selector, Stored, read_page
-from headgate.control.reconcile import routed_status
+from headgate.control.reconcile import routed_status, served_brokers
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
 from headgate.control.schema import migrate
 from headgate.control.targets import (
@@ -55,8 +66,10 @@ class Store:
         self._database = database
         self.compiler = compiler
         self._clock_s = clock_s
+        self.namespaces = NamespaceTable(database, clock_s)
         self._cache = SnapshotCache()
         self._cache_lock = threading.Lock()
+        self._on_broker: list[Callable[[], object]] = []
 
     @classmethod
     def open(
@@ -115,6 +128,7 @@ class Store:
         selector: Selector | None = None,
         after: tuple[str, str] | None = None,
         limit: int | None = None,
+        at: int | None = None,
     ) -> Page:
         """Objects of a kind ordered by namespace and name, as stored JSON.
 
@@ -125,15 +139,15 @@ class Store:
             selector: On labels; None for all.
             after: (namespace, name) to go on behind.
             limit: At most this many; None for all.
+            at: As they were at this resourceVersion; None for now.
+
+        Raises:
+            ExpiredError: What they were is no longer kept.
+            FutureVersionError: There is no such version yet.
         """
         with self._database.read() as connection:
-            return read_page(connection, kind, namespace, name, selector, after, limit)
-
-    def namespaces(self) -> tuple[str, ...]:
-        """Names in use, and `default`, sorted."""
-        with self._database.read() as connection:
-            rows = connection.execute("SELECT DISTINCT namespace FROM objects").fetchall()
-        return tuple(sorted({name for (name,) in rows} | {"default"}))
+            past = history.past(connection, kind, at) if at is not None else {}
+            return read_page(connection, kind, namespace, name, selector, after, limit, past)
 
     def create(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Store a new object.
@@ -150,7 +164,7 @@ class Store:
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
         """
-        return self._write(lambda writer: writer.create(obj, plan), dry_run=dry_run)
+        return self._write(Kind(obj.kind), lambda writer: writer.create(obj, plan), dry_run=dry_run)
 
     def replace(self, obj: Object, plan: CompiledFilter | None = None, *, dry_run: bool = False) -> Object:
         """Put `metadata` (labels, annotations) and `spec` of an object in the place of what is stored.
@@ -168,7 +182,7 @@ class Store:
             StaleObjectError: resourceVersion or uid are not the stored ones.
             InvalidObjectError: An immutable field differs.
         """
-        return self._write(lambda writer: writer.replace(obj, plan), dry_run=dry_run)
+        return self._write(Kind(obj.kind), lambda writer: writer.replace(obj, plan), dry_run=dry_run)
 
     def delete(self, key: ObjectKey, *, uid: str = "", resource_version: str = "", dry_run: bool = False) -> Object:
         """Remove an object.
@@ -186,27 +200,39 @@ class Store:
             ObjectNotFoundError: There is none.
             StaleObjectError: A precondition does not hold.
         """
-        return self._write(lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
+        return self._write(key.kind, lambda writer: writer.delete(key, uid, resource_version), dry_run=dry_run)
 
     def delete_if_there(self, key: ObjectKey, *, dry_run: bool = False) -> None:
         """Remove an object that may be gone already."""
         with suppress(ObjectNotFoundError):
             self.delete(key, dry_run=dry_run)
 
+    def on_broker(self, look: Callable[[], object]) -> None:
+        """Have something called whenever a broker has been written through this object, before its writer goes on."""
+        self._on_broker.append(look)
+
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
         return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())
 
-    def _write(self, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
+    def _write(self, kind: Kind, work: Callable[[ObjectWriter], Object], *, dry_run: bool) -> Object:
         try:
             with self._database.write() as connection:
                 obj = work(self._writer(connection))
                 if dry_run:
                     raise _DryRun(obj)
-                return obj
         except _DryRun as result:
             return result.obj
+        for look in self._on_broker if kind is Kind.BROKER else ():
+            look()
+        return obj
 
     # --- status ----------------------------------------------------------------------------------
+
+    def served(self, path: str) -> Served | None:
+        """The broker `namespace/name`; None when there is none that accepts events."""
+        with self._database.read() as connection:
+            found = broker_at(connection, path)
+        return served_brokers([found] if found is not None else []).get(path)
 
     def brokers(self) -> tuple[Broker, ...]:
         """Every broker."""
@@ -249,12 +275,14 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8"
+                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, report, trouble, dropped,"
+                " last_dropped, backlog) SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8, ifnull(?9, '')"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble), dropped = dropped + excluded.dropped,"
+                " report = excluded.report, trouble = ifnull(?6, trouble), backlog = ifnull(?9, backlog),"
+                " dropped = dropped + excluded.dropped,"
                 " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
                 [
                     (
@@ -266,16 +294,20 @@ class Store:
                         r.trouble,
                         r.dropped,
                         r.last_dropped,
+                        r.backlog,
                     )
                     for r in reports
                 ],
             )
 
     def forget_trouble(self) -> None:
-        """A new dispatcher knows of no trouble with any subscriber."""
+        """A new dispatcher knows of no trouble with any subscriber or backlog."""
         with self._database.write() as connection:
             mark = bump(connection, "report")
-            connection.execute("UPDATE reports SET trouble = '', report = ? WHERE trouble != ''", (mark,))
+            connection.execute(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE trouble != '' OR backlog != ''",
+                (mark,),
+            )
 
     def reported_since(self, report: int) -> tuple[int, ...]:
         """Targets with reports after a value of the `report` counter."""

@@ -44,6 +44,7 @@ _READY: Final = (
     Column("Ready", description="Whether all that the object needs is there"),
     Column("Reason", description="Why it is not ready"),
 )
+_WARNINGS: Final = Column("Warnings", description="What goes wrong although it is ready")
 _FILTER: Final = Column("Filter", description="Which events it wants", priority=1)
 COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
     Kind.BROKER: (_NAME, Column("URL", description="Where it accepts events"), *_READY),
@@ -52,6 +53,7 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("Broker", description="Whose events it wants"),
         Column("Subscriber_URI", description="Where its events go"),
         *_READY,
+        _WARNINGS,
         _FILTER,
     ),
     Kind.SUBSCRIPTION: (
@@ -59,6 +61,7 @@ COLUMNS: Final[dict[Kind, tuple[Column, ...]]] = {
         Column("Broker", description="Whose events it wants"),
         Column("Type", description="How consumers share it"),
         *_READY,
+        _WARNINGS,
         _FILTER,
     ),
 }
@@ -72,17 +75,19 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         now_s: Seconds since 1970, for the age.
         include: Kubernetes' `includeObject`: `None`, `Metadata` or `Object`.
     """
-    age = _age(obj.metadata.creation_timestamp, now_s)
+    since = age(obj.metadata.creation_timestamp, now_s)
     ready, reason = _ready(obj.status.conditions)
+    state = (since, ready, reason)
     cells: tuple[str, ...]
     if isinstance(obj, Broker):
-        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", age, ready, reason)
-    elif isinstance(obj, Trigger):
-        written = _written(obj.spec.filters or obj.spec.filter)
-        cells = (obj.metadata.name, obj.spec.broker, obj.status.subscriber_uri, age, ready, reason, written)
+        cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:
-        asked = obj.spec.filters or obj.spec.filter or obj.spec.consumer_metadata
-        cells = (obj.metadata.name, obj.spec.broker, obj.spec.type or TYPE_DEFAULT, age, ready, reason, _written(asked))
+        asked: object = obj.spec.filters or obj.spec.filter
+        if isinstance(obj, Trigger):
+            way = obj.status.subscriber_uri
+        else:
+            asked, way = asked or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
+        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(asked))
     if include == "Object":
         return Row(cells, obj)
     if include == "None":
@@ -119,7 +124,12 @@ def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:
     return (found.status, found.reason) if found is not None else ("", "")
 
 
-def _age(timestamp: str, now_s: float) -> str:
+def _warnings(conditions: tuple[Condition, ...]) -> str:
+    """Why conditions are False that keep nothing from being Ready: `EventsDropped,FilterErrors`."""
+    return ",".join(one.reason or one.type for one in conditions if one.status == "False" and one.severity)
+
+
+def age(timestamp: str, now_s: float) -> str:
     """A time's distance as kubectl writes it: two units while they are small."""
     try:
         created = datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)

@@ -13,13 +13,14 @@ import msgspec
 
 from headgate.control.compiling import FilterCompiler
 from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
-from headgate.control.facts import brokers, bump, counter, public_url
+from headgate.control.facts import broker_at, brokers, bump, counter, public_url
 from headgate.control.objects import Broker, Delivery, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.pulling import pull_spec, wanted
-from headgate.control.reconcile import is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.reconcile import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
 from headgate.control.routing import DeliverySpec, PullSpec, RoutingTable, Target
 from headgate.errors import InvalidInputError
+from headgate.event.identity import identity, path_of
 from headgate.filter.plan import CompiledFilter
 from headgate.filter.watchful import watchful
 
@@ -49,7 +50,7 @@ def put_target(
     meta = obj.metadata
     way = _way(obj, public_url)
     old = connection.execute(
-        "SELECT id, routed, plan, needs FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
+        "SELECT id, routed, plan, needs, broker_uid FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
         (obj.kind, meta.namespace, meta.name),
     ).fetchone()
     encoded = encode_plan(plan)
@@ -67,16 +68,18 @@ def put_target(
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
     asked, filters = wanted(obj)
+    broker = broker_at(connection, obj.broker_key)
     connection.execute(
-        "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, subscriber_broker, subscriber, delivery,"
-        " ordered, sink_broker, pull, filter, compiler, plan, plan_error, needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
+        " delivery, ordered, sink_broker, pull, filter, compiler, plan, plan_error, needs, routing)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
         (
             target,
             obj.kind,
             meta.namespace,
             meta.name,
             obj.broker_key,
+            broker.metadata.uid if broker is not None else old[4] if old is not None else "",
             way.subscriber_broker,
             way.subscriber,
             way.delivery,
@@ -122,6 +125,17 @@ def _way(obj: Routed, public_url: str) -> _Way:
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
     return (old.cel, old.rows) == (new.cel, new.rows)
+
+
+def adopt_targets(connection: sqlite3.Connection, broker: Broker) -> None:
+    """What names a broker gets the events of the one just made, and no more those of an earlier one of its name."""
+    path = path_of(identity_of(broker))
+    (routed,) = connection.execute("SELECT count(*) FROM targets WHERE broker = ? AND routed", (path,)).fetchone()
+    generation = bump(connection, "desired_generation") if routed else 0
+    connection.execute(
+        "UPDATE targets SET broker_uid = ?, routing = ?, needs = CASE WHEN routed THEN ? ELSE 0 END WHERE broker = ?",
+        (broker.metadata.uid, bump(connection, "routing"), generation, path),
+    )
 
 
 def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
@@ -190,7 +204,7 @@ class SnapshotCache:
 
     def __init__(self) -> None:
         self._plans = PlanDecoder()
-        self._table = RoutingTable(0, -1, frozenset(), ())
+        self._table = RoutingTable(0, -1, {}, ())
         self._targets: dict[int, tuple[Target, Delivery | None, bool]] = {}
         self._brokers: dict[str, Broker] = {}
         self._public_url = ""
@@ -208,14 +222,14 @@ class SnapshotCache:
         if url != self._public_url or _rules(served) != _rules(before):
             self._public_url = url
             for key, (target, own, ordered) in list(self._targets.items()):
-                delivery = self._rules_of(target.name, target.broker, own, ordered=ordered)
+                delivery = self._rules_of(target.name, path_of(target.broker), own, ordered=ordered)
                 if delivery != target.delivery:
                     self._targets[key] = (dataclasses.replace(target, delivery=delivery), own, ordered)
         self._read_changed(connection, self._table.version)
         self._table = RoutingTable(
             generation=counter(connection, "desired_generation"),
             version=version,
-            brokers=frozenset(served),
+            brokers={path: identity_of(broker) for path, broker in served.items()},
             targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
         )
         return self._table
@@ -227,17 +241,18 @@ class SnapshotCache:
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
-            "SELECT id, namespace, name, broker, subscriber, delivery, ordered, plan, pull, needs"
+            "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, pull, needs"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, subscriber, delivery, ordered, plan, pull, needs in rows:
+        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, pull, needs in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
-            pulled = _PULL.decode(pull) if pull is not None else None
+            pulled = _of_broker(_PULL.decode(pull), uid) if pull is not None else None
             filter_ = self._plans.decode(plan)
-            target = Target(key, f"{namespace}/{name}", broker, filter_, subscriber, rules, pulled, needs)
+            path = f"{namespace}/{name}"
+            target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
 
     def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:
@@ -247,6 +262,11 @@ class SnapshotCache:
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
         return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+
+
+def _of_broker(pull: PullSpec, uid: str) -> PullSpec:
+    """With a broker made anew a subscription's history begins anew."""
+    return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 
 def _rules(brokers: dict[str, Broker]) -> dict[str, Delivery | None]:

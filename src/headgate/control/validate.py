@@ -100,16 +100,29 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     return tuple(causes)
 
 
+def namespace_causes(metadata: Metadata) -> tuple[Cause, ...]:
+    """Every rule that the metadata of a namespace breaks."""
+    return (*_namespace_name_causes("metadata.name", metadata.name), *_map_causes(metadata))
+
+
+def _namespace_name_causes(field: str, name: str) -> Iterator[Cause]:
+    if name in RESERVED_NAMESPACES:
+        yield invalid(field, name, "the name is reserved for a path of the server")
+    elif not is_namespace(name):
+        yield invalid(field, name, f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters")
+
+
 def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
     if not metadata.name:
         yield required("metadata.name", "name or generateName is required")
     elif len(metadata.name) > NAME_CHARS_MAX or not _DNS_SUBDOMAIN.fullmatch(metadata.name):
         yield invalid("metadata.name", metadata.name, f"{_SUBDOMAIN_RULE}; at most {NAME_CHARS_MAX} characters")
-    if metadata.namespace in RESERVED_NAMESPACES:
-        yield invalid("metadata.namespace", metadata.namespace, "the name is reserved for a path of the server")
-    elif not is_namespace(metadata.namespace):
-        rule = f"{_LABEL_RULE}; at most {LABEL_CHARS_MAX} characters"
-        yield invalid("metadata.namespace", metadata.namespace, rule)
+    yield from _namespace_name_causes("metadata.namespace", metadata.namespace)
+    yield from _map_causes(metadata)
+    yield from _finalizer_causes(metadata.finalizers)
+
+
+def _map_causes(metadata: Metadata) -> Iterator[Cause]:
     for key, value in metadata.labels.items():
         yield from _key_causes("metadata.labels", key)
         if value and (len(value) > LABEL_CHARS_MAX or not _QUALIFIED.fullmatch(value)):
@@ -123,7 +136,6 @@ def _metadata_causes(metadata: Metadata) -> Iterator[Cause]:
         yield Cause(
             "metadata.annotations", "FieldValueTooLong", f"Too long: may not be more than {ANNOTATION_BYTES_MAX}"
         )
-    yield from _finalizer_causes(metadata.finalizers)
 
 
 def _finalizer_causes(finalizers: tuple[str, ...]) -> Iterator[Cause]:

@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.control.admission import Admission
-from headgate.control.bodies import JSON_TYPES, decode_json
+from headgate.control.bodies import JSON_TYPES
 from headgate.control.errors import MalformedObjectError
-from headgate.control.http import json_response, read_body
+from headgate.control.http import decoded, json_response, read_body
 from headgate.control.kubestatus import Status, failure_of
 from headgate.control.objects import GROUP, JsonObject, Kind
 from headgate.errors import HeadgateError, InvalidInputError
@@ -88,10 +88,10 @@ class AdmissionWebhook:
         yield Route(PATH, self._validate, methods=["POST"])
 
     async def _validate(self, request: Request) -> Response:
-        body = await read_body(request, JSON_TYPES)
+        document = await decoded(request, await read_body(request, JSON_TYPES))
 
         def work() -> AdmissionAnswer:
-            return AdmissionAnswer(REVIEW_VERSION, "AdmissionReview", self._judged(_review(body).request))
+            return AdmissionAnswer(REVIEW_VERSION, "AdmissionReview", self._judged(_review(document).request))
 
         return json_response(await run_in_threadpool(work))
 
@@ -122,8 +122,7 @@ def _own_fields(document: JsonObject | None) -> JsonObject:
     return {**document, "metadata": {key: value for key, value in metadata.items() if key not in _CLUSTERS}}
 
 
-def _review(body: bytes) -> AdmissionReview:
-    document = decode_json(body)
+def _review(document: object) -> AdmissionReview:
     try:
         review = msgspec.convert(document, AdmissionReview)
     except msgspec.ValidationError as error:

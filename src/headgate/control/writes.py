@@ -37,7 +37,7 @@ from headgate.control.objects import (
     key_of,
 )
 from headgate.control.reconcile import routed_status
-from headgate.control.targets import drop_target, put_target
+from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.plan import CompiledFilter
 from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
@@ -190,10 +190,21 @@ class ObjectWriter:
             row = next(routed_rows(self._connection, Which.TARGET, (target,)))
             new = _with_status(new, routed_status(new, row.facts, now=self._now))
             self._save(new)
+        elif old is None:
+            adopt_targets(self._connection, new)
         else:
             bump(self._connection, "routing")
         history.record(self._connection, change, int(new.metadata.resource_version), new, old)
+        if old is None and isinstance(new, Broker):
+            self._retell(key_of(new).path)
         return new
+
+    def _retell(self, broker: str) -> None:
+        """Write anew what is not true any more of those that name a broker: their filters wait for the matcher."""
+        for row in list(routed_rows(self._connection, Which.OF_BROKER, (broker,))):
+            status = routed_status(row.obj, row.facts, now=self._now)
+            if status != row.obj.status:
+                self.put_status(_with_status(row.obj, status))
 
     def _save(self, new: Object) -> None:
         meta = new.metadata

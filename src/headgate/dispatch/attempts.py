@@ -27,6 +27,7 @@ from headgate.dispatch.tasks import tell_failure
 from headgate.dispatch.tracing import AttemptTracing, context_sent, end
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.dispatch.wire import Headers, traced
+from headgate.event.identity import path_of
 from headgate.observe import metrics
 from headgate.observe.tracing import Span
 
@@ -219,7 +220,7 @@ class Attempts:
         self.heard(state, delivery, outcome)
         if outcome.reply is not None:
             trace = context_sent(span, event)
-            outcome = await self.replies.store(target.broker, event.event, outcome.reply, trace)
+            outcome = await self.replies.store(path_of(target.broker), event.event, outcome.reply, trace)
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
             self.places.land(state, delivery)

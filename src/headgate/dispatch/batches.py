@@ -18,6 +18,7 @@ from headgate.dispatch.retry import Fate, Outcome, judge
 from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tracing import context_sent, end
 from headgate.event.hops import hops_of
+from headgate.event.identity import path_of
 
 if TYPE_CHECKING:
     from headgate.dispatch.attempts import Attempts
@@ -90,7 +91,7 @@ class Batches:
         if outcome.reply is not None:
             furthest = max((event.event for _, event in members), key=hops_of)
             trace = context_sent(span, first)
-            outcome = await attempts.replies.store(target.broker, furthest, outcome.reply, trace)
+            outcome = await attempts.replies.store(path_of(target.broker), furthest, outcome.reply, trace)
         end(span, outcome)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:

@@ -94,6 +94,8 @@ class Choosing:
             if choice.room <= 0:
                 break
             event = await load_or_none(self._events, held.partition, held.offset)
+            if event is not None and event.broker != state.target.broker:
+                event = None  # of the broker before the one that has been made anew
             if event is None and cursor.is_held(held):
                 cursor.lose(held)
             elif event is not None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from pathlib import Path
 from typing import Final
 
@@ -38,11 +38,12 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
-from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
+from headgate.dispatch.seeking import Seeking, Seeks
 from headgate.dispatch.targets import Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
+from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.scan.find import Tell
 
@@ -315,31 +316,45 @@ class Subscriptions:
     # --- disk -----------------------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """Writes down what changed and gives up what nobody takes, until it is cancelled."""
+        """Writes down what changed, until it is cancelled."""
         # A full disk, a damaged chunk: what a pull meets, it says as well.
         turns = Recurring(_log, "subscriptions cannot be looked after", HeadgateError)
-        swept = time.monotonic()
         while True:
             await asyncio.sleep(limits.SUBSCRIPTION_FLUSH_S)
             with turns.attempt():
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
                 await self.flush()
-                if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
-                    swept = time.monotonic()
-                    await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
 
-    async def sweep(self, before_us: int) -> None:
-        """Give up events whose matches are older than a time, microseconds since 1970 UTC."""
-        limit = min(self._handed(), await asyncio.to_thread(outbox_position, self._outbox, before_us))
+    async def sweep(
+        self, told: Container[int], near_us: int, near_position: int, over_us: int, over_position: int
+    ) -> set[int]:
+        """Give up what is over the bounds of a backlog (see `expiry.py`).
+
+        Args:
+            told: Subscriptions of which people have been told that they are near; only these lose anything.
+            near_us: A backlog with events that were matched before it is near its bounds, microseconds since 1970 UTC.
+            near_position: The same as a position of the outbox.
+            over_us: What was matched before it is over.
+            over_position: The same as a position of the outbox.
+
+        Returns:
+            Those that are near.
+        """
+        near: set[int] = set()
         for state in list(self._states.values()):
+            id_, cursor = state.target.id, state.cursor
             async with state.reading:
-                gone = await self._expire(state, limit, before_us)
+                gone = await self._expire(state, min(over_position, self._handed()), over_us) if id_ in told else 0
+                await self._pass_others(state)
             if gone:
-                self._dirty.add(state.target.id)
-                days = limits.SUBSCRIPTION_BACKLOG_S_MAX / 86_400
-                text = f"BacklogExpired: nobody took {state.cursor.counters.expired} events within {days:.0f} days"
-                self._errors.trouble(state.target.id, text)
+                self._dirty.add(id_)
+                metrics.DELIVERIES.labels("expired").inc(gone)
+                self._errors.dropped(id_, "nobody took them within the bounds of a backlog", gone)
+            first = min([cursor.next, *(held.position for held in cursor.held() if held.position >= 0)])
+            if first < min(near_position, self._handed()) or cursor.is_history_older(near_us):
+                near.add(id_)
+        return near
 
     async def _expire(self, state: State, limit: int, before_us: int) -> int:
         """Give up one subscription's events; returns how many. `state.reading` is taken."""
@@ -351,13 +366,16 @@ class Subscriptions:
             gone += len(refill.deliveries)
             cursor.counters.expired += len(refill.deliveries)
             cursor.read_to(refill.reached)
-        # A cursor that nobody moves must not keep what is not its own.
+        return gone
+
+    async def _pass_others(self, state: State) -> None:
+        """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
+        cursor = state.cursor
         start, upto = cursor.next, self._handed()
         refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
         cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
         if cursor.next > start:
             self._dirty.add(state.target.id)
-        return gone
 
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.

@@ -108,6 +108,10 @@ class DeadLetters:
         self._write_soon()
         await done
 
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+        return not self.totals.full
+
     async def close(self) -> None:
         """Send nothing more, write what is known; letters under way are sent again by the next process."""
         self._stopping = True
@@ -301,7 +305,8 @@ class DeadLetters:
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
-        problem = f"{url}: {outcome.reason or outcome.status} {outcome.detail}".rstrip()
+        said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
+        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
         failures = letter.failures + 1
         now_us = self._clock_us()
         since_us = letter.since_us or now_us

@@ -16,7 +16,14 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from pyreqwest.client import Client, ClientBuilder
-from pyreqwest.exceptions import BuilderError, NetworkError, PyreqwestError, RequestTimeoutError, TransportError
+from pyreqwest.exceptions import (
+    BuilderError,
+    DetailedPyreqwestError,
+    NetworkError,
+    PyreqwestError,
+    RequestTimeoutError,
+    TransportError,
+)
 from pyreqwest.http import HeaderMap
 from pyreqwest.response import ResponseBodyReader
 
@@ -28,7 +35,8 @@ from headgate.dispatch.routes import Hop, Resolve, Routes
 _IDLE_CONNECTION_S: Final = 4.0
 """Shorter than the 5 s after which Node.js and uvicorn close one: a POST into a connection that is being closed is a
 failed attempt, because nobody knows whether it was heard."""
-_DETAIL_CHARS_MAX = 200
+_SENDING: Final = "error sending request"
+"""How the client's own words begin, which only repeat the URL."""
 _LOCAL: Final = UrlPolicy()
 _CONNECTING: Final = "client error (Connect)"
 """What hyper says of an error while there is no connection yet; a ConnectError may also be one of a connection that
@@ -110,7 +118,7 @@ class HttpTransport:
                 .build_streamed()
             )
         except (BuilderError, ValueError) as error:
-            return Outcome(0, "url", str(error)[:_DETAIL_CHARS_MAX])
+            return Outcome(0, "url", _said(error))
         try:
             async with request as response:
                 status = response.status
@@ -127,11 +135,11 @@ class HttpTransport:
                 asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
                 return Outcome(status, retry_after=asked or "", body=body)
         except RequestTimeoutError as error:
-            return Outcome(0, "timeout", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
+            return Outcome(0, "timeout", _said(error), unsent=_is_unsent(error))
         except NetworkError as error:
-            return Outcome(0, "connection", str(error)[:_DETAIL_CHARS_MAX], unsent=_is_unsent(error))
+            return Outcome(0, "connection", _said(error), unsent=_is_unsent(error))
         except (PyreqwestError, ValueError) as error:  # the latter for bytes of an answer that it cannot decode
-            return Outcome(0, "protocol", str(error)[:_DETAIL_CHARS_MAX])
+            return Outcome(0, "protocol", _said(error))
 
     async def _read_reply(self, reader: ResponseBodyReader, headers: list[tuple[str, str]]) -> Outcome:
         """The whole body of an answer that says that it is an event."""
@@ -174,6 +182,14 @@ def _builder() -> ClientBuilder:
 def _pinned_client(host: str, address: str) -> Client:
     """A client for which `host` has this address and no other."""
     return _builder().resolve(host, address, 0).build()
+
+
+def _said(error: Exception) -> str:
+    """An error of the client as a sentence: what happened, and all its causes."""
+    found = error.details["causes"] or () if isinstance(error, DetailedPyreqwestError) else ()
+    causes = [cause["message"] for cause in found if not cause["message"].startswith(_SENDING)]
+    text = ": ".join(causes) or str(error.args[0] if error.args else error)
+    return text if len(text) <= limits.ATTEMPT_DETAIL_CHARS_MAX else f"{text[: limits.ATTEMPT_DETAIL_CHARS_MAX]}..."
 
 
 def _is_unsent(error: TransportError) -> bool:

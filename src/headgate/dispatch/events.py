@@ -29,7 +29,7 @@ class SharedEvent:
     """An event on its way to any number of targets.
 
     Attributes:
-        broker: `namespace/name` of the broker that accepted it.
+        broker: Identity of the broker that accepted it.
         event: As it was accepted.
         append_time_us: When it was stored, microseconds since 1970 UTC.
         size_bytes: Roughly what it takes in memory.
@@ -41,10 +41,9 @@ class SharedEvent:
         self.broker = broker
         self.event = event
         self.append_time_us = append_time_us
-        texts = (event.id, event.source, event.type, event.subject, event.dataschema, *event.extensions.values())
-        self.size_bytes = (
-            _OVERHEAD_BYTES + len(event.data or b"") + sum([len(text) for text in texts if type(text) is str])
-        )
+        values = map(canonical, event.extensions.values())
+        texts = (event.id, event.source, event.type, event.subject or "", event.dataschema or "", *values)
+        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + sum(map(len, texts))
         self._wire: Wire | None = None
         self._json: Wire | None = None
         self._view: EventView | None = None
@@ -74,14 +73,14 @@ class SharedEvent:
         if len(self.event.data or b"") > limits.VIEW_KEPT_BYTES_MAX:
             return _large_view(self)
         if self._view is None:
-            self._view = EventView(self.event)
+            self._view = EventView(self.event, self.append_time_us)
         return self._view
 
 
 @lru_cache(1)
 def _large_view(shared: SharedEvent) -> EventView:
     """Rows of one event come one after the other, target by target: they share it."""
-    return EventView(shared.event)
+    return EventView(shared.event, shared.append_time_us)
 
 
 class Events(Protocol):

@@ -30,6 +30,7 @@ from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.retry import Outcome
 from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.dispatch.targets import Delivery
+from headgate.event.identity import path_of
 from headgate.event.model import Event
 
 CODE_NO_ANSWER: Final = 500
@@ -369,7 +370,7 @@ def letter_of(
         partition=delivery.partition,
         offset=delivery.offset,
         trigger=target.name,
-        broker=event.broker,
+        broker=path_of(event.broker),
         event=event.event,
         died_us=now_us,
         reason=reason,

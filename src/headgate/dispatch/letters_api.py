@@ -32,6 +32,7 @@ from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.event.model import Event
 from headgate.filter.compiler import compile_filter
+from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import OutcomeKind, Program, program
 from headgate.observe import metrics
 
@@ -249,7 +250,13 @@ def _takes(wanted: Program, event: Event | None) -> bool:
 
 
 def _program(expression: str) -> Program | None:
-    return program(compile_filter({"expression": expression}).cel) if expression else None
+    if not expression:
+        return None
+    found = program(compile_filter({"expression": expression}).cel)
+    if found.reads_publish_time:
+        hint = "select by the time of the failure: since, until"
+        raise FilterError("a dead letter does not keep its publish_time", field="filter", hint=hint)
+    return found
 
 
 def _view(entry: Entry, event: Event | None = None) -> LetterView:

@@ -189,7 +189,7 @@ class Cursor:
 
     @property
     def consumer(self) -> str | None:
-        """Who last had the lease."""
+        """Who has the lease, or had it last; None once that one has left."""
         return self._saved.consumer
 
     def held(self) -> Iterator[Held]:
@@ -229,7 +229,7 @@ class Cursor:
     def leave(self, consumer: str, now_us: int) -> int:
         """A consumer goes: what it has is due at once, its lease is over; returns how many events those are."""
         if self._saved.consumer == consumer:
-            self._saved.lease_us = now_us
+            self._saved.consumer, self._saved.lease_us = None, now_us
         count = 0
         for held in self._held.values():
             if held.consumer == consumer and held.due_us > now_us:
@@ -410,9 +410,13 @@ class Cursor:
         """Everything below has ended or is held."""
         self._saved.history[partition] = offset
 
+    def is_history_older(self, before_us: int) -> bool:
+        """Whether there is something of a history that nobody took since a time."""
+        return self._saved.history_us < before_us and (self.history_left > 0 or any(at < 0 for at in self._held))
+
     def expire_history(self, before_us: int) -> int:
         """Give up a history that nobody took since a time; returns how many events that still were to be looked at."""
-        if self._saved.history_us >= before_us:
+        if not self.is_history_older(before_us):
             return 0
         held = [at for at in self._held if at < 0]
         for at in held:

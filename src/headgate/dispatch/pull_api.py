@@ -4,7 +4,7 @@
     POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID}
     POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
     POST .../subscriptions/NAME/leave     {"consumer": "a"}
-    POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": CEL, "after": false}
+    POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": FILTER, ...}
     GET  .../subscriptions/NAME/seek      how far the one under way is
     DELETE .../subscriptions/NAME/seek    break it off
     POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
@@ -33,6 +33,7 @@ from headgate.dispatch.pulled import Handed, Place, Stats
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
+from headgate.filter.asked import condition
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
 
@@ -72,8 +73,8 @@ class _Nack(_Asked, frozen=True):
 
 class _Seek(_Asked, frozen=True):
     to: str = "earliest"
-    first: str = ""
-    last: str = ""
+    first: str | dict[str, object] = ""
+    last: str | dict[str, object] = ""
     after: bool = False
 
 
@@ -211,7 +212,8 @@ class PullApi:
                 SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
             )
         asked = await _decoded(request, _Seek)
-        first, last = await run_in_threadpool(canonical, asked.first), await run_in_threadpool(canonical, asked.last)
+        first = await run_in_threadpool(condition, asked.first, "first")
+        last = await run_in_threadpool(condition, asked.last, "last")
         sought = await self._subscriptions().seek(name, Place(asked.to, first, last, asked.after))
         return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
 
@@ -235,15 +237,6 @@ def check_delay(delay_s: float) -> None:
     """Raises InvalidInputError for a time that nobody can wait."""
     if not 0 <= delay_s <= limits.ACK_TIMEOUT_S_MAX:
         raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
-
-
-def canonical(expression: str) -> str:
-    """The CEL text of a place's expression; empty for none.
-
-    Raises:
-        FilterError: It is refused.
-    """
-    return compile_filter({"expression": expression}, ()).cel if expression else ""
 
 
 def _name(request: Request) -> str:

@@ -17,9 +17,10 @@ import msgspec
 from headgate import limits
 from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.pull import Acked
-from headgate.dispatch.pull_api import StatsAnswer, canonical, check_consumer, check_delay
+from headgate.dispatch.pull_api import StatsAnswer, check_consumer, check_delay
 from headgate.dispatch.pulled import Handed, Place, Pulled, SubscriptionNotFoundError
-from headgate.errors import ConflictError, InvalidInputError
+from headgate.errors import ConflictError
+from headgate.filter.asked import condition, filter_and_filters, text_of_message, texts_of
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
@@ -86,7 +87,7 @@ class PullRpc:
     async def seek(self, call: Call[pb.SeekRequest, pb.SeekResponse]) -> None:
         """Moves a subscription; tells how far the search is."""
         asked = await call.read_first()
-        first, last = await asyncio.to_thread(canonical, asked.first), await asyncio.to_thread(canonical, asked.last)
+        first, last = await asyncio.to_thread(_conditions, asked)
         place = Place(asked.to or "earliest", first, last, asked.after)
         told = pb.SeekResponse()
 
@@ -238,14 +239,22 @@ def _cel(asked: pb.Filter) -> str:
     """The filter of a question.
 
     Raises:
-        InvalidInputError: A part of it is no JSON, or it has `filter` and `cel`.
+        InvalidInputError: It says one filter in several ways.
         FilterError: It is refused.
     """
-    if asked.filter and asked.cel:
-        raise InvalidInputError("filter and cel say the same: give one of them")
-    try:
-        one = msgspec.json.decode(asked.filter, type=dict[str, object]) if asked.filter else None
-        listed = msgspec.json.decode(asked.filters, type=list[object]) if asked.filters else []
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInputError(f"the filter: {error}", hint="JSON as in a trigger's spec") from None
-    return compile_filter({"cel": asked.cel} if asked.cel else one, listed).cel
+    return compile_filter(*filter_and_filters(*texts_of(asked))).cel
+
+
+def _conditions(asked: pb.SeekRequest) -> tuple[str, str]:
+    """The canonical CEL of `first` and of `last`; empty for none.
+
+    Raises:
+        FilterError: One of them is refused.
+    """
+    match asked.WhichOneof("at"):
+        case "first_expression":
+            return condition(text_of_message(asked.first_expression), "first"), ""
+        case "last_expression":
+            return "", condition(text_of_message(asked.last_expression), "last")
+        case _:
+            return condition(asked.first, "first"), condition(asked.last, "last")

@@ -84,7 +84,7 @@ class Stats:
         unacknowledged: Of them, those that were read.
         oldest_us: When the oldest unacknowledged event was stored; None without one.
         epoch: See `Pulled`.
-        consumer: Who has the lease, or had it last.
+        consumer: Who has the lease, or had it last; None once that one has left.
         history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 

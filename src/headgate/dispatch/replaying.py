@@ -37,6 +37,7 @@ from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
+from headgate.event.identity import path_of
 from headgate.event.trace import context_of
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
@@ -163,7 +164,7 @@ class Replaying:
         target = self._target(spec)
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
-            raise ReplayTargetError(f"there is no broker {spec.broker!r}")
+            raise ReplayTargetError(f"the broker {path_of(spec.broker)!r} of which it was asked for is gone")
         parts = [f"({cel})" for cel in (target.filter.cel if target else "", spec.cel) if cel]
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
@@ -232,7 +233,7 @@ class Replaying:
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
-                outcome = await self._replies.store(target.broker, event, outcome.reply, context_of(event))
+                outcome = await self._replies.store(path_of(target.broker), event, outcome.reply, context_of(event))
             fate = judge(outcome)
             reason = "" if fate is Fate.DELIVERED else outcome.label
             id_of_target = target.id if target is not None else 0

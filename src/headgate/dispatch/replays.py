@@ -50,7 +50,7 @@ class ReplaySpec(msgspec.Struct, frozen=True):
 
     Attributes:
         namespace: Of the broker and the trigger.
-        broker: "namespace/name".
+        broker: Its identity: history of a broker made anew is another one.
         trigger: Name of the trigger that gets the events, by its own filter and delivery rules; else empty.
         url: Else the URL that does.
         cel: CEL text of a filter, beside the trigger's; empty for none.

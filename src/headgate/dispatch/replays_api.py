@@ -32,6 +32,7 @@ from headgate.dispatch.replays import Replay, ReplaySpec, ReplayState, ReplaySto
 from headgate.dispatch.seeking import start_of
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
+from headgate.event.identity import identity, path_of
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
 from headgate.scan.places import NEXT
@@ -183,7 +184,7 @@ class ReplaysApi:
             raise InvalidInputError("broker is missing: whose history is it?")
         else:
             self._policy.check(asked.url)
-        self._objects.get(ObjectKey(Kind.BROKER, namespace, broker))
+        found = self._objects.get(ObjectKey(Kind.BROKER, namespace, broker))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
         cel = compile_filter(written, ()).cel if asked.filter else ""
         now = start_of(self._log, NEXT)
@@ -192,7 +193,7 @@ class ReplaysApi:
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
         return ReplaySpec(
             namespace,
-            f"{namespace}/{broker}",
+            identity(f"{namespace}/{broker}", found.metadata.uid),
             asked.trigger,
             asked.url,
             cel,
@@ -209,7 +210,7 @@ def _view(replay: Replay) -> ReplayView:
     return ReplayView(
         id=replay.id,
         state=replay.state,
-        broker=spec.broker.partition("/")[2],
+        broker=path_of(spec.broker).partition("/")[2],
         trigger=spec.trigger,
         url=spec.url,
         filter=spec.cel,

@@ -55,7 +55,7 @@ class IngressReplies:
         """See `Replies`.
 
         Args:
-            broker: `namespace/name` of the trigger's broker.
+            broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
             event: What was delivered.
             answer: What came back.
             trace: Of the attempt, or of the event that was delivered.

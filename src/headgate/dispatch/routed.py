@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.control.errors import ObjectNotFoundError
-from headgate.control.logrules import log_rule
-from headgate.control.objects import Broker, Kind, Object, ObjectKey
-from headgate.control.reconcile import is_served
+from headgate.control.logrules import Served
 from headgate.control.routing import RoutingTable, Target, TargetReport
+from headgate.event.identity import path_of
 from headgate.filter.value import FilterValueRule
 
 
@@ -23,8 +21,8 @@ class Routing(Protocol):
     def snapshot(self) -> RoutingTable:
         """Everything routed; may block."""
 
-    def get(self, key: ObjectKey) -> Object:
-        """One object; may block. Raises ObjectNotFoundError."""
+    def served(self, path: str) -> Served | None:
+        """The broker "namespace/name"; may block."""
 
     def report(self, reports: list[TargetReport]) -> None:
         """Add what was seen of filters and subscribers; may block."""
@@ -68,14 +66,14 @@ class Routed:
         return next((target for target in targets if target.name == name and target.pull is None), None)
 
     def rule_of(self, broker: str) -> FilterValueRule | None:
-        """What the filter values of a broker's events are; may block. None when there is no such broker here."""
-        namespace, _, name = broker.partition("/")
-        try:
-            found = self._store.get(ObjectKey(Kind.BROKER, namespace, name))
-        except ObjectNotFoundError:
-            return None
-        assert isinstance(found, Broker)
-        return log_rule(found.spec.log).value if is_served(found) else None
+        """What the filter values of the events of a broker (its identity) are; may block. None when it is no more."""
+        found = self._store.served(path_of(broker))
+        return found.rule.value if found is not None and found.identity == broker else None
+
+    @property
+    def generation(self) -> int:
+        """Of the filters in the table."""
+        return self._table.generation if self._table is not None else -1
 
     def _apply(self, version: int, table: RoutingTable) -> None:
         """A snapshot was read, the store's version before that being this one."""

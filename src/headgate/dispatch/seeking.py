@@ -16,6 +16,7 @@ from typing import Final
 from headgate.dispatch.pulled import Place, PlaceNotFoundError, SeekCancelledError
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
+from headgate.event.identity import path_of
 from headgate.filter.value import FilterValueRule
 from headgate.limits import SEEK_SLACK_S
 from headgate.log.ends import partitions_of
@@ -27,7 +28,7 @@ from headgate.scan.turns import Scanner
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
 
 RuleOf = Callable[[str], FilterValueRule | None]
-"""How the events of "namespace/name" get their filter values; None when there is no such broker. May block."""
+"""How the events of a broker (its identity) get their filter values; None when it is no more. May block."""
 
 
 class BrokerGoneError(NotFoundError):
@@ -129,7 +130,7 @@ class Seeks:
         if cel:
             rule = await asyncio.to_thread(self._rule_of, broker)
             if rule is None:
-                raise BrokerGoneError(f"there is no broker {broker!r}")
+                raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
             end = await asyncio.to_thread(start_of, self._log, NEXT)
             found = await self._finder.find(Sought(broker, rule, cel, bool(place.last)), floor, end, tell)
             if found is None:

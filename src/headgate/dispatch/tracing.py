@@ -30,17 +30,23 @@ class AttemptTracing:
         """
         event = shared.event
         attributes: dict[str, Value] = event_attributes(
-            destination("trigger", trigger), event.id, event.source, event.type, event.specversion, event.subject
+            destination("trigger", trigger),
+            "http",
+            event.id,
+            event.source,
+            event.type,
+            event.specversion,
+            event.subject,
         )
         parent = context_of(event)
         if not failures:
             stored_us = shared.append_time_us
-            match = self._tracing.start("match", "internal", parent, attributes, at_us=stored_us)
+            match = self._tracing.start("match", parent, attributes, at_us=stored_us)
             match.end(at_us=max(stored_us, self._clock_us()))
         attributes["headgate.attempt"] = failures + 1
         if count > 1:
             attributes["messaging.batch.message_count"] = count
-        return self._tracing.start("deliver", "client", parent, attributes)
+        return self._tracing.start("deliver", parent, attributes)
 
 
 def context_sent(span: Span | None, shared: SharedEvent) -> Context:

@@ -10,6 +10,7 @@ import structlog
 from headgate.control.routing import Target, TargetReport
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.targets import Delivery
+from headgate.event.identity import path_of
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import Outcome, OutcomeKind, program
 from headgate.filter.plan import Verdict
@@ -45,14 +46,19 @@ class FilterErrors:
         self._counts: dict[int, int] = {}
         self._words: dict[int, tuple[str, str]] = {}
         self._troubles: dict[int, str] = {}
+        self._backlogs: dict[int, str] = {}
         self._dropped: dict[int, tuple[int, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts or self._troubles or self._dropped)
+        return bool(self._counts or self._troubles or self._backlogs or self._dropped)
 
     def trouble(self, target: int, text: str) -> None:
         """Say what is wrong with a target's subscriber now; empty for nothing."""
         self._troubles[target] = text
+
+    def backlog(self, target: int, text: str) -> None:
+        """Say what is wrong with a target's backlog now; empty for nothing."""
+        self._backlogs[target] = text
 
     def dropped(self, target: int, text: str, count: int = 1) -> None:
         """Events of a target are given up and kept nowhere; which the last one is, and why."""
@@ -63,6 +69,8 @@ class FilterErrors:
         for report in reports:
             if report.trouble is not None:
                 self._troubles.setdefault(report.target, report.trouble)
+            if report.backlog is not None:
+                self._backlogs.setdefault(report.target, report.backlog)
             if report.dropped:
                 self.dropped(report.target, report.last_dropped, report.dropped)
 
@@ -79,6 +87,7 @@ class FilterErrors:
     def take(self) -> list[TargetReport]:
         """Everything since the last call."""
         counts, words, troubles, dropped = self._counts, self._words, self._troubles, self._dropped
+        backlogs, self._backlogs = self._backlogs, {}
         reports = [
             TargetReport(
                 target,
@@ -86,8 +95,9 @@ class FilterErrors:
                 *words.get(target, ("", "")),
                 troubles.get(target),
                 *dropped.get(target, (0, "")),
+                backlogs.get(target),
             )
-            for target in dict.fromkeys([*counts, *troubles, *dropped])
+            for target in dict.fromkeys([*counts, *troubles, *backlogs, *dropped])
         ]
         self._counts.clear()
         self._words.clear()
@@ -112,9 +122,11 @@ class LastLook:
         """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
         result = ""
         if event.broker != target.broker:
-            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event.
+            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event. Nor is
+            # a row of the time before the trigger's broker was made anew.
             result = "foreign"
-            _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
+            if path_of(event.broker) != path_of(target.broker):
+                _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
         elif delivery.verdict != Verdict.MATCH:
             decision = self._judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:

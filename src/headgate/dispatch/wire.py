@@ -12,7 +12,7 @@ from headgate import limits
 from headgate.event.hops import HEADER, hops_of, with_hops
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
 from headgate.event.json_format import encode_batch, encode_event
-from headgate.event.model import Event
+from headgate.event.model import Event, holds_map
 from headgate.event.trace import TRACEPARENT, Context, context_of
 
 Headers = list[tuple[str, str]]
@@ -23,7 +23,9 @@ _REPLY: Final = ("prefer", "reply")
 
 
 def binary(event: Event, *, reply: bool = True) -> Wire:
-    """Binary mode; the data byte for byte."""
+    """Binary mode; the data byte for byte. An event that has no binary mode goes out in structured mode."""
+    if holds_map(event):
+        return structured(event, reply=reply)
     hops = hops_of(event)
     headers, body = encode_binary(with_hops(event, 0) if hops else event)
     headers.append((HEADER, str(hops + 1)))

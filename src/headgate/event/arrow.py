@@ -19,7 +19,7 @@ from headgate.event.model import DataKind, Event, EventColumns, ExtensionValue
 
 EVENT_SCHEMA: Final = pa.schema(
     [
-        pa.field("broker", pa.utf8(), nullable=False),
+        pa.field("broker", pa.utf8(), nullable=False),  # its identity
         pa.field("specversion", pa.utf8(), nullable=False),
         pa.field("id", pa.utf8(), nullable=False),
         pa.field("source", pa.utf8(), nullable=False),
@@ -29,16 +29,18 @@ EVENT_SCHEMA: Final = pa.schema(
         pa.field("time_us", pa.int64()),  # microseconds since 1970 UTC, null without a time
         pa.field("datacontenttype", pa.utf8()),
         pa.field("dataschema", pa.utf8()),
-        pa.field("extensions", pa.utf8()),  # compact JSON object of typed values, null when there are none
+        pa.field("extensions", pa.utf8()),  # compact JSON object of typed values and maps, null when there are none
         pa.field("data_kind", pa.int8(), nullable=False),
         pa.field("data", pa.binary()),
         pa.field("produced", pa.utf8()),  # NUMBER:PRODUCER where the producer numbers its events; no part of the event
-    ]
+    ],
+    # Raised when a column means something else than before: 2 since `broker` is an identity.
+    metadata={"headgate.events": "2"},
 )
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event as the log holds it: with the broker ("namespace/name") that accepted it.
+    """An event as the log holds it: with the identity of the broker that accepted it.
 
     A msgspec struct, because a frozen dataclass takes ten times as long to make.
     """
@@ -54,7 +56,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
 _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
 _encode = msgspec.json.Encoder().encode
-_extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
+_extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool | dict[str, Any]])
 _KINDS: Final = tuple(DataKind)
 
 
@@ -62,7 +64,7 @@ def columns_to_batch(groups: Sequence[tuple[str, EventColumns]]) -> pa.RecordBat
     """Builds one record batch of `EVENT_SCHEMA` of events that are held by columns, in order.
 
     Args:
-        groups: A broker and its events; at least one.
+        groups: A broker's identity and its events; at least one.
     """
     brokers = [pa.repeat(pa.scalar(broker, _UTF8), len(events)) for broker, events in groups]
     columns = zip(*[events.columns for _, events in groups], strict=True)

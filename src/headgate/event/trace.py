@@ -1,8 +1,9 @@
 """Which trace does an event belong to? W3C trace context as CloudEvents' distributed tracing extension.
 
-Where spans are made, an event that comes with a `traceparent` header and without the extension is stored with the
-extension: nothing else goes with it to whoever delivers it. An extension that the producer has set stays as it is (it
-names where the event's way began); the header of each delivery names the hop.
+An event that comes with a `traceparent` header and without the extension is stored with the extension: nothing else
+goes with it to whoever delivers it. Where spans are made, it is the context of the span that received it. An extension
+that the producer has set stays as it is (it names where the event's way began); the header of each delivery names the
+hop.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ TRACESTATE_CHARS_MAX: Final = 512
 _FORM: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?", re.ASCII
 )
+_PRINTABLE: Final = re.compile("[ -~]+")
+"""As an attribute may be; a header may have tabs."""
 
 Context = Mapping[str, str]
 """`traceparent` and perhaps `tracestate`; empty for no trace."""
@@ -33,7 +36,7 @@ def context(traceparent: object, tracestate: object) -> dict[str, str]:
     if not isinstance(traceparent, str) or len(traceparent) > TRACESTATE_CHARS_MAX or not _FORM.fullmatch(traceparent):
         return {}
     found = {TRACEPARENT: traceparent}
-    if isinstance(tracestate, str) and tracestate.isascii() and 0 < len(tracestate) <= TRACESTATE_CHARS_MAX:
+    if isinstance(tracestate, str) and 0 < len(tracestate) <= TRACESTATE_CHARS_MAX and _PRINTABLE.fullmatch(tracestate):
         found[TRACESTATE] = tracestate
     return found
 

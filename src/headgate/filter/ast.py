@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
 
 class LiteralKind(StrEnum):
@@ -192,6 +192,8 @@ Node = (
     | Macro
 )
 
+PUBLISH_TIME: Final = "publish_time"
+"""The variable that is the time at which the broker stored the event: a timestamp, in milliseconds."""
 TRUE = Literal(LiteralKind.BOOL, True)
 FALSE = Literal(LiteralKind.BOOL, False)
 
@@ -262,3 +264,8 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(part for part in (source, predicate, transform) if part is not None)
         case _:
             assert_never(node)
+
+
+def reads_publish_time(node: Node) -> bool:
+    """Whether `publish_time` stands anywhere in an expression."""
+    return node == Name(PUBLISH_TIME) or any(map(reads_publish_time, children(node)))

@@ -36,10 +36,11 @@ from headgate.filter.operands import (
     operand_of,
     place_of,
     solved,
+    time_of,
 )
 from headgate.filter.plan import Constant, ConstantKind, Form, Op, Place
 from headgate.filter.rewrite import certain_prefix
-from headgate.filter.said import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, form_of, one_of, only
+from headgate.filter.said import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, one_of, only
 
 _FORM_KINDS: Final = {
     Form.LOWER: ConstantKind.STRING,
@@ -94,10 +95,9 @@ def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool)
         case Literal():
             return _compared_with(left, comparison, right, negated=negated)
         case _:
-            instant = instant_of(right)
-            if instant is None or place_of(left) != TIME:
+            instant, time = instant_of(right), time_of(left)
+            if instant is None or time is None:
                 return Unsaid()
-            time = form_of(TIME, Form.TIME)
             return only(_comparison(time, comparison, ConstantKind.NUMBER, instant, negated=negated))
 
 

@@ -29,6 +29,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter import checked_pb2
+from headgate.filter.ast import PUBLISH_TIME, Node
 from headgate.filter.cel_messages import plain, refusal
 from headgate.filter.decode import decode, offset_of
 from headgate.filter.errors import FilterError, caret, over_limit
@@ -62,7 +63,11 @@ def _declared(function: Function) -> _cel.FunctionDecl:
 
 
 _ENVIRONMENT: Final = _cel.NewEnv(
-    variables={"ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN), "data": _cel.Type.DYN},
+    variables={
+        "ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+        "data": _cel.Type.DYN,
+        PUBLISH_TIME: _cel.Type.TIMESTAMP,
+    },
     extensions=[
         ext_strings.ExtStrings(),
         ext_math.ExtMath(),
@@ -309,6 +314,11 @@ def _without_wildcards(text: str, expression: Expression) -> Expression:
     except WildcardError as error:
         raise error.at(text, offset_of(checked, error.call)) from None
     return expression if plain_tree == tree else _FILTERS.compile(unparse(plain_tree))
+
+
+def offset_in(text: str, node: Node) -> int | None:
+    """Where a part of what an expression says stands in its text, see `offset_of`."""
+    return offset_of(_FILTERS.compile(text).checked(), node)
 
 
 def _refuse_characters(text: str) -> None:

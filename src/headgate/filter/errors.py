@@ -21,6 +21,7 @@ class FilterError(InvalidInputError):
     """
 
     code = "invalid-filter"
+    http_status = 422
 
     def __init__(
         self,

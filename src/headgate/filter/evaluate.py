@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from headgate.event.model import Event
-from headgate.filter.ast import Node
+from headgate.filter.ast import Node, reads_publish_time
 from headgate.filter.budget import Budget
 from headgate.filter.cel import Expression, Outcome, OutcomeKind, compile_expression
 from headgate.filter.decode import decode
@@ -19,19 +19,30 @@ __all__ = ["EventView", "Outcome", "OutcomeKind", "Program", "program"]
 
 
 class Program:
-    """A filter, ready to be evaluated on any number of events."""
+    """A filter, ready to be evaluated on any number of events.
 
-    __slots__ = ("_budget", "_expression", "cel")
+    Attributes:
+        cel: What it means.
+        reads_publish_time: Whether its value depends on when an event was stored.
+    """
+
+    __slots__ = ("_budget", "_expression", "cel", "reads_publish_time")
 
     def __init__(self, cel: str, expression: Expression, tree: Node) -> None:
         self.cel = cel
+        self.reads_publish_time = reads_publish_time(tree)
         self._expression = expression
         budget = Budget(tree)
         self._budget = None if budget.is_unlimited else budget
 
-    def evaluate(self, event: Event) -> Outcome:
-        """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason."""
-        return self.evaluate_view(EventView(event))
+    def evaluate(self, event: Event, stored_us: int | None = None) -> Outcome:
+        """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.
+
+        Args:
+            event: What it is.
+            stored_us: See `EventView`.
+        """
+        return self.evaluate_view(EventView(event, stored_us))
 
     def evaluate_view(self, view: EventView) -> Outcome:
         """The same on a view that several programs share: the event is decoded and converted once. Never raises."""

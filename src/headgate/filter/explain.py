@@ -84,12 +84,14 @@ class Skips:
         filter_value: CEL text that makes the events' filter values.
         values: Chunks that hold none of these filter values are skipped; None when no chunk is skipped for its values.
         time_range_us: Chunks whose events' times lie outside are skipped; open ends are None.
+        published_us: Chunks that were stored outside are skipped; open ends are None.
         says: The same as a sentence.
     """
 
     filter_value: str
     values: tuple[str, ...] | None
     time_range_us: tuple[int | None, int | None] | None
+    published_us: tuple[int | None, int | None] | None
     says: str
 
 
@@ -158,7 +160,7 @@ def _row(row: PlanRow) -> ExplainedRow:
 
 def _skips(found: Pruning, filter_value: str) -> Skips:
     values = None if found.values is None else tuple(sorted(found.values))
-    times = found.time_range_us
+    times, published = found.time_range_us, found.published_us
     said = []
     if values is not None:
         some = ", ".join(string_literal(value) if value else "none" for value in values[:VALUES_SHOWN])
@@ -166,8 +168,10 @@ def _skips(found: Pruning, filter_value: str) -> Skips:
         said.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
     if times is not None:
         said.append("chunks whose events' times all lie outside of the range asked for, or that have none")
+    if published is not None:
+        said.append("chunks that were stored outside of the range asked for")
     nothing = f"nothing: the filter is not limited to some values of {filter_value} or a range of times"
-    return Skips(filter_value, values, times, "; ".join(said) or nothing)
+    return Skips(filter_value, values, times, published, "; ".join(said) or nothing)
 
 
 def _place(place: Place) -> str:

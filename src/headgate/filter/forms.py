@@ -47,7 +47,7 @@ _YEARS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """`ce.time` as the log has it: microseconds (None outside CEL's years), and whether there may be more digits."""
+    """A time as the log has it: microseconds (None outside CEL's years), and whether there may be more digits."""
 
     micros: int | None
     more: bool
@@ -62,12 +62,17 @@ def is_kind(value: object, kind: ConstantKind) -> bool:
 
 def taken(place: Place, view: EventView) -> object:
     """What stands at a place, in its form: a value, a list of them for `MANY`, MISSING or DOUBT."""
+    if place.root is Root.PUBLISH_TIME:
+        return MISSING if view.publish_time_us is None else Instant(view.publish_time_us, more=False)
     if place.form is Form.TIME:
         return _instant(view)
     if place.form in _VALUES:
         return _values(place, view)
     if place.form is Form.NAMED:
-        found = [value for name, value in view.event.extensions.items() if name.startswith(place.path[0])]
+        extensions = view.event.extensions
+        if any(type(value) is dict for value in extensions.values()):
+            return DOUBT  # their members are attributes, too
+        found = [value for name, value in extensions.items() if name.startswith(place.path[0])]
         return found if len(found) <= EXISTS_ITEMS_MAX else DOUBT
     if place.form is Form.PRESENT:
         there = has(Place(place.root, place.path), view)

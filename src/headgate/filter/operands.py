@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.ast import Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
 from headgate.filter.plan import Form, Place, Root
 
 TYPE_NAMES: Final = {
@@ -29,6 +29,7 @@ EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
 
 TIME: Final = Place(Root.CE, ("time",))
+_PUBLISHED: Final = Place(Root.PUBLISH_TIME, (), Form.TIME)
 
 _FORMS: Final = {
     "lowerAscii": Form.LOWER,
@@ -83,6 +84,15 @@ def arguments_of(call: Call) -> tuple[Node, ...]:
     return call.arguments if call.target is None else (call.target, *call.arguments)
 
 
+def time_of(node: Node) -> Place | None:
+    """The place of a time, in its form; None for anything else."""
+    match node:
+        case Name(name) if name == PUBLISH_TIME:
+            return _PUBLISHED
+        case _:
+            return Place(TIME.root, TIME.path, Form.TIME) if place_of(node) == TIME else None
+
+
 def operand_of(node: Node) -> Place | None:
     """The place and form of one value: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
     match node:
@@ -106,7 +116,7 @@ def many_of(node: Node) -> Place | None:
     """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
-            # A name that dots make of extensions has a map as its value, which equals no constant.
+            # The value of an extension may be a map, which equals no constant.
             return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]

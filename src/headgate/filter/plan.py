@@ -28,6 +28,7 @@ class Root(StrEnum):
 
     CE = "ce"
     DATA = "data"
+    PUBLISH_TIME = "publish_time"
 
 
 class Form(StrEnum):
@@ -42,7 +43,7 @@ class Form(StrEnum):
     UPPER = "upper"  # x.upperAscii(): a string
     SIZE = "size"  # size(x): code points of a string, items of a list, members of a map
     TYPE = "type"  # the name of type(x): "string", "int", "null_type", ...
-    TIME = "time"  # of `ce.time`: microseconds since 1970 as a number, an instant that lies between two is in doubt
+    TIME = "time"  # a time: microseconds since 1970 as a number, an instant that lies between two is in doubt
     TO_INT = "int"  # int(x): a number
     TO_DOUBLE = "double"  # double(x): a number
     TO_STRING = "string"  # string(x): a string
@@ -81,9 +82,11 @@ class Place:
     """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
 
     Attributes:
-        root: `CE` for context attributes and extensions, `DATA` for the JSON data.
+        root: `CE` for context attributes and extensions, `DATA` for the JSON data, `PUBLISH_TIME` for when the event
+            was stored, which has the form `TIME` alone.
         path: Names from the root on. Exactly one for `CE`: the attribute's whole name, dots and all. Empty for `DATA`
-            means the data itself. Names are taken literally: a dot or a bracket in them is no syntax.
+            means the data itself; always empty for `PUBLISH_TIME`. Names are taken literally: a dot or a bracket in
+            them is no syntax.
         form: What is taken of the value there.
     """
 

@@ -17,6 +17,7 @@ from typing import Final
 from headgate.event import rfc3339
 from headgate.filter.ast import (
     FALSE,
+    PUBLISH_TIME,
     And,
     Call,
     Compare,
@@ -56,6 +57,7 @@ class ChunkSummary:
         first_offset: Of its first event.
         next_offset: Behind its last event.
         time_range_us: Smallest and largest event time, microseconds since 1970 UTC; None when no event has a time.
+        publish_time_us: Of all its events, microseconds since 1970 UTC.
         unfiltered: Whether it holds an event without a filter value.
         may_hold: False promises that no event has one of these filter values (the Bloom filter's answer).
     """
@@ -63,6 +65,7 @@ class ChunkSummary:
     first_offset: int
     next_offset: int
     time_range_us: tuple[int, int] | None
+    publish_time_us: int
     unfiltered: bool
     may_hold: Callable[[frozenset[str]], bool]
 
@@ -74,10 +77,12 @@ class Pruning:
     Attributes:
         values: Its filter value is one of these; "" stands for an event without one. None: it may be any.
         time_range_us: Its time lies within, both ends included (None: open), and it has one. None: it may be any.
+        published_us: Its publish time lies within, in the same way.
     """
 
     values: frozenset[str] | None = None
     time_range_us: tuple[int | None, int | None] | None = None
+    published_us: tuple[int | None, int | None] | None = None
 
     def prospect(self, chunk: ChunkSummary, offsets: range | None = None) -> Prospect:
         """What `chunk` can hold.
@@ -89,6 +94,8 @@ class Pruning:
         if offsets is not None and (chunk.next_offset <= offsets.start or chunk.first_offset >= offsets.stop):
             return Prospect.CANNOT_MATCH
         if self.time_range_us is not None and not _meet(self.time_range_us, chunk.time_range_us):
+            return Prospect.CANNOT_MATCH
+        if self.published_us is not None and not _meet(self.published_us, (chunk.publish_time_us,) * 2):
             return Prospect.CANNOT_MATCH
         if self.values is None or (chunk.unfiltered and self.match_unfiltered):
             return Prospect.MIGHT_MATCH
@@ -119,7 +126,7 @@ def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
         FilterError: One of the texts is no expression.
     """
     tree = rewrite(_tree(cel))
-    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, {}))
+    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
 
 
 def _tree(text: str) -> Node:
@@ -185,6 +192,7 @@ def _union(parts: Iterable[_Strings]) -> _Strings:
 
 _Range = tuple[int | None, int | None]
 _TIME: Final = Select(Name("ce"), "time")
+_PUBLISHED: Final = Name(PUBLISH_TIME)
 _EMPTY: Final[_Range] = (1, 0)
 _MIRRORED: Final = {
     Comparison.LT: Comparison.GT,
@@ -195,23 +203,23 @@ _MIRRORED: Final = {
 }
 
 
-def _times(node: Node, known: dict[Node, _Range | None]) -> _Range | None:
-    """The range of `ce.time` wherever `node` is true; None when an event may also have no time."""
+def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range | None:
+    """The range of a time wherever `node` is true; None when it may be any, and of `ce.time` when there may be none."""
     match node:
         case And(operands):
-            found = [part for operand in operands if (part := _times(operand, known)) is not None]
+            found = [part for operand in operands if (part := _times(operand, time, known)) is not None]
             return _intersection(found) if found else None
         case Or(operands):
-            return _hull([_times(operand, known) for operand in operands])
+            return _hull([_times(operand, time, known) for operand in operands])
         case Conditional():
             if node not in known:
-                known[node] = _hull([_times(branch, known) for branch in branches(node)])
+                known[node] = _hull([_times(branch, time, known) for branch in branches(node)])
             return known[node]
-        case Compare(comparison, left, right) if left == _TIME:
+        case Compare(comparison, left, right) if left == time:
             return _bounded(comparison, right)
-        case Compare(comparison, left, right) if right == _TIME and comparison in _MIRRORED:
+        case Compare(comparison, left, right) if right == time and comparison in _MIRRORED:
             return _bounded(_MIRRORED[comparison], left)
-        case Has(Name("ce"), "time"):
+        case Has(Name("ce"), "time") if time == _TIME:
             return (None, None)
         case _ if node == FALSE:
             return _EMPTY
@@ -220,7 +228,7 @@ def _times(node: Node, known: dict[Node, _Range | None]) -> _Range | None:
 
 
 def _bounded(comparison: Comparison, bound: Node) -> _Range:
-    """`ce.time` is read, so there is one; chunks know microseconds, so the bounds are those around the instant."""
+    """The time is read, so there is one; chunks know microseconds, so the bounds are those around the instant."""
     match bound:
         case Call("timestamp", None, (Literal(LiteralKind.STRING, str(text)),)):
             instant = rfc3339.micros(text)

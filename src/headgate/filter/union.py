@@ -12,17 +12,20 @@ cel-cpp gives up on all of an evaluation after so many rounds of its macros, so 
 error together. Alternatives without a macro are looked at first. Of two or more macros each has its share of the
 rounds: the union is true, and no longer exact, of events on which one of them might take more. A filter whose macros
 nest beside others, or that takes too long on some large event for other reasons, takes part by its keys alone.
+
+What depends on `publish_time` counts as true: when an event will be stored is not known where it comes from.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from headgate.filter.ast import (
     FALSE,
+    PUBLISH_TIME,
     TRUE,
     And,
     Call,
@@ -38,6 +41,7 @@ from headgate.filter.ast import (
     Or,
     Select,
     children,
+    reads_publish_time,
 )
 from headgate.filter.budget import ROUNDS_MAX
 from headgate.filter.cel import compile_expression
@@ -82,7 +86,13 @@ def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHAR
         filters: Any number.
         characters_max: How long the text may be.
     """
-    different = {one.cel: one for one in filters}
+    given = {one.cel: one for one in filters}
+    different = {one.cel: one for one in map(_before_storing, given.values())}
+    found = _union(different, characters_max)
+    return Union(found.cel, exact=found.exact and different.keys() == given.keys())
+
+
+def _union(different: Mapping[str, CompiledFilter], characters_max: int) -> Union:
     if "true" in different:
         return Union("true", exact=True)
     if len(different) == 1:
@@ -99,6 +109,22 @@ def union(filters: Iterable[CompiledFilter], *, characters_max: int = UNION_CHAR
             if text is not None:
                 return Union(text, exact=False)
     return Union("true", exact=False)
+
+
+def _before_storing(one: CompiledFilter) -> CompiledFilter:
+    """A filter that is true wherever `one` may become true once the event is stored: no source knows `publish_time`."""
+    if PUBLISH_TIME not in one.cel:
+        return one
+    return compile_cel(unparse(_relaxed(_tree(one.cel))))
+
+
+def _relaxed(node: Node) -> Node:
+    """A condition with `true` for every part that reads `publish_time`."""
+    match node:
+        case And(operands) | Or(operands):
+            return type(node)(tuple(map(_relaxed, operands)))
+        case _:
+            return TRUE if reads_publish_time(node) else node
 
 
 def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Union | None:

@@ -12,6 +12,7 @@ from typing import Final
 from headgate.event.attributes import is_name
 from headgate.event.http import canonical
 from headgate.event.model import Event
+from headgate.filter.ast import reads_publish_time
 from headgate.filter.cel import Expression, compile_expression
 from headgate.filter.cost import check_limits
 from headgate.filter.decode import decode
@@ -46,7 +47,7 @@ class FilterValueRule:
             return getattr(event, name) or None
         if name:
             value = event.extensions.get(name)
-            return None if value is None else canonical(value) or None
+            return None if value is None or type(value) is dict else canonical(value) or None
         return _expression(self.cel).text(EventView(event).activation) or None
 
 
@@ -67,7 +68,13 @@ def filter_value_rule(text: str) -> FilterValueRule:
         raise FilterError(
             f"a filter value is a string, this expression is of type {result.lower()}", hint="string(...) converts"
         )
-    check_limits(decode(expression.checked().expr))
+    tree = decode(expression.checked().expr)
+    if reads_publish_time(tree):
+        raise FilterError(
+            "a filter value cannot depend on publish_time: it is made before the event is stored",
+            hint="readers skip chunks by publish_time anyway",
+        )
+    check_limits(tree)
     return FilterValueRule(text, "")
 
 

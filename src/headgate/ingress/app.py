@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.control.publishing import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
@@ -65,15 +65,15 @@ class Ingress:
                 return
         await self._fallback(scope, receive, send)
 
-    async def _answer(self, broker: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         started_s = self._intake.clock_s()
         headers: Headers = scope["headers"]
         try:
-            rule = self._intake.rule(broker)
+            broker = self._intake.broker(path)
             if scope["method"] != "POST":
                 await self._answer_other(scope["method"], headers, send)
                 return
-            was_read = await self._publish(broker, rule, headers, receive, started_s)
+            was_read = await self._publish(broker, headers, receive, started_s)
         except HeadgateError as error:
             await _refuse(error, send)
             return
@@ -81,7 +81,7 @@ class Ingress:
             await send(_ACCEPTED)
             await send(_NO_BODY)
 
-    async def _publish(self, broker: str, rule: LogRule, headers: Headers, receive: Receive, started_s: float) -> bool:
+    async def _publish(self, broker: Served, headers: Headers, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         head_bytes = 0
         declared = hops = b""
@@ -112,7 +112,6 @@ class Ingress:
         if events:
             await self._intake.store(
                 broker,
-                rule,
                 events,
                 head_bytes + len(body),
                 started_s=started_s,

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import pyarrow as pa
 
 from headgate.control.logrules import LogRule
-from headgate.event.arrow import StoredEvent, columns_to_batch, time_range_us, to_batch
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns
 from headgate.filter.value import EXTENSION
+from headgate.ingress.errors import EventFormatError
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, Encoded, GroupCommit
+from headgate.log.errors import CorruptChunkError
+from headgate.log.reader import PartitionReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,7 @@ class Entries:
     """Events that stay together on their way into a chunk, and how their broker wants them stored.
 
     Attributes:
-        broker: "namespace/name".
+        broker: Its identity.
         rule: Of the broker.
         events: At least one.
         produced: One an event when their producer numbers them: what the column `produced` says; else empty.
@@ -88,6 +93,21 @@ def _add_values(entries: Entries, values: list[str | None], also: list[str | Non
         else:
             values.append(canonical(given))
             also.append(rule.of(event))
+
+
+def check_events(directory: Path) -> None:
+    """Refuse a partition whose events were stored with columns that mean something else.
+
+    Raises:
+        EventFormatError: It is one.
+    """
+    with PartitionReader.open(directory, start=0) as reader, suppress(CorruptChunkError):  # readers are told of damage
+        chunk = reader.read()
+        if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):
+            raise EventFormatError(
+                f"{directory} holds events in the format of another version, which this one would misread",
+                hint="start the version that wrote them, or this one with another --data",
+            )
 
 
 def event_commit(writer: Appender) -> GroupCommit[Entries]:

@@ -18,6 +18,18 @@ class UnknownBrokerError(NotFoundError):
     code = "unknown-broker"
 
 
+class BrokerReplacedError(UnavailableError):
+    """The broker of a stream has been deleted, and another one has its name: the next stream is of that one."""
+
+    code = "broker-replaced"
+
+
+class EventFormatError(HeadgateError):
+    """The log's events are in another version's format."""
+
+    code = "event-format"
+
+
 class MethodNotAllowedError(HeadgateError):
     """The publish URI takes POST and OPTIONS only."""
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final, NoReturn
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
 from headgate.event.hops import HEADER as HOPS_HEADER
 from headgate.event.hops import with_hops
+from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.errors import UnknownBrokerError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producing
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS
-from headgate.observe.tracing import Span, Tracing, destination, event_attributes
+from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
 NO_TRACE: Final[Mapping[str, str]] = {}
 
@@ -28,8 +30,8 @@ class Intake:
 
     Args:
         partitions: Where events go.
-        log_rule: How the events of "namespace/name" are stored, None when it accepts none; called for every request,
-            so it must be cheap.
+        served: The broker "namespace/name", None when there is none that accepts events; called for every request, so
+            it must be cheap.
         tracing: Makes spans; None for none.
         clock_s: Monotonic seconds.
     """
@@ -37,55 +39,50 @@ class Intake:
     def __init__(
         self,
         partitions: Partitions,
-        log_rule: Callable[[str], LogRule | None],
+        served: Callable[[str], Served | None],
         *,
         tracing: Tracing | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._partitions = partitions
-        self._log_rule = log_rule
+        self._served = served
         self._tracing = tracing
         self.clock_s = clock_s
 
-    @property
-    def traces(self) -> bool:
-        """Whether the context that a request came with matters."""
-        return self._tracing is not None
-
-    def rule(self, broker: str) -> LogRule:
-        """How the events of "namespace/name" are stored.
+    def broker(self, path: str) -> Served:
+        """The broker "namespace/name".
 
         Raises:
-            UnknownBrokerError: It accepts none.
+            UnknownBrokerError: There is none that accepts events.
         """
-        rule = self._log_rule(broker)
-        if rule is None:
-            raise UnknownBrokerError(f"there is no broker {broker!r}", hint="create it first, or check the path")
-        return rule
+        broker = self._served(path)
+        if broker is None:
+            raise UnknownBrokerError(f"there is no broker {path!r}", hint="create it first, or check the path")
+        return broker
 
     async def store(
         self,
-        broker: str,
-        rule: LogRule,
+        broker: Served,
         events: Sequence[Event],
         size_bytes: int,
         *,
         started_s: float,
         hops: int = 0,
         trace: Mapping[str, str] = NO_TRACE,
+        protocol: Protocol = "http",
         producing: Producing | None = None,
         first: int = 0,
     ) -> int:
         """Stores the events of one request; returns when all of them are on disk. Enqueued before anything is awaited.
 
         Args:
-            broker: "namespace/name".
-            rule: How its events are stored.
+            broker: Whose events they become.
             events: Decoded, at least one.
             size_bytes: About the memory that they take while they wait.
             started_s: When the request began, by `clock_s`.
             hops: How many brokers the events have been through.
             trace: The context that the request came with.
+            protocol: How it came.
             producing: The stream of a producer that numbers its events; None for any other.
             first: The first event's number.
 
@@ -104,32 +101,40 @@ class Intake:
             events = [with_hops(event, hops) for event in events]
         span: Span | None = None
         if self._tracing is not None:
-            span = self._span(self._tracing, broker, events, trace)
-            events = [with_context(event, span.context) for event in events]
+            span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
+            trace = span.context
+        if trace:
+            events = [with_context(event, trace) for event in events]
         try:
             before = 0
             if producing is None:
-                await self._partitions.store(broker, rule, events, size_bytes)
+                await self._partitions.store(broker, events, size_bytes)
             else:
-                before = await self._partitions.store_numbered(producing, rule, first, events, size_bytes)
+                before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
             if span is not None:
-                span.end({"http.response.status_code": error.http_status}, error=error.code)
+                span.end(_answered(protocol, error.http_status), error=error.code)
             raise
         if span is not None:
-            span.end({"http.response.status_code": 202})
+            span.end(_answered(protocol, HTTPStatus.ACCEPTED))
         EVENTS_ACCEPTED.inc(len(events) - before)
         STORE_SECONDS.observe(self.clock_s() - started_s)
         return before
 
-    def _span(self, tracing: Tracing, broker: str, events: Sequence[Event], trace: Mapping[str, str]) -> Span:
+    def _span(
+        self, tracing: Tracing, broker: str, protocol: Protocol, events: Sequence[Event], trace: Mapping[str, str]
+    ) -> Span:
         """The span of a request; the context that it came with goes before what the event carries."""
         first = events[0]
         named = (first.id, first.source, first.type, first.specversion, first.subject)
-        attributes = event_attributes(destination("broker", broker), *named)
+        attributes = event_attributes(destination("broker", broker), protocol, *named)
         if len(events) > 1:
             attributes["messaging.batch.message_count"] = len(events)
-        return tracing.start("receive", "server", trace or context_of(first), attributes)
+        return tracing.start("receive", trace or context_of(first), attributes)
+
+
+def _answered(protocol: Protocol, status: int) -> dict[str, Value]:
+    return {"http.response.status_code": int(status)} if protocol == "http" else {}
 
 
 def count_refusal(error: HeadgateError) -> None:

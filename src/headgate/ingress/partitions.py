@@ -13,7 +13,7 @@ from typing import Protocol
 
 import xxhash
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import LogRule, Served
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension
@@ -49,12 +49,11 @@ class Partitions:
         """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
         return xxhash.xxh64_intdigest(key.encode()) % self._count
 
-    async def store(self, broker: str, rule: LogRule, events: Sequence[Event], size_bytes: int) -> None:
+    async def store(self, broker: Served, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
 
         Args:
-            broker: "namespace/name".
-            rule: How the broker's events are stored.
+            broker: Whose events they become.
             events: At least one.
             size_bytes: About the memory that they take while they wait.
 
@@ -66,9 +65,10 @@ class Partitions:
         if len(events) == 1:
             index = self._index(events[0])
             index = self._next() if index is None else index
-            await self._logs[index].enqueue(Entries(broker, rule, events), size_bytes)
+            await self._logs[index].enqueue(Entries(broker.identity, broker.rule, events), size_bytes)
             return
-        parts = {index: Entries(broker, rule, part) for index, part in self._split(events).items()}
+        split = self._split(events).items()
+        parts = {index: Entries(broker.identity, broker.rule, part) for index, part in split}
         # Each part is charged its share; the shares need not be exact, only their sum.
         await _all_stored(
             [self._logs[index].enqueue(part, size_bytes * len(part) // len(events)) for index, part in parts.items()]

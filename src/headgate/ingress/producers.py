@@ -51,7 +51,7 @@ class Producing:
 
     Attributes:
         owner: Who made it.
-        broker: "namespace/name".
+        broker: The broker's identity: one made anew knows of no number of the one before it.
         producer: Its name.
         newest: By partition, the newest number stored.
         line: Of everything that the stream submits.

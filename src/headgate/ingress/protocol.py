@@ -7,15 +7,16 @@ memory, and a thousand of them every connection there is.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+import functools
+from typing import Any, cast
 
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from headgate.ingress.connections import Connections, Place
 from headgate.limits import (
-    CONNECTIONS_MAX,
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
     REQUEST_HEAD_BYTES_MAX,
@@ -29,17 +30,31 @@ _END = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = STATUS_LINE[431] + _END
 _INVALID = "Invalid HTTP request received."
 _TOO_SLOW = STATUS_LINE[408] + _END
+_WHY_NOT_HTTP2 = b"this port speaks HTTP/1.1; gRPC has a port of its own, which headgate serve --grpc says\n"
+_HTTP2 = b"".join(
+    [
+        STATUS_LINE[505],
+        b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(_WHY_NOT_HTTP2),
+        _WHY_NOT_HTTP2,
+    ]
+)
+"""What a client gets that begins with HTTP/2's preface. It is no HTTP/2 on purpose: after a GOAWAY with the reason
+HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
-    request that comes in one read costs no timer. Give it to uvicorn as `http`. Bytes are counted as they arrive, so
-    that bound is exact to one read of the socket.
+    request that comes in one read costs no timer. Bytes are counted as they arrive, so that bound is exact to one read
+    of the socket.
 
     What comes with a body and is no data of it (trailers, extensions of chunks) is dropped, and bounded like a head:
     from one piece of data to the next, or to the end.
+
+    Args:
+        places: The server's connections.
+        uvicorn: What uvicorn gives.
     """
 
     _bare_bytes = 0
@@ -50,11 +65,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     _refused = False
     _began_at = 0.0
     _timer: asyncio.TimerHandle | None = None
+    _place: Place | None = None
+
+    def __init__(self, places: Connections, **uvicorn: Any) -> None:  # noqa: ANN401 - uvicorn's to say
+        super().__init__(**uvicorn)
+        self._places = places
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; it has REQUEST_HEAD_S_MAX for its first request's head."""
         super().connection_made(cast(asyncio.Transport, transport))
-        if len(self.connections) > CONNECTIONS_MAX:
+        self._place = self._places.enter(self, self.client[0] if self.client else "")
+        if self._place is None:
             self.transport.abort()
             return
         self._watch()
@@ -62,6 +83,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._unwatch()
+        if self._place is not None:
+            self._places.leave(self._place)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -73,6 +96,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
+            if self.parser.get_method() == b"PRI":
+                self._refuse("http2", _HTTP2)
+                return
             self.logger.warning(_INVALID)
             self.send_400_response(_INVALID)
         if self._in_body or self._bare_bytes:
@@ -116,6 +142,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             return
         self._in_body = True
         self._bare_bytes = 0
+        if self._place is not None:
+            self._places.work(self._place)
         if len(self.headers) > REQUEST_HEADERS_MAX:
             self._refuse("headers-too-large", _TOO_LARGE)
         else:
@@ -136,6 +164,17 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._bare_bytes = 0
         if not self._refused:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The answer is sent: nothing is left to do, unless the next request came already."""
+        pipelined = bool(self.pipeline)
+        super().on_response_complete()
+        if not pipelined and self._place is not None:
+            self._places.rest(self._place)
+
+    def give_up(self) -> None:
+        """Closes a connection on which no request has begun."""
+        self.transport.close()
 
     def _watch(self) -> None:
         if not self.transport.is_closing():
@@ -176,7 +215,7 @@ def http_config(app: ASGIApp, host: str, port: int) -> Config:
         host=host,
         port=port,
         loop="none",
-        http=BoundedHttpProtocol,
+        http=cast(type[asyncio.Protocol], functools.partial(BoundedHttpProtocol, Connections())),
         ws="none",
         lifespan="off",
         access_log=False,

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
+from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.filter.value import EXTENSION
+from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import Producers, Producing
 from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_STREAMS_MAX
@@ -70,10 +72,9 @@ class PublishRpc:
         producing: Producing | None = None
         try:
             first = await call.read_first()
-            broker = first.open.broker
-            self._intake.rule(broker)
+            broker = self._intake.broker(first.open.broker)
             if first.open.producer:
-                producing = await self._producers.open(broker, first.open.producer)
+                producing = await self._producers.open(broker.identity, first.open.producer)
             number = 0 if producing is None else producing.next_number
             await call.write(PublishResponse(opened=PublishResponse.Opened(next_sequence=number)))
             stream = _Stream(self._intake, broker, producing, call)
@@ -85,7 +86,7 @@ class PublishRpc:
 
 
 class _Stream:
-    def __init__(self, intake: Intake, broker: str, producing: Producing | None, call: PublishCall) -> None:
+    def __init__(self, intake: Intake, broker: Served, producing: Producing | None, call: PublishCall) -> None:
         self._intake = intake
         self._broker = broker
         self._producing = producing
@@ -119,17 +120,27 @@ class _Stream:
     async def _store(self, request: PublishRequest) -> int:
         started_s = self._intake.clock_s()
         return await self._intake.store(
-            self._broker,
-            self._rule(),
+            self._in_force(),
             decode(request),
             request.ByteSize(),
             started_s=started_s,
+            protocol="grpc",
             producing=self._producing,
             first=request.sequence,
         )
 
-    def _rule(self) -> LogRule:
-        return self._intake.rule(self._broker)
+    def _in_force(self) -> Served:
+        """The broker as it is now; the stream ends with it, for one made anew counts its producers' events anew.
+
+        Raises:
+            UnknownBrokerError: It is deleted.
+            BrokerReplacedError: Another one has its name.
+        """
+        path = path_of(self._broker.identity)
+        now = self._intake.broker(path)
+        if now.identity != self._broker.identity:
+            raise BrokerReplacedError(f"the broker {path!r} has been made anew", hint="open another stream")
+        return now
 
     async def acknowledge(self) -> None:
         """Answers the requests in their order; returns behind the last one."""
@@ -139,7 +150,9 @@ class _Stream:
                 duplicates = pending.stored.result()
             except HeadgateError as error:
                 count_refusal(error)
-                if not error.retriable and not isinstance(error, InvalidInputError | TooLargeError):
+                if isinstance(error, BrokerReplacedError) or not (
+                    error.retriable or isinstance(error, InvalidInputError | TooLargeError)
+                ):
                     raise  # it is not the request that is wrong
                 refused = PublishResponse.Refused(first=pending.first, last=pending.last, problem=problem(error))
                 await self._call.write(PublishResponse(refused=refused))

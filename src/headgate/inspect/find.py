@@ -82,7 +82,7 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
 
     Args:
         log: Directory of the partitions.
-        broker: `namespace/name`; its events are preferred to those of other brokers.
+        broker: Its identity; its events are preferred to those of other brokers.
         search: What is searched for, and where an earlier call ended.
     """
     ends_s = time.monotonic() + WHY_SECONDS_MAX

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.control.objects import Kind, ObjectKey
+from headgate.control.objects import Broker, Kind, ObjectKey
+from headgate.control.reconcile import identity_of
 from headgate.control.store import Store
 from headgate.dispatch.journal import Entry
 from headgate.dispatch.letters import Letter
@@ -94,10 +95,11 @@ class Tracer:
             ObjectNotFoundError: There is no such broker.
             UnavailableError: A file of the dispatcher is busy.
         """
-        self._store.get(broker)
-        result = find_event(self._records.log, broker.path, search)
+        stored = self._store.get(broker)
+        assert isinstance(stored, Broker)
+        result = find_event(self._records.log, identity_of(stored), search)
         found = result.found
-        if found is None or found.stored.broker != broker.path:
+        if found is None or found.stored.broker != identity_of(stored):
             return None, result
         # Before the rows are looked for: what is below the watermark now has its rows.
         evaluated = found.offset < self._records.watermark(found.partition, self._records.cursors())

@@ -6,6 +6,7 @@ import msgspec
 
 from headgate.dispatch.journal import Entry
 from headgate.dispatch.letters import Letter
+from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.trace import Part, Trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, Explanation, TriggerExplanation
@@ -226,7 +227,7 @@ def trace_view(trace: EventTrace) -> EventTraceView:
 def found_view(found: Found) -> FoundView:
     """An event in the log."""
     event = msgspec.Raw(encode_event(found.stored.event))
-    return FoundView(found.stored.broker, found.partition, found.offset, _time(found.append_time_us), event)
+    return FoundView(path_of(found.stored.broker), found.partition, found.offset, _time(found.append_time_us), event)
 
 
 def _trigger(one: TriggerExplanation) -> TriggerWhyView:

@@ -19,12 +19,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 
-from headgate.control.objects import Kind, ObjectKey, Trigger, decode_stored
+from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
+from headgate.control.reconcile import identity_of
 from headgate.control.routing import Target
 from headgate.control.store import Store
 from headgate.dispatch.cursors import Cursors, TargetCursor
 from headgate.dispatch.journal import Entry
 from headgate.event import rfc3339
+from headgate.event.identity import path_of
 from headgate.filter.cel import OutcomeKind
 from headgate.filter.evaluate import program
 from headgate.filter.plan import Verdict
@@ -73,13 +75,14 @@ class Why:
         """
         trigger = self._store.get(key)
         assert isinstance(trigger, Trigger)
-        looked = self._find(trigger.broker_key, search)
+        path, table = key.path, self._store.snapshot()
+        target = next((one for one in table.targets if one.name == path and one.pull is None), None)
+        broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
+        looked = self._find(broker, search)
         if isinstance(looked, Explanation):
             return looked
-        if looked.stored.broker != trigger.broker_key:
+        if looked.stored.broker != broker:
             return _of_other_broker(looked, trigger.broker_key)
-        path = key.path
-        target = next((one for one in self._store.snapshot().targets if one.name == path and one.pull is None), None)
         if target is None:
             return Explanation(EventFate.NOT_READY, not_ready_text(trigger), looked)
         event = _RecordedEvent(self._records, looked)
@@ -100,11 +103,12 @@ class Why:
             ObjectNotFoundError: There is no such broker.
             UnavailableError: A file of the dispatcher is busy.
         """
-        self._store.get(key)
-        looked = self._find(key.path, search)
+        broker = self._store.get(key)
+        assert isinstance(broker, Broker)
+        looked = self._find(identity_of(broker), search)
         if isinstance(looked, Explanation):
             return BrokerExplanation(looked)
-        if looked.stored.broker != key.path:
+        if looked.stored.broker != identity_of(broker):
             return BrokerExplanation(_of_other_broker(looked, key.path))
         page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
         decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
@@ -166,7 +170,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(event.found.stored.event))
+        judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
         if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
             return _refused(judged) or Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
@@ -187,7 +191,7 @@ class Why:
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
             return Explanation(EventFate.ENDED, ended_text(end, history))
-        judged = judge(target.filter.cel, EventView(found.stored.event))
+        judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         refused = _refused(judged)
         if refused is not None:
             return refused
@@ -247,7 +251,12 @@ def _not_found(result: SearchResult) -> Explanation:
 
 
 def _of_other_broker(found: Found, broker: str) -> Explanation:
-    says = f"broker {found.stored.broker} accepted the event, not {broker}"
+    accepted = path_of(found.stored.broker)
+    says = (
+        f"an earlier broker {broker} accepted the event, and has been deleted"
+        if accepted == broker
+        else f"broker {accepted} accepted the event, not {broker}"
+    )
     return Explanation(EventFate.OTHER_BROKER, says, found)
 
 

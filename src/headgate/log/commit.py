@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
+import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
@@ -19,6 +20,7 @@ from headgate.log.errors import LogUnavailableError
 from headgate.log.format import Codec
 from headgate.observe.metrics import CHUNK_RECORDS
 
+_log = structlog.get_logger(__name__)
 T = TypeVar("T", bound=Sized)
 """What one submit brings: anything that knows how many records it is."""
 
@@ -73,7 +75,7 @@ class Line:
 
     def behind(self) -> HeadgateError:
         """What those behind it are told, which may be stored some day."""
-        return LogUnavailableError(f"one before it was not stored: {self.problem}")
+        return LogUnavailableError(f"one before it was not stored: {self.problem.message if self.problem else ''}")
 
     def end(self, error: Exception) -> None:
         """One has failed; the first says why."""
@@ -260,7 +262,7 @@ class GroupCommit(Generic[T]):
                         await self._store(loop, [submit])
                 return
             if isinstance(error, UnavailableError):
-                self._problem = str(error)
+                self._report(str(error))
             for submit in group:
                 self._release(submit)
                 submit.fail(error)
@@ -271,6 +273,12 @@ class GroupCommit(Generic[T]):
             if not submit.done.done():
                 submit.done.set_result(first)
             first += len(submit.items)
+
+    def _report(self, problem: str) -> None:
+        """Keeps why nothing is stored, and tells the log when that is new: not of each request, as the disk is full."""
+        if problem != self._problem:
+            _log.error("the log takes nothing", problem=problem)
+        self._problem = problem
 
     def _append(self, group: list[_Submit[T]]) -> int:
         chunk = self._encode([submit.items for submit in group])
@@ -289,7 +297,7 @@ class GroupCommit(Generic[T]):
 def _own(error: Exception) -> Exception:
     """An exception of the caller's own: one object raised in many tasks would collect all their tracebacks."""
     if isinstance(error, HeadgateError) and type(error).__init__ is HeadgateError.__init__:
-        copy = type(error)(error.message, hint=error.hint)
+        copy = type(error)(error.message, hint=error.hint, detail=error.detail)
         copy.__cause__ = error
         return copy
     return error

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Final
 
 from headgate.errors import ConflictError, FatalError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_LATER: Final = "try again later; the server's log says which file it is"
 
 
 class LogUnavailableError(UnavailableError):
     """The log cannot take records now (disk full, I/O error, closing); nothing of the call was kept."""
 
     code = "log-unavailable"
+
+    @classmethod
+    def of(cls, error: OSError, path: Path) -> LogUnavailableError:
+        """What the system says of a file: its kind for everybody, the file for the operator."""
+        full = error.errno in _FULL
+        return cls(
+            f"the log takes nothing now: {error.strerror or type(error).__name__}",
+            hint="its operator must free space on the server; then the same request succeeds" if full else _LATER,
+            detail=f"{path}: {error}",
+        )
 
 
 class LogLockedError(ConflictError):

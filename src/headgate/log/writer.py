@@ -183,7 +183,7 @@ class PartitionWriter:
             TooLargeError: The batch is over CHUNK_BODY_BYTES_MAX.
         """
         if self._closed:
-            raise LogUnavailableError(f"the writer of {self.directory} is closed")
+            raise LogUnavailableError("the log is closed", detail=f"the writer of {self.directory}")
         count = batch.num_rows
         if not count or len(filter_values) != count:
             raise LogSchemaError(f"{len(filter_values)} filter values for a batch of {count} records")
@@ -249,18 +249,18 @@ class PartitionWriter:
         try:
             self._make_ready()
         except OSError as error:
-            raise LogUnavailableError(f"{self.directory} does not take records: {error}") from error
+            raise LogUnavailableError.of(error, self.directory) from error
         self._doubt = True  # until proven otherwise, also when something else than the disk interrupts
         try:
             size = write_all(files, self._fd, parts, self._end)
         except OSError as error:
             self._doubt = not self._cut_back()
-            raise LogUnavailableError(f"{self._segment} does not take records: {error}") from error
+            raise LogUnavailableError.of(error, self._segment or self.directory) from error
         try:
             files.fdatasync(self._fd)
         except OSError as error:
             self._cut_back()
-            raise LogUnavailableError(f"{self._segment} cannot be made durable: {error}") from error
+            raise LogUnavailableError.of(error, self._segment or self.directory) from error
         if keep:
             self._end += size
             self._doubt = False
@@ -269,7 +269,7 @@ class PartitionWriter:
 
     def _make_ready(self) -> None:
         if self._broken:
-            raise LogUnavailableError(self._broken, hint=f"headgate log verify {self.directory}")
+            raise self._damaged()
         if self._doubt:
             self._repair()
         if self._roll_next or (self._end >= self._segment_bytes_max and self._end > self._data_start):
@@ -298,12 +298,19 @@ class PartitionWriter:
             good = walk(self._segment, self._fd, self._data_start, first)
         except CorruptChunkError as error:
             self._broken = error.message
-            raise LogUnavailableError(error.message, hint=error.hint) from error
+            raise self._damaged() from error
         if good.end != self._end:
             self._broken = f"{self._segment} lost records from {good.next_offset} on: {good.problem or 'it is cut off'}"
-            raise LogUnavailableError(self._broken, hint=f"headgate log verify {self.directory}")
+            raise self._damaged()
         self._doubt = False
         self._roll_next = True
+
+    def _damaged(self) -> LogUnavailableError:
+        return LogUnavailableError(
+            "the log is damaged and takes nothing",
+            hint="its operator finds the place in the server's log",
+            detail=f"{self._broken}; headgate log verify {self.directory} lists every damaged place",
+        )
 
     def _roll(self) -> None:
         """Start a new segment; on failure the old one stays the last."""

@@ -33,7 +33,8 @@ def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
     """Every (event, target) pair about which the matcher has something to say.
 
     Args:
-        events: Columns of `event.arrow.EVENT_SCHEMA`, `partition` INT and `offset` BIGINT; batch or streaming.
+        events: Columns of `event.arrow.EVENT_SCHEMA`, `partition` INT, `offset` BIGINT and, where a filter reads
+            `publish_time`, `append_time_us` BIGINT; batch or streaming.
         table: From `build_table` on the same session.
 
     Returns:
@@ -65,6 +66,7 @@ def answer(table: MatchTable) -> Column:
         F.lit(table.secrets.check),
         *(column(name, "string") for name in (*ATTRIBUTES, "extensions")),
         F.coalesce(column("time_us", "bigint"), F.lit(_NO_TIME)),
+        F.coalesce(column("append_time_us", "bigint"), F.lit(_NO_TIME)),
         F.col("data_kind"),
         column("data", "binary"),
     )

@@ -48,14 +48,13 @@ class PlaceColumns:
 
 
 def readable(place: Place, *, presence_only: bool = False) -> bool:
-    """Whether the function can say this exactly; if not, the comparison is cel-cpp's.
-
-    A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
-    """
+    """Whether the function can say this exactly; if not, the comparison is cel-cpp's."""
     if not all(map(_writable, place.path)):
         return False
     if place.root is Root.DATA:
         return bool(place.path)
+    if place.root is Root.PUBLISH_TIME:
+        return True
     if len(place.path) != 1 or (place.form in MANY and place.form is not Form.NAMED):
         return False
     (name,) = place.path
@@ -68,6 +67,8 @@ def columns_of(place: Place) -> tuple[str, ...]:
     """The columns of the log that hold a place."""
     if place.root is Root.DATA:
         return ("data",)
+    if place.root is Root.PUBLISH_TIME:
+        return ("append_time_us",)
     if place.form is Form.TIME:
         return ("time", "time_us")
     if place.form is Form.NAMED:

@@ -165,11 +165,11 @@ def _seconds(name: str, text: str) -> Histogram:
 EVENTS_ACCEPTED = _counter("headgate_events_accepted_total", "Events answered with 2xx: on disk")
 REQUESTS_REFUSED = _counters(
     "headgate_requests_refused_total",
-    "Publish requests refused, by the problem's code",
+    "Publish requests refused, and any that were not meant for this server, by the problem's code",
     "code",
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
-    *("partly-stored", "too-many-hops"),
+    *("partly-stored", "too-many-hops", "host-header", "misdirected", "cross-site", "http2"),
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
@@ -180,6 +180,12 @@ EVENTS_MALFORMED = _counters(
 )
 STORE_SECONDS = _seconds("headgate_store_seconds", "Stage stored: request's head read to its events on disk")
 CONNECTIONS = _gauge("headgate_connections", "Connections of clients open now")
+CONNECTIONS_CLOSED = _counters(
+    "headgate_connections_closed_total",
+    "Connections closed because there were too many: idle ones that made room, new ones when none was idle",
+    "which",
+    *("idle", "refused"),
+)
 
 # --- log -----------------------------------------------------------------------------------------
 _LOGS: Final = ("events", "outbox")
@@ -228,7 +234,7 @@ DELIVERIES = _counters(
     "headgate_deliveries_total",
     "Ended deliveries",
     "result",
-    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered"),
+    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired"),
 )
 ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
@@ -275,6 +281,9 @@ ATTEMPTS = Family(
     "side", ("healthy", "slow"),
 )  # fmt: skip
 CIRCUITS_OPEN = _gauge("headgate_circuits_open", "Triggers whose circuit breaker is open")
+BACKLOGS_NEAR_LIMIT = _gauge(
+    "headgate_backlogs_near_limit", "Triggers and subscriptions whose oldest events are about to be given up"
+)
 TRIGGER_BACKLOG = Family(
     Gauge,
     "headgate_trigger_backlog_deliveries",

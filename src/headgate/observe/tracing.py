@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 Value = str | int | bool
-Kind = Literal["server", "internal", "client"]
+Operation = Literal["receive", "match", "deliver"]
+Protocol = Literal["http", "grpc"]
 
 SYSTEM: Final = "knative"
 """`messaging.system`, as Knative's data plane specification has it."""
+_TYPES: Final[Mapping[Operation, str]] = {"receive": "receive", "match": "process", "deliver": "send"}
+"""`messaging.operation.type`, by OpenTelemetry's list, of what we call our operations."""
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _FLUSH_S_MAX: Final = 2.0
 _HINT: Final = "Headgate works on without spans; see the variables OTEL_... and the packages opentelemetry-..."
@@ -70,17 +73,16 @@ class Tracing:
         self._propagator = TraceContextTextMapPropagator()
         self._nothing = Context()
         self._trace = trace
-        self._kinds = {
-            "server": trace.SpanKind.SERVER,
-            "internal": trace.SpanKind.INTERNAL,
-            "client": trace.SpanKind.CLIENT,
+        self._kinds: dict[Operation, trace.SpanKind] = {
+            "receive": trace.SpanKind.SERVER,
+            "match": trace.SpanKind.INTERNAL,
+            "deliver": trace.SpanKind.CLIENT,
         }
         self._failed = False
 
     def start(
         self,
-        name: str,
-        kind: Kind,
+        operation: Operation,
         parent: Mapping[str, str],
         attributes: Mapping[str, Value],
         *,
@@ -89,8 +91,7 @@ class Tracing:
         """Begins a span.
 
         Args:
-            name: Of few different ones.
-            kind: What it is to its parent.
+            operation: What takes time; the span's name.
             parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
                 unless OTEL_TRACES_SAMPLER says otherwise.
             attributes: What is known already.
@@ -98,10 +99,10 @@ class Tracing:
         """
         try:
             span = self._tracer.start_span(
-                name,
+                operation,
                 context=self._propagator.extract(parent, context=self._nothing),
-                kind=self._kinds[kind],
-                attributes=dict(attributes),
+                kind=self._kinds[operation],
+                attributes={**attributes, **_named(operation)},
                 start_time=None if at_us is None else at_us * 1_000,
             )
             carrier: dict[str, str] = {}
@@ -160,13 +161,18 @@ def configure(part: str) -> Tracing | None:
         return None
 
 
+def _named(operation: Operation) -> dict[str, Value]:
+    return {"messaging.operation.name": operation, "messaging.operation.type": _TYPES[operation]}
+
+
 def event_attributes(
-    destination: str, event_id: str, source: str, type_: str, version: str, subject: str | None
+    destination: str, protocol: Protocol, event_id: str, source: str, type_: str, version: str, subject: str | None
 ) -> dict[str, Value]:
-    """What every span says of its event.
+    """What every span says of its event: by Knative's data plane specification, and by OpenTelemetry's conventions.
 
     Args:
         destination: `broker:name.namespace` or `trigger:name.namespace`.
+        protocol: By which the event comes, or goes there.
         event_id: The event's.
         source: The event's.
         type_: The event's.
@@ -176,7 +182,11 @@ def event_attributes(
     found: dict[str, Value] = {
         "messaging.system": SYSTEM,
         "messaging.destination": destination,
+        "messaging.destination.name": destination,
+        "messaging.protocol": protocol.upper(),
+        "network.protocol.name": protocol,
         "messaging.message_id": event_id,
+        "messaging.message.id": event_id,
         "cloudevents.event_id": event_id,
         "cloudevents.event_source": source,
         "cloudevents.event_type": type_,

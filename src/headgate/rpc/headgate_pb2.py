@@ -23,67 +23,68 @@ _sym_db = _symbol_database.Default()
 
 
 from headgate.rpc import cloudevents_pb2 as headgate_dot_rpc_dot_cloudevents__pb2
+from headgate.rpc import pulsar_pb2 as headgate_dot_rpc_dot_pulsar__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheadgate/rpc/headgate.proto\x12\x0bheadgate.v1\x1a\x1eheadgate/rpc/cloudevents.proto\"\xc2\x01\n\x0ePublishRequest\x12.\n\x04open\x18\x01 \x01(\x0b\x32 .headgate.v1.PublishRequest.Open\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x15\n\rfilter_values\x18\x04 \x03(\t\x1a(\n\x04Open\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\"\xfd\x02\n\x0fPublishResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.headgate.v1.PublishResponse.OpenedH\x00\x12\x41\n\x0c\x61\x63knowledged\x18\x02 \x01(\x0b\x32).headgate.v1.PublishResponse.AcknowledgedH\x00\x12\x37\n\x07refused\x18\x03 \x01(\x0b\x32$.headgate.v1.PublishResponse.RefusedH\x00\x1a\x1f\n\x06Opened\x12\x15\n\rnext_sequence\x18\x01 \x01(\x04\x1a?\n\x0c\x41\x63knowledged\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\x12\x12\n\nduplicates\x18\x03 \x01(\r\x1aM\n\x07Refused\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\x12%\n\x07problem\x18\x03 \x01(\x0b\x32\x14.headgate.v1.ProblemB\x06\n\x04what\"H\n\x07Problem\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08\"6\n\x06\x46ilter\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\x12\x0f\n\x07\x66ilters\x18\x02 \x01(\t\x12\x0b\n\x03\x63\x65l\x18\x03 \x01(\t\"\xe7\x01\n\x0bReadRequest\x12+\n\x04open\x18\x01 \x01(\x0b\x32\x1d.headgate.v1.ReadRequest.Open\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x1a\x99\x01\n\x04Open\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04\x66rom\x18\x02 \x01(\t\x12\r\n\x05\x66irst\x18\x03 \x01(\t\x12\x15\n\rfilter_values\x18\x04 \x03(\t\x12\x18\n\x10match_unfiltered\x18\x05 \x01(\x08\x12#\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x13.headgate.v1.Filter\x12\x0e\n\x06\x66ollow\x18\x07 \x01(\x08\"\xc0\x01\n\x0cReadResponse\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.headgate.v1.ReadResponse.Read\x12\'\n\x08progress\x18\x02 \x01(\x0b\x32\x15.headgate.v1.Progress\x1aW\n\x04Read\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\xee\x01\n\x08Progress\x12\x10\n\x08position\x18\x01 \x01(\t\x12\x0e\n\x06\x61t_end\x18\x02 \x01(\x08\x12\x13\n\x0b\x63hunks_read\x18\x03 \x01(\x04\x12\x16\n\x0e\x63hunks_skipped\x18\x04 \x01(\x04\x12\x1d\n\x15\x63hunks_false_positive\x18\x05 \x01(\x04\x12\x16\n\x0e\x65vents_scanned\x18\x06 \x01(\x04\x12\x16\n\x0e\x65vents_matched\x18\x07 \x01(\x04\x12\x15\n\rfilter_errors\x18\x08 \x01(\x04\x12\x15\n\revents_missed\x18\t \x01(\x04\x12\x16\n\x0e\x65vents_corrupt\x18\n \x01(\x04\"\x8d\x02\n\x10SubscribeRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32\".headgate.v1.SubscribeRequest.Open\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12\x0b\n\x03\x61\x63k\x18\x03 \x03(\t\x12\x11\n\tack_up_to\x18\x04 \x01(\t\x12\x30\n\x04nack\x18\x05 \x01(\x0b\x32\".headgate.v1.SubscribeRequest.Nack\x12\x0e\n\x06number\x18\x06 \x01(\x04\x1a.\n\x04Open\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\t\x1a$\n\x04Nack\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x0f\n\x07\x64\x65lay_s\x18\x02 \x01(\x01\"\xa2\x02\n\x11SubscribeResponse\x12\x37\n\x06\x65vents\x18\x01 \x03(\x0b\x32\'.headgate.v1.SubscribeResponse.Received\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\r\x12\r\n\x05stale\x18\x03 \x03(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0e\n\x06\x61\x63tive\x18\x05 \x01(\x08\x12\x0f\n\x07settled\x18\x06 \x01(\x04\x1a\x7f\n\x08Received\x12\x0e\n\x06\x61\x63k_id\x18\x01 \x01(\t\x12,\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x12\n\ndeliveries\x18\x03 \x01(\r\x12\x11\n\tpartition\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\x04\"e\n\x0bSeekRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x0f\n\x05\x66irst\x18\x03 \x01(\tH\x00\x12\x0e\n\x04last\x18\x04 \x01(\tH\x00\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x08\x42\x04\n\x02\x61t\"k\n\x0cSeekResponse\x12\x16\n\x0e\x65vents_scanned\x18\x01 \x01(\x04\x12\x14\n\x0c\x65vents_total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x08\x12\x10\n\x08position\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"$\n\x0cStatsRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\"\xb3\x02\n\rStatsResponse\x12\x11\n\tprocessed\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08rejected\x18\x03 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x04\x12\x0c\n\x04lost\x18\x05 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x06 \x01(\x04\x12\x13\n\x0bredelivered\x18\x07 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x08 \x01(\x04\x12\x0f\n\x07\x62\x61\x63klog\x18\t \x01(\x04\x12\x12\n\ncandidates\x18\n \x01(\x04\x12\x16\n\x0eunacknowledged\x18\x0b \x01(\x04\x12\x1d\n\x15oldest_unacknowledged\x18\x0c \x01(\t\x12\r\n\x05\x65poch\x18\r \x01(\x04\x12\x10\n\x08\x63onsumer\x18\x0e \x01(\t\x12\x14\n\x0chistory_left\x18\x0f \x01(\x04\"K\n\x0e\x41nalyzeRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12#\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x13.headgate.v1.Filter\"g\n\x0f\x41nalyzeResponse\x12\x0e\n\x06\x65vents\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08rejected\x18\x03 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x05 \x01(\x08\x32U\n\tPublisher\x12H\n\x07Publish\x12\x1b.headgate.v1.PublishRequest\x1a\x1c.headgate.v1.PublishResponse(\x01\x30\x01\x32I\n\x06Reader\x12?\n\x04Read\x12\x18.headgate.v1.ReadRequest\x1a\x19.headgate.v1.ReadResponse(\x01\x30\x01\x32\xa4\x02\n\rSubscriptions\x12N\n\tSubscribe\x12\x1d.headgate.v1.SubscribeRequest\x1a\x1e.headgate.v1.SubscribeResponse(\x01\x30\x01\x12=\n\x04Seek\x12\x18.headgate.v1.SeekRequest\x1a\x19.headgate.v1.SeekResponse0\x01\x12>\n\x05Stats\x12\x19.headgate.v1.StatsRequest\x1a\x1a.headgate.v1.StatsResponse\x12\x44\n\x07\x41nalyze\x12\x1b.headgate.v1.AnalyzeRequest\x1a\x1c.headgate.v1.AnalyzeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheadgate/rpc/headgate.proto\x12\x0bheadgate.v1\x1a\x1eheadgate/rpc/cloudevents.proto\x1a\x19headgate/rpc/pulsar.proto\"\xc2\x01\n\x0ePublishRequest\x12.\n\x04open\x18\x01 \x01(\x0b\x32 .headgate.v1.PublishRequest.Open\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12-\n\x06\x65vents\x18\x03 \x03(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x15\n\rfilter_values\x18\x04 \x03(\t\x1a(\n\x04Open\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x10\n\x08producer\x18\x02 \x01(\t\"\xfd\x02\n\x0fPublishResponse\x12\x35\n\x06opened\x18\x01 \x01(\x0b\x32#.headgate.v1.PublishResponse.OpenedH\x00\x12\x41\n\x0c\x61\x63knowledged\x18\x02 \x01(\x0b\x32).headgate.v1.PublishResponse.AcknowledgedH\x00\x12\x37\n\x07refused\x18\x03 \x01(\x0b\x32$.headgate.v1.PublishResponse.RefusedH\x00\x1a\x1f\n\x06Opened\x12\x15\n\rnext_sequence\x18\x01 \x01(\x04\x1a?\n\x0c\x41\x63knowledged\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\x12\x12\n\nduplicates\x18\x03 \x01(\r\x1aM\n\x07Refused\x12\r\n\x05\x66irst\x18\x01 \x01(\x04\x12\x0c\n\x04last\x18\x02 \x01(\x04\x12%\n\x07problem\x18\x03 \x01(\x0b\x32\x14.headgate.v1.ProblemB\x06\n\x04what\"H\n\x07Problem\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\x11\n\tretriable\x18\x04 \x01(\x08\"d\n\x06\x46ilter\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\x12\x0f\n\x07\x66ilters\x18\x02 \x01(\t\x12\x0b\n\x03\x63\x65l\x18\x03 \x01(\t\x12,\n\nexpression\x18\x04 \x01(\x0b\x32\x18.headgate.pulsar.v1.Expr\"\x9b\x02\n\x0bReadRequest\x12+\n\x04open\x18\x01 \x01(\x0b\x32\x1d.headgate.v1.ReadRequest.Open\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x1a\xcd\x01\n\x04Open\x12\x0e\n\x06\x62roker\x18\x01 \x01(\t\x12\x0c\n\x04\x66rom\x18\x02 \x01(\t\x12\r\n\x05\x66irst\x18\x03 \x01(\t\x12\x32\n\x10\x66irst_expression\x18\x08 \x01(\x0b\x32\x18.headgate.pulsar.v1.Expr\x12\x15\n\rfilter_values\x18\x04 \x03(\t\x12\x18\n\x10match_unfiltered\x18\x05 \x01(\x08\x12#\n\x06\x66ilter\x18\x06 \x01(\x0b\x32\x13.headgate.v1.Filter\x12\x0e\n\x06\x66ollow\x18\x07 \x01(\x08\"\xc0\x01\n\x0cReadResponse\x12.\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x1e.headgate.v1.ReadResponse.Read\x12\'\n\x08progress\x18\x02 \x01(\x0b\x32\x15.headgate.v1.Progress\x1aW\n\x04Read\x12,\n\x05\x65vent\x18\x01 \x01(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x11\n\tpartition\x18\x02 \x01(\r\x12\x0e\n\x06offset\x18\x03 \x01(\x04\"\xee\x01\n\x08Progress\x12\x10\n\x08position\x18\x01 \x01(\t\x12\x0e\n\x06\x61t_end\x18\x02 \x01(\x08\x12\x13\n\x0b\x63hunks_read\x18\x03 \x01(\x04\x12\x16\n\x0e\x63hunks_skipped\x18\x04 \x01(\x04\x12\x1d\n\x15\x63hunks_false_positive\x18\x05 \x01(\x04\x12\x16\n\x0e\x65vents_scanned\x18\x06 \x01(\x04\x12\x16\n\x0e\x65vents_matched\x18\x07 \x01(\x04\x12\x15\n\rfilter_errors\x18\x08 \x01(\x04\x12\x15\n\revents_missed\x18\t \x01(\x04\x12\x16\n\x0e\x65vents_corrupt\x18\n \x01(\x04\"\x8d\x02\n\x10SubscribeRequest\x12\x30\n\x04open\x18\x01 \x01(\x0b\x32\".headgate.v1.SubscribeRequest.Open\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12\x0b\n\x03\x61\x63k\x18\x03 \x03(\t\x12\x11\n\tack_up_to\x18\x04 \x01(\t\x12\x30\n\x04nack\x18\x05 \x01(\x0b\x32\".headgate.v1.SubscribeRequest.Nack\x12\x0e\n\x06number\x18\x06 \x01(\x04\x1a.\n\x04Open\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\x10\n\x08\x63onsumer\x18\x02 \x01(\t\x1a$\n\x04Nack\x12\x0b\n\x03ids\x18\x01 \x03(\t\x12\x0f\n\x07\x64\x65lay_s\x18\x02 \x01(\x01\"\xa2\x02\n\x11SubscribeResponse\x12\x37\n\x06\x65vents\x18\x01 \x03(\x0b\x32\'.headgate.v1.SubscribeResponse.Received\x12\x14\n\x0c\x61\x63knowledged\x18\x02 \x01(\r\x12\r\n\x05stale\x18\x03 \x03(\t\x12\r\n\x05\x65poch\x18\x04 \x01(\x04\x12\x0e\n\x06\x61\x63tive\x18\x05 \x01(\x08\x12\x0f\n\x07settled\x18\x06 \x01(\x04\x1a\x7f\n\x08Received\x12\x0e\n\x06\x61\x63k_id\x18\x01 \x01(\t\x12,\n\x05\x65vent\x18\x02 \x01(\x0b\x32\x1d.io.cloudevents.v1.CloudEvent\x12\x12\n\ndeliveries\x18\x03 \x01(\r\x12\x11\n\tpartition\x18\x04 \x01(\r\x12\x0e\n\x06offset\x18\x05 \x01(\x04\"\xd0\x01\n\x0bSeekRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12\n\n\x02to\x18\x02 \x01(\t\x12\x0f\n\x05\x66irst\x18\x03 \x01(\tH\x00\x12\x0e\n\x04last\x18\x04 \x01(\tH\x00\x12\x34\n\x10\x66irst_expression\x18\x06 \x01(\x0b\x32\x18.headgate.pulsar.v1.ExprH\x00\x12\x33\n\x0flast_expression\x18\x07 \x01(\x0b\x32\x18.headgate.pulsar.v1.ExprH\x00\x12\r\n\x05\x61\x66ter\x18\x05 \x01(\x08\x42\x04\n\x02\x61t\"k\n\x0cSeekResponse\x12\x16\n\x0e\x65vents_scanned\x18\x01 \x01(\x04\x12\x14\n\x0c\x65vents_total\x18\x02 \x01(\x04\x12\x0c\n\x04\x64one\x18\x03 \x01(\x08\x12\x10\n\x08position\x18\x04 \x01(\t\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\"$\n\x0cStatsRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\"\xb3\x02\n\rStatsResponse\x12\x11\n\tprocessed\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08rejected\x18\x03 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x04\x12\x0c\n\x04lost\x18\x05 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x06 \x01(\x04\x12\x13\n\x0bredelivered\x18\x07 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x08 \x01(\x04\x12\x0f\n\x07\x62\x61\x63klog\x18\t \x01(\x04\x12\x12\n\ncandidates\x18\n \x01(\x04\x12\x16\n\x0eunacknowledged\x18\x0b \x01(\x04\x12\x1d\n\x15oldest_unacknowledged\x18\x0c \x01(\t\x12\r\n\x05\x65poch\x18\r \x01(\x04\x12\x10\n\x08\x63onsumer\x18\x0e \x01(\t\x12\x14\n\x0chistory_left\x18\x0f \x01(\x04\"K\n\x0e\x41nalyzeRequest\x12\x14\n\x0csubscription\x18\x01 \x01(\t\x12#\n\x06\x66ilter\x18\x02 \x01(\x0b\x32\x13.headgate.v1.Filter\"g\n\x0f\x41nalyzeResponse\x12\x0e\n\x06\x65vents\x18\x01 \x01(\x04\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x02 \x01(\x04\x12\x10\n\x08rejected\x18\x03 \x01(\x04\x12\x0e\n\x06\x65rrors\x18\x04 \x01(\x04\x12\x10\n\x08\x63omplete\x18\x05 \x01(\x08\x32U\n\tPublisher\x12H\n\x07Publish\x12\x1b.headgate.v1.PublishRequest\x1a\x1c.headgate.v1.PublishResponse(\x01\x30\x01\x32I\n\x06Reader\x12?\n\x04Read\x12\x18.headgate.v1.ReadRequest\x1a\x19.headgate.v1.ReadResponse(\x01\x30\x01\x32\xa4\x02\n\rSubscriptions\x12N\n\tSubscribe\x12\x1d.headgate.v1.SubscribeRequest\x1a\x1e.headgate.v1.SubscribeResponse(\x01\x30\x01\x12=\n\x04Seek\x12\x18.headgate.v1.SeekRequest\x1a\x19.headgate.v1.SeekResponse0\x01\x12>\n\x05Stats\x12\x19.headgate.v1.StatsRequest\x1a\x1a.headgate.v1.StatsResponse\x12\x44\n\x07\x41nalyze\x12\x1b.headgate.v1.AnalyzeRequest\x1a\x1c.headgate.v1.AnalyzeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headgate.rpc.headgate_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PUBLISHREQUEST']._serialized_start=77
-  _globals['_PUBLISHREQUEST']._serialized_end=271
-  _globals['_PUBLISHREQUEST_OPEN']._serialized_start=231
-  _globals['_PUBLISHREQUEST_OPEN']._serialized_end=271
-  _globals['_PUBLISHRESPONSE']._serialized_start=274
-  _globals['_PUBLISHRESPONSE']._serialized_end=655
-  _globals['_PUBLISHRESPONSE_OPENED']._serialized_start=472
-  _globals['_PUBLISHRESPONSE_OPENED']._serialized_end=503
-  _globals['_PUBLISHRESPONSE_ACKNOWLEDGED']._serialized_start=505
-  _globals['_PUBLISHRESPONSE_ACKNOWLEDGED']._serialized_end=568
-  _globals['_PUBLISHRESPONSE_REFUSED']._serialized_start=570
-  _globals['_PUBLISHRESPONSE_REFUSED']._serialized_end=647
-  _globals['_PROBLEM']._serialized_start=657
-  _globals['_PROBLEM']._serialized_end=729
-  _globals['_FILTER']._serialized_start=731
-  _globals['_FILTER']._serialized_end=785
-  _globals['_READREQUEST']._serialized_start=788
-  _globals['_READREQUEST']._serialized_end=1019
-  _globals['_READREQUEST_OPEN']._serialized_start=866
-  _globals['_READREQUEST_OPEN']._serialized_end=1019
-  _globals['_READRESPONSE']._serialized_start=1022
-  _globals['_READRESPONSE']._serialized_end=1214
-  _globals['_READRESPONSE_READ']._serialized_start=1127
-  _globals['_READRESPONSE_READ']._serialized_end=1214
-  _globals['_PROGRESS']._serialized_start=1217
-  _globals['_PROGRESS']._serialized_end=1455
-  _globals['_SUBSCRIBEREQUEST']._serialized_start=1458
-  _globals['_SUBSCRIBEREQUEST']._serialized_end=1727
-  _globals['_SUBSCRIBEREQUEST_OPEN']._serialized_start=1643
-  _globals['_SUBSCRIBEREQUEST_OPEN']._serialized_end=1689
-  _globals['_SUBSCRIBEREQUEST_NACK']._serialized_start=1691
-  _globals['_SUBSCRIBEREQUEST_NACK']._serialized_end=1727
-  _globals['_SUBSCRIBERESPONSE']._serialized_start=1730
-  _globals['_SUBSCRIBERESPONSE']._serialized_end=2020
-  _globals['_SUBSCRIBERESPONSE_RECEIVED']._serialized_start=1893
-  _globals['_SUBSCRIBERESPONSE_RECEIVED']._serialized_end=2020
-  _globals['_SEEKREQUEST']._serialized_start=2022
-  _globals['_SEEKREQUEST']._serialized_end=2123
-  _globals['_SEEKRESPONSE']._serialized_start=2125
-  _globals['_SEEKRESPONSE']._serialized_end=2232
-  _globals['_STATSREQUEST']._serialized_start=2234
-  _globals['_STATSREQUEST']._serialized_end=2270
-  _globals['_STATSRESPONSE']._serialized_start=2273
-  _globals['_STATSRESPONSE']._serialized_end=2580
-  _globals['_ANALYZEREQUEST']._serialized_start=2582
-  _globals['_ANALYZEREQUEST']._serialized_end=2657
-  _globals['_ANALYZERESPONSE']._serialized_start=2659
-  _globals['_ANALYZERESPONSE']._serialized_end=2762
-  _globals['_PUBLISHER']._serialized_start=2764
-  _globals['_PUBLISHER']._serialized_end=2849
-  _globals['_READER']._serialized_start=2851
-  _globals['_READER']._serialized_end=2924
-  _globals['_SUBSCRIPTIONS']._serialized_start=2927
-  _globals['_SUBSCRIPTIONS']._serialized_end=3219
+  _globals['_PUBLISHREQUEST']._serialized_start=104
+  _globals['_PUBLISHREQUEST']._serialized_end=298
+  _globals['_PUBLISHREQUEST_OPEN']._serialized_start=258
+  _globals['_PUBLISHREQUEST_OPEN']._serialized_end=298
+  _globals['_PUBLISHRESPONSE']._serialized_start=301
+  _globals['_PUBLISHRESPONSE']._serialized_end=682
+  _globals['_PUBLISHRESPONSE_OPENED']._serialized_start=499
+  _globals['_PUBLISHRESPONSE_OPENED']._serialized_end=530
+  _globals['_PUBLISHRESPONSE_ACKNOWLEDGED']._serialized_start=532
+  _globals['_PUBLISHRESPONSE_ACKNOWLEDGED']._serialized_end=595
+  _globals['_PUBLISHRESPONSE_REFUSED']._serialized_start=597
+  _globals['_PUBLISHRESPONSE_REFUSED']._serialized_end=674
+  _globals['_PROBLEM']._serialized_start=684
+  _globals['_PROBLEM']._serialized_end=756
+  _globals['_FILTER']._serialized_start=758
+  _globals['_FILTER']._serialized_end=858
+  _globals['_READREQUEST']._serialized_start=861
+  _globals['_READREQUEST']._serialized_end=1144
+  _globals['_READREQUEST_OPEN']._serialized_start=939
+  _globals['_READREQUEST_OPEN']._serialized_end=1144
+  _globals['_READRESPONSE']._serialized_start=1147
+  _globals['_READRESPONSE']._serialized_end=1339
+  _globals['_READRESPONSE_READ']._serialized_start=1252
+  _globals['_READRESPONSE_READ']._serialized_end=1339
+  _globals['_PROGRESS']._serialized_start=1342
+  _globals['_PROGRESS']._serialized_end=1580
+  _globals['_SUBSCRIBEREQUEST']._serialized_start=1583
+  _globals['_SUBSCRIBEREQUEST']._serialized_end=1852
+  _globals['_SUBSCRIBEREQUEST_OPEN']._serialized_start=1768
+  _globals['_SUBSCRIBEREQUEST_OPEN']._serialized_end=1814
+  _globals['_SUBSCRIBEREQUEST_NACK']._serialized_start=1816
+  _globals['_SUBSCRIBEREQUEST_NACK']._serialized_end=1852
+  _globals['_SUBSCRIBERESPONSE']._serialized_start=1855
+  _globals['_SUBSCRIBERESPONSE']._serialized_end=2145
+  _globals['_SUBSCRIBERESPONSE_RECEIVED']._serialized_start=2018
+  _globals['_SUBSCRIBERESPONSE_RECEIVED']._serialized_end=2145
+  _globals['_SEEKREQUEST']._serialized_start=2148
+  _globals['_SEEKREQUEST']._serialized_end=2356
+  _globals['_SEEKRESPONSE']._serialized_start=2358
+  _globals['_SEEKRESPONSE']._serialized_end=2465
+  _globals['_STATSREQUEST']._serialized_start=2467
+  _globals['_STATSREQUEST']._serialized_end=2503
+  _globals['_STATSRESPONSE']._serialized_start=2506
+  _globals['_STATSRESPONSE']._serialized_end=2813
+  _globals['_ANALYZEREQUEST']._serialized_start=2815
+  _globals['_ANALYZEREQUEST']._serialized_end=2890
+  _globals['_ANALYZERESPONSE']._serialized_start=2892
+  _globals['_ANALYZERESPONSE']._serialized_end=2995
+  _globals['_PUBLISHER']._serialized_start=2997
+  _globals['_PUBLISHER']._serialized_end=3082
+  _globals['_READER']._serialized_start=3084
+  _globals['_READER']._serialized_end=3157
+  _globals['_SUBSCRIPTIONS']._serialized_start=3160
+  _globals['_SUBSCRIPTIONS']._serialized_end=3452
 # @@protoc_insertion_point(module_scope)

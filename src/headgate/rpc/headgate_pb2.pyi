@@ -1,4 +1,5 @@
 from headgate.rpc import cloudevents_pb2 as _cloudevents_pb2
+from headgate.rpc import pulsar_pb2 as _pulsar_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -72,33 +73,37 @@ class Problem(_message.Message):
     def __init__(self, code: _Optional[str] = ..., detail: _Optional[str] = ..., hint: _Optional[str] = ..., retriable: _Optional[bool] = ...) -> None: ...
 
 class Filter(_message.Message):
-    __slots__ = ("filter", "filters", "cel")
+    __slots__ = ("filter", "filters", "cel", "expression")
     FILTER_FIELD_NUMBER: _ClassVar[int]
     FILTERS_FIELD_NUMBER: _ClassVar[int]
     CEL_FIELD_NUMBER: _ClassVar[int]
+    EXPRESSION_FIELD_NUMBER: _ClassVar[int]
     filter: str
     filters: str
     cel: str
-    def __init__(self, filter: _Optional[str] = ..., filters: _Optional[str] = ..., cel: _Optional[str] = ...) -> None: ...
+    expression: _pulsar_pb2.Expr
+    def __init__(self, filter: _Optional[str] = ..., filters: _Optional[str] = ..., cel: _Optional[str] = ..., expression: _Optional[_Union[_pulsar_pb2.Expr, _Mapping]] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credits")
     class Open(_message.Message):
-        __slots__ = ("broker", "first", "filter_values", "match_unfiltered", "filter", "follow")
+        __slots__ = ("broker", "first", "first_expression", "filter_values", "match_unfiltered", "filter", "follow")
         BROKER_FIELD_NUMBER: _ClassVar[int]
         FROM_FIELD_NUMBER: _ClassVar[int]
         FIRST_FIELD_NUMBER: _ClassVar[int]
+        FIRST_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
         FILTER_VALUES_FIELD_NUMBER: _ClassVar[int]
         MATCH_UNFILTERED_FIELD_NUMBER: _ClassVar[int]
         FILTER_FIELD_NUMBER: _ClassVar[int]
         FOLLOW_FIELD_NUMBER: _ClassVar[int]
         broker: str
         first: str
+        first_expression: _pulsar_pb2.Expr
         filter_values: _containers.RepeatedScalarFieldContainer[str]
         match_unfiltered: bool
         filter: Filter
         follow: bool
-        def __init__(self, broker: _Optional[str] = ..., first: _Optional[str] = ..., filter_values: _Optional[_Iterable[str]] = ..., match_unfiltered: _Optional[bool] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., follow: _Optional[bool] = ..., **kwargs) -> None: ...
+        def __init__(self, broker: _Optional[str] = ..., first: _Optional[str] = ..., first_expression: _Optional[_Union[_pulsar_pb2.Expr, _Mapping]] = ..., filter_values: _Optional[_Iterable[str]] = ..., match_unfiltered: _Optional[bool] = ..., filter: _Optional[_Union[Filter, _Mapping]] = ..., follow: _Optional[bool] = ..., **kwargs) -> None: ...
     OPEN_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     open: ReadRequest.Open
@@ -206,18 +211,22 @@ class SubscribeResponse(_message.Message):
     def __init__(self, events: _Optional[_Iterable[_Union[SubscribeResponse.Received, _Mapping]]] = ..., acknowledged: _Optional[int] = ..., stale: _Optional[_Iterable[str]] = ..., epoch: _Optional[int] = ..., active: _Optional[bool] = ..., settled: _Optional[int] = ...) -> None: ...
 
 class SeekRequest(_message.Message):
-    __slots__ = ("subscription", "to", "first", "last", "after")
+    __slots__ = ("subscription", "to", "first", "last", "first_expression", "last_expression", "after")
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    FIRST_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
+    LAST_EXPRESSION_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     subscription: str
     to: str
     first: str
     last: str
+    first_expression: _pulsar_pb2.Expr
+    last_expression: _pulsar_pb2.Expr
     after: bool
-    def __init__(self, subscription: _Optional[str] = ..., to: _Optional[str] = ..., first: _Optional[str] = ..., last: _Optional[str] = ..., after: _Optional[bool] = ...) -> None: ...
+    def __init__(self, subscription: _Optional[str] = ..., to: _Optional[str] = ..., first: _Optional[str] = ..., last: _Optional[str] = ..., first_expression: _Optional[_Union[_pulsar_pb2.Expr, _Mapping]] = ..., last_expression: _Optional[_Union[_pulsar_pb2.Expr, _Mapping]] = ..., after: _Optional[bool] = ...) -> None: ...
 
 class SeekResponse(_message.Message):
     __slots__ = ("events_scanned", "events_total", "done", "position", "epoch")

@@ -27,15 +27,15 @@ class Sought:
     """What is looked for.
 
     Attributes:
-        broker: "namespace/name".
+        broker: The broker's identity.
         rule: How the broker's events get their filter values.
-        cel: CEL text that must be true.
+        cel: CEL text that must be true; None for every event.
         last: The last event instead of the first one.
     """
 
     broker: str
     rule: FilterValueRule
-    cel: str
+    cel: str | None
     last: bool = False
 
 
@@ -108,6 +108,26 @@ class Finder:
             sifted = await self._scanner.sift(wish)
             at = sifted.positions[partition]
             yield sifted.found, at
+
+
+async def latest(finder: Finder, sought: Sought, start: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+    """Where the last of what is sought stands in each partition; its end where there is none.
+
+    Args:
+        finder: Looks for it.
+        sought: What; `last` is set.
+        start: First offset to look at, by partition.
+        end: Offset behind the last one, by partition.
+
+    Raises:
+        CorruptChunkError: A chunk is damaged.
+    """
+    places = dict(end)
+    for partition, first in start.items():
+        found = await finder.find(sought, {partition: first}, end)
+        if found is not None:
+            places[partition] = found.offset
+    return places
 
 
 def landing(directory: Path, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:

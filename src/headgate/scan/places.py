@@ -22,13 +22,13 @@ def start(directory: Path, partitions: Sequence[int], said: str) -> dict[int, in
     Args:
         directory: Directory of the partitions.
         partitions: Of the log.
-        said: `earliest` (the first event kept), `latest` (the last event stored in each partition), `next` (what is
-            stored from now on), a time in RFC 3339 (the first chunk stored at or after it), or a position.
+        said: `earliest` (the first event kept), `next` (what is stored from now on), a time in RFC 3339 (the first
+            chunk stored at or after it), or a position. Where `latest` is depends on whose event: `find.latest`.
 
     Raises:
         PositionError: It is none of them, or a position of another log.
     """
-    if said in (EARLIEST, LATEST, NEXT):
+    if said in (EARLIEST, NEXT):
         return {partition: _bound(directory / str(partition), said) for partition in partitions}
     time_us = rfc3339.micros(said)
     if time_us is not None:
@@ -52,11 +52,4 @@ def at_time(directory: Path, partitions: Sequence[int], time_us: int) -> dict[in
 
 def _bound(directory: Path, said: str) -> int:
     with PartitionReader.open(directory, start=0) as reader:
-        first, end = reader.first_offset(), reader.committed_offset()
-    match said:
-        case "earliest":
-            return first
-        case "latest":
-            return max(first, end - 1)
-        case _:
-            return end
+        return reader.first_offset() if said == EARLIEST else reader.committed_offset()

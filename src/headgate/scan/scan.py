@@ -26,6 +26,7 @@ from headgate.filter.literals import ESCAPE, literals
 from headgate.filter.numbers import bounds
 from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.filter.value import EXTENSION, FilterValueRule
+from headgate.filter.view import publish_time_us
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.bloom import might_contain, probe
 from headgate.log.errors import CorruptChunkError
@@ -45,7 +46,7 @@ class Query:
     """What a reader wants of a broker's events.
 
     Attributes:
-        broker: "namespace/name".
+        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         values: Filter values; None: any event.
         match_unfiltered: Beside `values`, events without a filter value too.
@@ -246,7 +247,12 @@ class Scan:
             return header.bloom_bytes > 0 and might_contain(bloom, header.hash_count, map(_probe, values))
 
         summary = ChunkSummary(
-            header.first_offset, header.next_offset, header.time_range_us, header.unfiltered, may_hold
+            header.first_offset,
+            header.next_offset,
+            header.time_range_us,
+            publish_time_us(header.append_time_us),
+            header.unfiltered,
+            may_hold,
         )
         return self._pruning.prospect(summary) is Prospect.MIGHT_MATCH
 
@@ -260,7 +266,7 @@ class Scan:
             return
         batch = chunk.batch if chunk.next_offset <= end else chunk.batch.slice(0, end - chunk.first_offset)
         rows = self._candidates(batch, is_new=is_new)
-        taken, looked = self._choose(batch, rows, turn)
+        taken, looked = self._choose(chunk, batch, rows, turn)
         if taken:
             counters.events_matched += len(taken)
             offsets = [chunk.first_offset + row for row in taken]
@@ -291,7 +297,7 @@ class Scan:
             rows = [row for row in rows if row in holding]
         return rows_bounded(batch.column("data"), rows, self._bounds) if self._bounds and rows else rows
 
-    def _choose(self, batch: pa.RecordBatch, rows: list[int], turn: _Turn) -> tuple[list[int], int]:
+    def _choose(self, chunk: Chunk, batch: pa.RecordBatch, rows: list[int], turn: _Turn) -> tuple[list[int], int]:
         """The rows that are handed out, and how many were looked at: fewer than all when the turn is over."""
         if batch.nbytes > SCAN_TURN_BYTES_MAX:  # a smaller one is not read twice for the sake of its last bytes
             sizes = sizes_of(batch)
@@ -301,7 +307,7 @@ class Scan:
             sizes = []
         taken: list[int] = []
         size = looked = 0
-        for row, is_true in zip(rows, self._verdicts(batch, rows), strict=True):
+        for row, is_true in zip(rows, self._verdicts(batch, rows, chunk.append_time_us), strict=True):
             looked += 1
             if is_true:
                 taken.append(row)
@@ -310,14 +316,14 @@ class Scan:
                 break
         return taken, looked
 
-    def _verdicts(self, batch: pa.RecordBatch, rows: list[int]) -> Iterator[bool]:
+    def _verdicts(self, batch: pa.RecordBatch, rows: list[int], stored_us: int) -> Iterator[bool]:
         """Of each row whether it satisfies the filter; evaluated as they are asked for."""
         if self._program is None:
             yield from repeat(True, len(rows))
             return
         for first in range(0, len(rows), SCAN_DECODED_MAX):
             for stored in from_batch_all(rows_of(batch, rows[first : first + SCAN_DECODED_MAX])):
-                verdict = self._program.evaluate(stored.event).kind
+                verdict = self._program.evaluate(stored.event, stored_us).kind
                 self.counters.filter_errors += verdict is OutcomeKind.ERROR
                 yield verdict is OutcomeKind.TRUE
 

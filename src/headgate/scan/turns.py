@@ -61,7 +61,7 @@ class Wish(msgspec.Struct, frozen=True):
     """What one turn is to look for.
 
     Attributes:
-        broker: "namespace/name".
+        broker: The broker's identity.
         rule: How the broker's events get their filter values.
         cel: CEL text of a filter that must be true; None takes every event of the broker.
         start: First offset to look at, by partition.

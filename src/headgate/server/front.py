@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
@@ -26,7 +27,7 @@ from headgate.dispatch.replays import FILE as REPLAYS_FILE
 from headgate.dispatch.replays_api import ReplaysApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
-from headgate.ingress.encode import Entries, event_commit
+from headgate.ingress.encode import Entries, check_events, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producers
@@ -34,13 +35,14 @@ from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.inspect.api import InspectApi
 from headgate.inspect.records import Records
-from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S
+from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S, THREAD_SWITCH_S
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
 from headgate.server import child, health, listening, ready, retention, rpc
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
+from headgate.server.hosts import HostCheck, Hosts
 from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
@@ -53,6 +55,7 @@ _log = structlog.get_logger()
 
 def run(context: child.Context) -> None:
     """Serves until told to stop."""
+    sys.setswitchinterval(THREAD_SWITCH_S)
     uvloop.run(_serve(context.settings, context.token))
 
 
@@ -78,7 +81,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         fallback = NoDeliveries(other_paths(settings, store, api, checks))
         await asyncio.to_thread(reconciler.step)  # brokers are known before the first request
         tracer = tracing.configure("front")
-        intake = Intake(Partitions(commits), reconciler.log_rule, tracing=tracer)
+        intake = Intake(Partitions(commits), reconciler.served, tracing=tracer)
         ingress = Ingress(intake, fallback)
         producers = Producers(settings.log_directory)
         await asyncio.to_thread(producers.recover, _ends(writers))
@@ -87,7 +90,8 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gc.set_threshold(GC_YOUNG_OBJECTS)
         gate = Gate(ingress, token)
         mark = ready.Mark(settings.run_directory, "front")
-        server = child.Server(http_config(gate, settings.host, settings.port))
+        app = HostCheck(gate, Hosts(settings.host, settings.allowed_hosts))
+        server = child.Server(http_config(app, settings.host, settings.port))
         serving = asyncio.create_task(server.serve(sockets))
         sampling = sample(
             settings,
@@ -192,4 +196,5 @@ def _store_problem(store: Store) -> str:
 
 def _writer(settings: Settings, partition: int) -> PartitionWriter:
     directory = settings.log_directory / str(partition)
+    check_events(directory)
     return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)

@@ -14,7 +14,7 @@ from headgate.control.http import while_there
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX, PROXY_PIECE_BYTES
 
-_HANDED_ON: Final = frozenset({"accept", "content-type", "last-event-id", "sec-fetch-site", "user-agent"})
+_HANDED_ON: Final = frozenset({"accept", "content-type", "last-event-id", "user-agent"})
 
 
 class PartUnavailableError(UnavailableError):

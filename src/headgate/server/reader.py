@@ -9,10 +9,8 @@ import uvloop
 from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import LogRule
-from headgate.control.reconcile import served_rules
 from headgate.control.store import Store
-from headgate.limits import READERS_MAX, ROUTING_POLL_S
+from headgate.limits import BEAT_S, READERS_MAX
 from headgate.server import child, local, ready, rpc
 from headgate.server.asking import sift_route
 from headgate.settings import Settings
@@ -36,9 +34,7 @@ async def _serve(settings: Settings) -> None:
     child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
-        rules = Rules(store)
-        await asyncio.to_thread(rules.refresh)
-        readers = Readers(settings.log_directory, rules.of)
+        readers = Readers(settings.log_directory, store.served)
         routes = [*ReadApi(readers).routes(), sift_route(readers.scanner)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
@@ -47,32 +43,7 @@ async def _serve(settings: Settings) -> None:
             mark.ready(True)
             while not stop.is_set():
                 mark.beat()
-                await rules.look()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), ROUTING_POLL_S)
+                    await asyncio.wait_for(stop.wait(), BEAT_S)
             mark.ready(False)
         await readers.close()
-
-
-class Rules:
-    """How the events of each broker are stored, as the control store says now."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._version: int | None = None
-        self._rules: dict[str, LogRule] = {}
-
-    def of(self, broker: str) -> LogRule | None:
-        """The rule of "namespace/name"; None when there is no such broker."""
-        return self._rules.get(broker)
-
-    async def look(self) -> None:
-        """Reads the brokers again when the store has changed."""
-        version = self._store.data_version()
-        if version != self._version:
-            await asyncio.to_thread(self.refresh)
-            self._version = version
-
-    def refresh(self) -> None:
-        """Reads the brokers; blocking."""
-        self._rules = served_rules(self._store.brokers())

@@ -11,7 +11,7 @@ reads can go on there. A client that reads slowly is read for slowly.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -24,13 +24,14 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control.http import while_there
+from headgate.errors import HeadgateError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
 from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import Counters, Piece
+from headgate.scan.scan import Counters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -74,14 +75,13 @@ class ReadApi:
         return [Route("/{namespace}/{broker}/events", self._events, methods=["GET"])]
 
     async def _events(self, request: Request) -> Response:
-        broker = f"{request.path_params['namespace']}/{request.path_params['broker']}"
-        rule = self._readers.rule(broker)
+        broker = await self._readers.broker(f"{request.path_params['namespace']}/{request.path_params['broker']}")
         form = _form(request.headers.get("accept", ""))
         wishes = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
             wishes = [(name, value) for name, value in wishes if name not in ("from", "first")] + [("from", resumed)]
-        wanted = await asyncio.to_thread(read_request, broker, rule, wishes, follow=form == SERVER_SENT)
+        wanted = await asyncio.to_thread(read_request, broker, wishes, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
             return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
@@ -124,14 +124,14 @@ async def _written(
     first: Turn,
     reading: AsyncGenerator[Turn, None],
     write: Callable[[Turn], bytes],
-    end: Callable[[CorruptChunkError], bytes],
+    end: Callable[[HeadgateError], bytes],
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(reading):
         yield await _aside(first.size_bytes, partial(write, first))
         try:
             async for turn in reading:
                 yield await _aside(turn.size_bytes, partial(write, turn))
-        except CorruptChunkError as error:  # everything before it has been written
+        except HeadgateError as error:  # everything before it has been written
             _log.error("a reader stops", error=error.message)
             yield end(error)
 
@@ -143,18 +143,15 @@ def _form(accept: str) -> str:
     return LINES
 
 
-def _placed(piece: Piece) -> list[Event]:
-    """The events, each with its own place."""
-    return [
-        msgspec.structs.replace(
-            event, extensions={**event.extensions, POSITION_EXTENSION: f"{piece.partition}:{offset}"}
-        )
-        for offset, event in zip(piece.offsets, piece.events(), strict=True)
-    ]
+def _placed(turn: Turn) -> Iterator[tuple[Event, dict[int, int]]]:
+    """The events, each with its own place, and where the reader stands behind it."""
+    for partition, offset, event, behind in turn.placed():
+        place = {POSITION_EXTENSION: f"{partition}:{offset}"}
+        yield msgspec.structs.replace(event, extensions={**event.extensions, **place}), behind
 
 
 def _events_of(turn: Turn) -> list[Event]:
-    return [event for piece in turn.pieces for event in _placed(piece)]
+    return [event for event, _ in _placed(turn)]
 
 
 def _progress(turn: Turn) -> Progress:
@@ -180,12 +177,12 @@ def _line(turn: Turn) -> bytes:
     return b"".join(_one_line(event) + b"\n" for event in _events_of(turn))
 
 
-def _last_line(error: CorruptChunkError) -> bytes:
+def _last_line(error: HeadgateError) -> bytes:
     """Why the answer ends here."""
     return msgspec.json.encode({"error": {"code": error.code, "message": error.message}}) + b"\n"
 
 
-def _last_sent(error: CorruptChunkError) -> bytes:
+def _last_sent(error: HeadgateError) -> bytes:
     return b"event: error\ndata: " + _last_line(error) + b"\n"
 
 
@@ -196,10 +193,9 @@ def _one_line(event: Event) -> bytes:
 
 
 def _server_sent(turn: Turn) -> bytes:
-    """The same as messages; the last one of a turn has the position as its id, which browsers send when they return."""
-    position = positions.write(turn.positions).encode()
-    events = [_one_line(event) for event in _events_of(turn)]
-    if not events:
+    """The same as messages; the id of each is the position behind it, which browsers send when they return."""
+    if not turn.pieces:
+        position = positions.write(turn.positions).encode()
         return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))
-    messages = [b"data: %b\n\n" % event for event in events[:-1]]
-    return b"".join(messages) + b"id: %b\ndata: %b\n\n" % (position, events[-1])
+    messages = [(positions.write(behind).encode(), _one_line(event)) for event, behind in _placed(turn)]
+    return b"".join(b"id: %b\ndata: %b\n\n" % message for message in messages)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
-from headgate.scan.find import Finder, Sought, landing
-from headgate.scan.places import NEXT, start
+from headgate.scan.find import Finder, Sought, landing, latest
+from headgate.scan.places import EARLIEST, LATEST, NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
 from headgate.scan.turns import LogScanner, scanning
 from headgate.stream.growth import LogGrowth
@@ -28,12 +29,14 @@ class Turn:
 
     Attributes:
         pieces: Events; empty in a turn that only says where the reader is.
+        before: Where it stood before them.
         positions: Where it stands behind them.
         counters: Of the whole read so far.
         at_end: Whether everything durable has been looked at.
     """
 
     pieces: list[Piece]
+    before: dict[int, int]
     positions: dict[int, int]
     counters: Counters
     at_end: bool
@@ -42,6 +45,14 @@ class Turn:
     def size_bytes(self) -> int:
         """Of the events, as they are stored."""
         return sum(piece.size_bytes for piece in self.pieces)
+
+    def placed(self) -> Iterator[tuple[int, int, Event, dict[int, int]]]:
+        """Partition and offset of each event, the event, and where the reader stands behind it."""
+        at, left = self.before, sum(len(piece.offsets) for piece in self.pieces)
+        for piece in self.pieces:
+            for offset, event in zip(piece.offsets, piece.events(), strict=True):
+                at, left = {**at, piece.partition: offset + 1}, left - 1
+                yield piece.partition, offset, event, at if left else self.positions
 
 
 async def turns(
@@ -70,7 +81,10 @@ async def turns(
         PositionError: The request names no place of this log, or one behind its end.
         CorruptChunkError: A chunk is damaged.
     """
-    places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, partitions, request.start)
+    if request.start == LATEST:
+        places = await _latest(directory, partitions, request, threads)
+    else:
+        places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, partitions, request.start)
     if request.first is not None:
         places = await _seek(directory, request, places, threads)
     left = request.limit
@@ -78,13 +92,14 @@ async def turns(
     told_at = -math.inf if request.follow and credits is None else time.monotonic()
     async with scanning(threads, partial(Scan, directory, request.query, places)) as (scan, step):
         if credits is not None:
-            yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
+            yield _told(scan)
         while True:
             most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
             if credits is not None:
                 most = min(most, await credits.left())
                 if not most:
                     break
+            before = scan.positions
             pieces = await step(most)
             at_end = not pieces and scan.at_end()
             now = time.monotonic()
@@ -96,16 +111,21 @@ async def turns(
                     credits.take(count)
                 deadline = now  # what waits for a first event has it
             if pieces:
-                yield Turn(pieces, scan.positions, replace(scan.counters), at_end)
+                yield Turn(pieces, before, scan.positions, replace(scan.counters), at_end)
             if left == 0 or (at_end and not request.follow and now >= deadline):
                 break
             if now - told_at >= READ_PROGRESS_S:  # also while there are events, which do not say where the others are
                 told_at = now
-                yield Turn([], scan.positions, replace(scan.counters), at_end)
+                yield _told(scan)
             if at_end:
                 until = told_at + READ_PROGRESS_S if request.follow else min(deadline, told_at + READ_PROGRESS_S)
                 await growth.beyond(scan.positions, max(0.0, until - time.monotonic()))
-        yield Turn([], scan.positions, replace(scan.counters), scan.at_end())
+        yield _told(scan)
+
+
+def _told(scan: Scan) -> Turn:
+    """A turn that says where a reader is."""
+    return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 
 def _begin(directory: Path, partitions: list[int], said: str) -> dict[int, int]:
@@ -118,6 +138,14 @@ def _begin(directory: Path, partitions: list[int], said: str) -> dict[int, int]:
                 hint="no such position was given for what is in it now: begin with earliest, or next",
             )
     return places
+
+
+async def _latest(directory: Path, partitions: list[int], request: ReadRequest, threads: Executor) -> dict[int, int]:
+    """Where the broker's last event of each partition stands, whatever others have stored behind it."""
+    run, query = asyncio.get_running_loop().run_in_executor, request.query
+    first, ends = [await run(threads, start, directory, partitions, said) for said in (EARLIEST, NEXT)]
+    finder = Finder(directory, LogScanner(directory, threads))
+    return await latest(finder, Sought(query.broker, query.rule, None, last=True), first, ends)
 
 
 async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:

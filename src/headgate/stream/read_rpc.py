@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 
+from headgate.filter.asked import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
@@ -43,20 +44,18 @@ class ReadRpc:
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")
         asked = first.open
-        rule = self._readers.rule(asked.broker)
-        wanted = await asyncio.to_thread(read_request, asked.broker, rule, list(parameters(asked)), follow=asked.follow)
+        broker = await self._readers.broker(asked.broker)
+        wanted = await asyncio.to_thread(read_request, broker, list(parameters(asked)), follow=asked.follow)
         self._readers.check_room()
         credits = Credits()
         credits.add(first.credits)
         await attended(self._send(call, wanted, credits), _receive(call, credits))
 
     async def _send(self, call: ReadCall, wanted: ReadRequest, credits: Credits) -> None:
-        before: dict[int, int] = {}
         async with aclosing(self._readers.reading(wanted, credits)) as reading:
             async for turn in reading:
-                for response in responses(turn, before):
+                for response in responses(turn):
                     await call.write(response)
-                before = turn.positions
 
 
 async def _receive(call: ReadCall, credits: Credits) -> None:
@@ -69,38 +68,32 @@ async def _receive(call: ReadCall, credits: Credits) -> None:
 
 def parameters(asked: pb.ReadRequest.Open) -> Iterator[tuple[str, str]]:
     """What is asked for as HTTP's parameters, of which one function knows what they mean."""
+    one, listed = texts_of(asked.filter)
     said = {
         "from": getattr(asked, "from"),
         "first": asked.first,
-        "filter": asked.filter.filter,
-        "filters": asked.filter.filters,
+        "filter": one,
+        "filters": listed,
         "matchUnfiltered": "true" if asked.match_unfiltered else "",
     }
     yield from ((name, text) for name, text in said.items() if text)
-    if asked.filter.cel:
-        yield "filter", asked.filter.cel
+    if asked.HasField("first_expression"):
+        yield "first", text_of_message(asked.first_expression)
     yield from (("filterValue", value) for value in asked.filter_values)
 
 
-def responses(turn: Turn, before: dict[int, int]) -> Iterator[pb.ReadResponse]:
-    """A turn as messages of about RPC_RESPONSE_BYTES, each with where the reader is behind it.
-
-    Args:
-        turn: What was read.
-        before: Where the reader stood before it.
-    """
-    at = dict(before)
-    response, size_bytes = pb.ReadResponse(), 0
-    for piece in turn.pieces:
-        for offset, event in zip(piece.offsets, piece.events(), strict=True):
-            if size_bytes >= RPC_RESPONSE_BYTES:
-                response.progress.CopyFrom(_progress(turn, at, at_end=False))
-                yield response
-                response, size_bytes = pb.ReadResponse(), 0
-            message = to_message(event)
-            size_bytes += message.ByteSize()
-            response.events.add(event=message, partition=piece.partition, offset=offset)
-            at[piece.partition] = offset + 1
+def responses(turn: Turn) -> Iterator[pb.ReadResponse]:
+    """A turn as messages of about RPC_RESPONSE_BYTES, each with where the reader is behind it."""
+    response, size_bytes, reached = pb.ReadResponse(), 0, turn.before
+    for partition, offset, event, at in turn.placed():
+        if size_bytes >= RPC_RESPONSE_BYTES:
+            response.progress.CopyFrom(_progress(turn, reached, at_end=False))
+            yield response
+            response, size_bytes = pb.ReadResponse(), 0
+        message = to_message(event)
+        size_bytes += message.ByteSize()
+        response.events.add(event=message, partition=partition, offset=offset)
+        reached = at
     response.progress.CopyFrom(_progress(turn, turn.positions, at_end=turn.at_end))
     yield response
 

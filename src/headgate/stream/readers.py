@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
 from headgate.errors import NotFoundError, OverloadedError
-from headgate.limits import READ_THREADS, READERS_MAX
+from headgate.event.identity import path_of
+from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
 from headgate.scan.turns import LogScanner, Scanner
@@ -35,14 +38,16 @@ class Readers:
 
     Args:
         directory: Directory of the log's partitions.
-        log_rule: How the events of "namespace/name" are stored; None when there is no such broker.
+        served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, directory: Path, log_rule: Callable[[str], LogRule | None]) -> None:
+    def __init__(self, directory: Path, served: Callable[[str], Served | None]) -> None:
         self._directory = directory
-        self._log_rule = log_rule
+        self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._growth = LogGrowth(directory)
+        self._there: dict[str, tuple[float, str]] = {}
+        """When each broker that somebody follows was last seen, and its identity then, by path."""
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
         """Looks through the log in the readers' threads."""
@@ -52,16 +57,16 @@ class Readers:
         await self._growth.close()
         self._threads.shutdown(wait=True)
 
-    def rule(self, broker: str) -> LogRule:
-        """How the events of "namespace/name" are stored.
+    async def broker(self, path: str) -> Served:
+        """The broker "namespace/name" as it is now: who has just deleted it, or made it, is told so.
 
         Raises:
-            BrokerNotFoundError: There is no such broker.
+            BrokerNotFoundError: There is none.
         """
-        rule = self._log_rule(broker)
-        if rule is None:
-            raise BrokerNotFoundError(f"there is no broker {broker!r}", hint="headgate get brokers lists them")
-        return rule
+        broker = await asyncio.to_thread(self._served, path)
+        if broker is None:
+            raise BrokerNotFoundError(f"there is no broker {path!r}", hint="headgate get brokers lists them")
+        return broker
 
     def check_room(self) -> None:
         """Raises ReadersOverloadError when there are enough."""
@@ -69,13 +74,28 @@ class Readers:
             raise ReadersOverloadError(f"{READERS_MAX} readers are at work", hint="try again later")
 
     async def reading(self, wanted: ReadRequest, credits: Credits | None = None) -> AsyncGenerator[Turn, None]:
-        """One reader's turns, see `follow.turns`."""
+        """One reader's turns, see `follow.turns`.
+
+        Raises:
+            BrokerNotFoundError: The broker has been deleted, and nothing more comes.
+        """
         partitions = partitions_of(self._directory)
         self._count += 1
         try:
             pages = turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
             async with aclosing(pages) as reading:
                 async for turn in reading:
+                    if not turn.pieces and wanted.follow:
+                        await self._check_there(wanted.query.broker)
                     yield turn
         finally:
             self._count -= 1
+
+    async def _check_there(self, identity: str) -> None:
+        path, now_s = path_of(identity), time.monotonic()
+        seen_s, found = self._there.get(path, (0.0, ""))
+        if not seen_s or now_s - seen_s >= READ_PROGRESS_S:  # one look for all that follow it
+            found = (await self.broker(path)).identity
+            self._there[path] = now_s, found
+        if found != identity:
+            raise BrokerNotFoundError(f"the broker {path!r} has been made anew", hint="read again, from earliest")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-import msgspec
-
-from headgate.control.logrules import LogRule
+from headgate.control.logrules import Served
+from headgate.filter.asked import condition, filter_and_filters
 from headgate.filter.compiler import compile_filter
 from headgate.limits import (
     READ_EVENTS_MAX,
@@ -19,8 +18,6 @@ from headgate.limits import (
 from headgate.scan.places import EARLIEST
 from headgate.scan.scan import Query
 from headgate.stream.errors import QueryError
-
-T = TypeVar("T")
 
 _KNOWN: Final = frozenset(
     {"from", "filter", "filters", "filterValue", "matchUnfiltered", "limit", "follow", "wait", "first"}
@@ -49,12 +46,11 @@ class ReadRequest:
     wait_s: float = 0.0
 
 
-def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
+def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
     """Reads the parameters of a request.
 
     Args:
-        broker: "namespace/name".
-        rule: How the broker's events are stored.
+        broker: Whose events are read.
         parameters: Names and values, decoded.
         follow: Whether following is the default.
 
@@ -76,8 +72,8 @@ def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str
         raise QueryError(f"{len(values)} filter values are over the limit of {READ_VALUES_MAX} (READ_VALUES_MAX)")
     unfiltered = _flag(given, "matchUnfiltered", False)
     query = Query(
-        broker,
-        rule.value,
+        broker.identity,
+        broker.rule.value,
         frozenset(values) if values or unfiltered else None,
         unfiltered,
         _cel(given),
@@ -85,7 +81,7 @@ def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str
     return ReadRequest(
         query,
         given.get("from", EARLIEST)[:URL_CHARS_MAX],
-        compile_filter({"cel": given["first"]}).cel if "first" in given else None,
+        condition(given["first"], "first") if "first" in given else None,
         int(_number(given, "limit", 1, READ_EVENTS_MAX)) if "limit" in given else None,
         _flag(given, "follow", follow),
         _number(given, "wait", 0, READ_WAIT_S_MAX) if "wait" in given else 0.0,
@@ -95,19 +91,7 @@ def read_request(broker: str, rule: LogRule, parameters: Sequence[tuple[str, str
 def _cel(given: Mapping[str, str]) -> str | None:
     """The filter as canonical CEL; `filter` is CEL, or an object as in a trigger's `spec.filter`."""
     text, listed = given.get("filter"), given.get("filters")
-    if text is None and listed is None:
-        return None
-    one: dict[str, object] | None = None
-    if text is not None:
-        one = _json(text, "filter", dict[str, object]) if text.lstrip()[:1] == "{" else {"cel": text}
-    return compile_filter(one, [] if listed is None else _json(listed, "filters", list[object])).cel
-
-
-def _json(text: str, name: str, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(text.encode(), type=kind)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise QueryError(f"{name}: {error}", hint="CEL text, or JSON as in a trigger's spec") from None
+    return None if text is None and listed is None else compile_filter(*filter_and_filters(text, listed)).cel
 
 
 def _flag(given: Mapping[str, str], name: str, default: bool) -> bool:

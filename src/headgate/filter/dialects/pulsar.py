@@ -1,11 +1,12 @@
-r"""`pulsar`: a filter expression in the manner of Pulsar's proposals, predicates over properties and the event's time.
+"""`pulsar`: filter expressions as drafted for Pulsar, predicates over properties, the event's time and its storing.
 
     {"and": [{"property": "region", "operator": "IN", "values": ["eu", "us"]},
              {"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T09:30:00Z"}]}
 
-An object is `{"and": [...]}`, `{"or": [...]}`, `{"not": {...}}` or a predicate: `property` (a name) or `eventTime`
-(`{}`), `operator`, and `value` or `values`. `type` says how a property is read: "string", "long" or "double"; without
-it as its values are. The same as a protobuf message: `pulsar.proto`; from Python: `headgate.expr`.
+An object is `{"and": [...]}`, `{"or": [...]}`, `{"not": {...}}` or a predicate: `property` (a name), `eventTime` or
+`publishTime` (`{}`), `operator`, and `value` or `values`. `type` says how a property is read: "string", "long" or
+"double"; without it as its values are. The same as a protobuf message, here in Base64: `rpc/pulsar.proto`; from Python:
+`headgate.expr`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.filter.dialects.pulsar_cel import translate
+from headgate.filter.dialects.pulsar_proto import decode_text
 from headgate.filter.dialects.pulsar_tree import (
     LISTS,
     AllOf,
@@ -24,9 +26,11 @@ from headgate.filter.dialects.pulsar_tree import (
     Operator,
     Predicate,
     Property,
+    PublishTime,
+    Spelling,
+    Time,
     Type,
     Value,
-    not_asked,
     predicate,
 )
 from headgate.filter.errors import FilterError
@@ -35,18 +39,22 @@ from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST
 
 JsonObject = dict[str, object]
 
-_SUBJECTS: Final = ("property", "eventTime", "publishTime")
+_TIMES: Final[Mapping[str, Time]] = {"eventTime": EventTime(), "publishTime": PublishTime()}
+_SUBJECTS: Final = ("property", *_TIMES)
+_LIST: Final = Spelling("property", "operator", "type")
+_ONE: Final = Spelling("property", "operator", "type", "value", single=True)
 _MEMBERS: Final = frozenset({*_SUBJECTS, "operator", "value", "values", "type"})
 _HINT: Final = '{"property": "region", "operator": "IN", "values": ["eu", "us"]}'
 
 
 def pulsar(value: object, field: str) -> str:
-    """CEL text of a filter expression's JSON.
+    """CEL text of a filter expression's JSON, or of its protobuf message in Base64.
 
     Raises:
         FilterError: No filter expression; `field` is the path of the offending part.
     """
-    return unparse(translate(from_json(value, field)))
+    tree = decode_text(value, field) if isinstance(value, str) else from_json(value, field)
+    return unparse(translate(tree))
 
 
 def from_json(value: object, field: str) -> Expr:
@@ -98,7 +106,7 @@ def to_json(expression: Expr) -> JsonObject:
                 written["value"] = values[0]
             if isinstance(subject, Property):
                 return {"property": subject.name, "type": subject.type.value, **written}
-            return {"eventTime": {}, **written}
+            return {"eventTime" if isinstance(subject, EventTime) else "publishTime": {}, **written}
 
 
 def _expression(value: object, field: str, depth: int) -> Expr:
@@ -128,22 +136,22 @@ def _expression(value: object, field: str, depth: int) -> Expr:
 def _predicate(value: Mapping[object, object], field: str) -> Predicate:
     for name in value:
         if name not in _MEMBERS:
-            hint = "one of: and, or, not, property, eventTime, operator, value, values, type"
+            hint = f"one of: and, or, not, {', '.join(_SUBJECTS)}, operator, value, values, type"
             raise FilterError("unknown field", field=f"{field}.{name}", hint=hint)
-    if "publishTime" in value:
-        raise not_asked(field)
-    if ("property" in value) == ("eventTime" in value):
-        raise FilterError("must have either property or eventTime", field=field, hint=_HINT)
-    subject = value["property"] if "property" in value else _event_time(value["eventTime"], f"{field}.eventTime")
-    if not isinstance(subject, str | EventTime):
+    asked = [name for name in _SUBJECTS if name in value]
+    if len(asked) != 1:
+        raise FilterError("must have one of property, eventTime and publishTime", field=field, hint=_HINT)
+    subject: object = value[asked[0]]
+    if asked[0] in _TIMES:
+        if subject != {}:
+            raise FilterError("must be {}", field=f"{field}.{asked[0]}")
+        subject = _TIMES[asked[0]]
+    elif not isinstance(subject, str):
         raise FilterError("must be a string", field=f"{field}.property")
-    return predicate(subject, _operator(value, field), _values(value, field), _type(value, field), field)
-
-
-def _event_time(value: object, field: str) -> EventTime:
-    if value != {}:
-        raise FilterError("must be {}", field=field)
-    return EventTime()
+    assert isinstance(subject, str | EventTime | PublishTime)
+    values = _values(value, field)
+    spelling = _ONE if "value" in value else _LIST
+    return predicate(subject, _operator(value, field), values, _type(value, field), field, spelling)
 
 
 def _operator(value: Mapping[object, object], field: str) -> Operator:

@@ -1,4 +1,4 @@
-"""What is a filter expression in CEL? Each predicate as what makes it true and what makes it false.
+"""A filter expression in CEL: each predicate as what makes it true and what makes it false.
 
 A property is text, as in Pulsar: `string(ce.x)`, which is written `ce.x` where that is the same. A long is
 `int(ce.x)`, a double `double(ce.x)`. Where the property is missing, or no such number, the predicate is unknown
@@ -13,7 +13,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from headgate.event import rfc3339
-from headgate.filter.ast import Call, Compare, Comparison, In, ListOf, Literal, LiteralKind, Node, Not
+from headgate.filter.ast import (
+    PUBLISH_TIME,
+    Call,
+    Compare,
+    Comparison,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+)
 from headgate.filter.dialects.instants import timestamp_text
 from headgate.filter.dialects.pulsar_tree import (
     ESCAPE,
@@ -24,6 +37,7 @@ from headgate.filter.dialects.pulsar_tree import (
     Negation,
     Operator,
     Predicate,
+    PublishTime,
     Subject,
     Type,
     Value,
@@ -35,9 +49,9 @@ from headgate.filter.like import parse_pattern as parse_like
 
 _ORDERS: Final = {
     Operator.GREATER_THAN: Comparison.GT,
-    Operator.GREATER_THAN_OR_EQUAL: Comparison.GE,
+    Operator.GREATER_THAN_EQUALS: Comparison.GE,
     Operator.LESS_THAN: Comparison.LT,
-    Operator.LESS_THAN_OR_EQUAL: Comparison.LE,
+    Operator.LESS_THAN_EQUALS: Comparison.LE,
 }
 _TEXTS: Final = ALWAYS_PRESENT | {"subject", "datacontenttype", "dataschema"}
 """Attributes that are strings in every event."""
@@ -65,8 +79,11 @@ def _truth(expression: Expr) -> Truth:
 
 
 def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) -> Truth:
-    if isinstance(subject, EventTime):
-        return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
+    match subject:
+        case EventTime():
+            return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
+        case PublishTime():
+            return _compare(operator, (), Name(PUBLISH_TIME), list(map(_instant, values)))
     match subject.type:
         case Type.STRING:
             return _text(operator, subject.name, [str(value) for value in values])
@@ -119,6 +136,12 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
             return _called(name, "startsWith", texts[0], str.startswith)
         case Operator.STARTS_WITH_IGNORE_CASE:
             return _called(name, "startsWith", _lower(texts[0]), str.startswith, _lower_call)
+        case Operator.CONTAINS_IGNORE_CASE:
+            return _called(name, "contains", _lower(texts[0]), str.__contains__, _lower_call)
+        case Operator.DOES_NOT_CONTAIN:
+            return _text(Operator.CONTAINS, name, texts).negated()
+        case Operator.DOES_NOT_CONTAIN_IGNORE_CASE:
+            return _text(Operator.CONTAINS_IGNORE_CASE, name, texts).negated()
         case Operator.CONTAINS | Operator.CONTAINS_ALL:
             return both(_called(name, "contains", text, str.__contains__) for text in texts)
         case Operator.CONTAINS_ANY:
@@ -156,11 +179,12 @@ def _called(
     """A method of strings: of the attribute as it is where the text of no integer and no boolean can pass."""
     plain = name in _TEXTS or not (_NUMERIC.fullmatch(text) or says("true", text) or says("false", text))
     arguments = (_string(text),)
-    return compared(
-        _needs(name),
-        Call(function, change(attribute(name) if plain else _as_text(name)), arguments),
-        Not(Call(function, change(_as_text(name)), arguments)),
-    )
+    asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
+    if plain and change is _lower_call and name not in _TEXTS:
+        # The matcher cannot say lowerAscii of string(x); what is no string does not have the text.
+        no_text = Compare(Comparison.NE, Call("type", None, (attribute(name),)), Name("string"))
+        return compared(_needs(name), asked, Or((no_text, Not(asked))))
+    return compared(_needs(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
 
 
 def _in_a_number_or_flag(text: str) -> bool:

@@ -1,12 +1,19 @@
-"""How does a filter expression travel as protobuf? Messages of `pulsar.proto`, decoded with the checks of the JSON."""
+"""Filter expressions as protobuf: the draft's messages (`rpc/pulsar.proto`), decoded with the checks of the JSON.
+
+Errors name the place by the draft's field names: `filter.pulsar.op1.predicate.values[0]`.
+"""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import re
+from collections.abc import Sequence
 from typing import Final
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
-from headgate.filter.dialects import pulsar_pb2 as wire
 from headgate.filter.dialects.pulsar_tree import (
     AllOf,
     AnyOf,
@@ -16,16 +23,30 @@ from headgate.filter.dialects.pulsar_tree import (
     Operator,
     Predicate,
     Property,
+    PublishTime,
+    Spelling,
     Type,
     Value,
-    not_asked,
     predicate,
 )
 from headgate.filter.errors import FilterError
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX
+from headgate.rpc import pulsar_pb2 as wire
 
+_SPELLING: Final = Spelling(name="name", operator="op", type="ty")
 _TYPES: Final = {Type.STRING: wire.Predicate.STRING, Type.LONG: wire.Predicate.LONG, Type.DOUBLE: wire.Predicate.DOUBLE}
 _TYPES_READ: Final = {number: type_ for type_, number in _TYPES.items()}
+_LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
+_DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NEEDED: Final[dict[int, frozenset[str]]] = {
+    wire.Expr.PREDICATE: frozenset({"predicate"}),
+    wire.Expr.AND: frozenset({"op1", "op2"}),
+    wire.Expr.OR: frozenset({"op1", "op2"}),
+    wire.Expr.NOT: frozenset({"op1"}),
+}
+_PARTS: Final = ("predicate", "op1", "op2")
+_NESTED_MAX: Final = 100
+"""Messages in one another that protobuf reads."""
 
 
 def encode(expression: Expr) -> bytes:
@@ -45,84 +66,170 @@ def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
     try:
         parsed = wire.Expr.FromString(message)
     except DecodeError:
-        raise FilterError("is no Expr message", field=field, hint="see pulsar.proto") from None
+        hint = f"see pulsar.proto; messages nest up to {_NESTED_MAX} levels"
+        raise FilterError("is no Expr message", field=field, hint=hint) from None
     return _expression(parsed, field, 1)
+
+
+def decode_text(text: str, field: str) -> Expr:
+    """The filter expression of an `Expr` message in Base64, as JSON carries bytes.
+
+    Raises:
+        FilterError: As `decode`, or no Base64.
+    """
+    if len(text) > 2 * FILTER_CHARACTERS_MAX:
+        reason = f"the message has {len(text)} characters of Base64: it may have {FILTER_CHARACTERS_MAX} bytes"
+        raise FilterError(f"{reason} (FILTER_CHARACTERS_MAX)", field=field, limit="FILTER_CHARACTERS_MAX")
+    try:
+        message = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        hint = "an object, or an Expr message of pulsar.proto in Base64"
+        raise FilterError("is no Base64", field=field, hint=hint) from None
+    return decode(message, field)
+
+
+# --- to messages ----------------------------------------------------------------------------------------------------
 
 
 def _message(expression: Expr) -> wire.Expr:
     match expression:
         case AllOf(operands):
-            return wire.Expr(**{"and": wire.Exprs(operands=map(_message, operands))})
+            return _joined(wire.Expr.AND, operands)
         case AnyOf(operands):
-            return wire.Expr(**{"or": wire.Exprs(operands=map(_message, operands))})
+            return _joined(wire.Expr.OR, operands)
         case Negation(operand):
-            return wire.Expr(**{"not": _message(operand)})
+            return wire.Expr(tp=wire.Expr.NOT, op1=_message(operand))
         case Predicate(subject, operator, values):
-            made = wire.Predicate(operator=wire.Predicate.Operator.Value(operator.value))
-            if isinstance(subject, Property):
-                made.property, made.type = subject.name, _TYPES[subject.type]
-            else:
-                made.event_time.SetInParent()
-            made.values.extend(map(_value, values))
-            return wire.Expr(predicate=made)
+            made = wire.Predicate(op=wire.Predicate.Operator.Value(operator.value), values=map(_text, values))
+            match subject:
+                case Property(name, type_):
+                    made.ref, made.name, made.ty = wire.Predicate.PROPERTY, name, _TYPES[type_]
+                case EventTime() | PublishTime():
+                    is_event = isinstance(subject, EventTime)
+                    made.ref = wire.Predicate.EVENT_TIME if is_event else wire.Predicate.PUBLISH_TIME
+                    texts = any(isinstance(value, str) for value in values)
+                    made.ty = wire.Predicate.STRING if texts else wire.Predicate.LONG
+            return wire.Expr(tp=wire.Expr.PREDICATE, predicate=made)
 
 
-def _value(value: Value) -> wire.Value:
-    match value:
-        case str():
-            return wire.Value(string_value=value)
-        case int():
-            return wire.Value(long_value=value)
-        case float():
-            return wire.Value(double_value=value)
+def _joined(join: wire.Expr.ExprType, operands: Sequence[Expr]) -> wire.Expr:
+    """Pairs of pairs: a chain would nest as deep as it is long."""
+    if len(operands) == 1:
+        return _message(operands[0])
+    half = len(operands) // 2
+    return wire.Expr(tp=join, op1=_joined(join, operands[:half]), op2=_joined(join, operands[half:]))
+
+
+def _text(value: Value) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+# --- from messages --------------------------------------------------------------------------------------------------
 
 
 def _expression(message: wire.Expr, field: str, depth: int) -> Expr:
     if depth > FILTER_DEPTH_MAX:
         reason = f"the expression is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
         raise FilterError(reason, field=field, limit="FILTER_DEPTH_MAX")
-    match message.WhichOneof("of"):
-        case "predicate":
-            return _predicate(message.predicate, field)
-        case "not":
-            return Negation(_expression(getattr(message, "not"), f"{field}.not", depth + 1))
-        case "and" | "or" as name:
-            listed = enumerate(getattr(message, name).operands)
-            operands = tuple(_expression(item, f"{field}.{name}[{index}]", depth + 1) for index, item in listed)
-            if not operands:
-                raise FilterError("must be a list of one expression or more", field=f"{field}.{name}")
-            return AllOf(operands) if name == "and" else AnyOf(operands)
-        case _:
-            raise FilterError("must have one of: predicate, and, or, not", field=field)
+    _check_fields(message, field)
+    match message.tp:
+        case wire.Expr.PREDICATE:
+            return _predicate(message.predicate, f"{field}.predicate")
+        case wire.Expr.NOT:
+            return Negation(_expression(message.op1, f"{field}.op1", depth + 1))
+        case join:
+            operands = tuple(_operands(message, join, field, depth))
+            if len(operands) > FILTER_LIST_ITEMS_MAX:
+                reason = f"{len(operands)} expressions: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+                raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+            return AllOf(operands) if join == wire.Expr.AND else AnyOf(operands)
+
+
+def _operands(message: wire.Expr, join: int, field: str, depth: int) -> list[Expr]:
+    """What a tree of one and the same join joins: the draft has no join of three, and a chain is no depth."""
+    found: list[Expr] = []
+    for name, operand in (("op1", message.op1), ("op2", message.op2)):
+        at = f"{field}.{name}"
+        if operand.HasField("tp") and operand.tp == join:
+            _check_fields(operand, at)
+            found += _operands(operand, join, at, depth)
+        else:
+            found.append(_expression(operand, at, depth + 1))
+    return found
+
+
+def _check_fields(message: wire.Expr, field: str) -> None:
+    _refuse_unknown(message, field)
+    if not message.HasField("tp"):
+        raise FilterError("is missing", field=f"{field}.tp", hint=_names(wire.Expr.ExprType.keys()))
+    needed = _NEEDED.get(message.tp)
+    if needed is None:
+        hint = _names(wire.Expr.ExprType.keys())
+        raise FilterError(f"{message.tp} is no type of an expression", field=f"{field}.tp", hint=hint)
+    kind = wire.Expr.ExprType.Name(message.tp)
+    for name in _PARTS:
+        if message.HasField(name) != (name in needed):
+            reason = f"is missing: {kind} needs it" if name in needed else f"{kind} takes none"
+            raise FilterError(reason, field=f"{field}.{name}")
+
+
+def _refuse_unknown(message: Message, field: str) -> None:
+    """A filter that is not understood must never match."""
+    for unknown in UnknownFieldSet(message):
+        raise FilterError(f"unknown field number {unknown.field_number}", field=field, hint="see pulsar.proto")
 
 
 def _predicate(message: wire.Predicate, field: str) -> Predicate:
-    match message.WhichOneof("subject"):
-        case "property":
-            subject: str | EventTime = message.property
-        case "event_time":
+    _refuse_unknown(message, field)
+    for name in ("ref", "op"):
+        if not message.HasField(name):
+            raise FilterError("is missing", field=f"{field}.{name}")
+    if message.op not in wire.Predicate.Operator.values():
+        raise FilterError(f"{message.op} is no operator", field=f"{field}.op", hint=_names(Operator))
+    type_ = _TYPES_READ.get(message.ty)
+    if type_ is None:
+        raise FilterError(f"{message.ty} is no type", field=f"{field}.ty", hint=_names(wire.Predicate.ValueType.keys()))
+    operator = Operator(wire.Predicate.Operator.Name(message.op))
+    subject: str | EventTime | PublishTime
+    match message.ref:
+        case wire.Predicate.PROPERTY:
+            if not message.HasField("name"):
+                raise FilterError("is missing: PROPERTY needs it", field=f"{field}.name")
+            subject = message.name
+        case wire.Predicate.EVENT_TIME:
             subject = EventTime()
-        case "publish_time":
-            raise not_asked(field)
-        case _:
-            raise FilterError("must have one of: property, event_time", field=field)
-    names = wire.Predicate.Operator.Name
-    known = message.operator in wire.Predicate.Operator.values() and message.operator != 0
-    if not known:
-        raise FilterError("is no operator", field=f"{field}.operator", hint=f"one of: {', '.join(Operator)}")
-    if message.type not in wire.Predicate.Type.values():
-        raise FilterError("is no type", field=f"{field}.type", hint=f"one of: {', '.join(Type)}")
-    values = tuple(_constant(value, f"{field}.values[{index}]") for index, value in enumerate(message.values))
-    return predicate(subject, Operator(names(message.operator)), values, _TYPES_READ.get(message.type), field)
+        case wire.Predicate.PUBLISH_TIME:
+            subject = PublishTime()
+        case number:
+            hint = _names(wire.Predicate.MessageRef.keys())
+            raise FilterError(f"{number} is nothing of an event", field=f"{field}.ref", hint=hint)
+    if isinstance(subject, str):
+        values = tuple(_value(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
+        return predicate(subject, operator, values, type_, field, _SPELLING)
+    if message.HasField("name"):
+        raise FilterError("a time has no name", field=f"{field}.name")
+    if type_ is Type.DOUBLE:
+        raise FilterError("a time is no DOUBLE", field=f"{field}.ty", hint="LONG: milliseconds; STRING: RFC 3339")
+    times = tuple(_time(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
+    return predicate(subject, operator, times, None, field, _SPELLING)
 
 
-def _constant(message: wire.Value, field: str) -> Value:
-    match message.WhichOneof("value"):
-        case "string_value":
-            return str(message.string_value)
-        case "long_value":
-            return int(message.long_value)
-        case "double_value":
-            return float(message.double_value)
+def _time(text: str, type_: Type, field: str) -> Value:
+    """Milliseconds, or the text of an instant."""
+    return int(text) if type_ is Type.STRING and _LONG.fullmatch(text) else _value(text, type_, field)
+
+
+def _value(text: str, type_: Type, field: str) -> Value:
+    match type_:
+        case Type.LONG if _LONG.fullmatch(text):
+            return int(text)
+        case Type.DOUBLE if _DOUBLE.fullmatch(text):
+            return float(text)
+        case Type.STRING:
+            return text
         case _:
-            raise FilterError("must have a value", field=field)
+            raise FilterError(f"{text[:40]!r} is no {type_.name}", field=field)
+
+
+def _names(names: Sequence[str] | type[Operator]) -> str:
+    return f"one of: {', '.join(names)}"

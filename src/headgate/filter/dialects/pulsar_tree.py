@@ -1,4 +1,4 @@
-"""What is a Pulsar-style filter expression? Predicates with typed values, joined by and, or, not; checked when made."""
+"""The tree of a filter expression: predicates with typed values, joined by and, or, not; checked when made."""
 
 from __future__ import annotations
 
@@ -27,24 +27,27 @@ class Type(StrEnum):
 
 
 class Operator(StrEnum):
-    """What is asked of a property."""
+    """What is asked of a property: the draft's operators in its order, and behind them three that it does not have."""
 
     EQUALS = "EQUALS"
     NOT_EQUALS = "NOT_EQUALS"
     IN = "IN"
     NOT_IN = "NOT_IN"
     GREATER_THAN = "GREATER_THAN"
-    GREATER_THAN_OR_EQUAL = "GREATER_THAN_OR_EQUAL"
+    GREATER_THAN_EQUALS = "GREATER_THAN_EQUALS"
     LESS_THAN = "LESS_THAN"
-    LESS_THAN_OR_EQUAL = "LESS_THAN_OR_EQUAL"
-    BETWEEN = "BETWEEN"
-    LIKE = "LIKE"
+    LESS_THAN_EQUALS = "LESS_THAN_EQUALS"
     STARTS_WITH = "STARTS_WITH"
     STARTS_WITH_IGNORE_CASE = "STARTS_WITH_IGNORE_CASE"
     CONTAINS = "CONTAINS"
-    CONTAINS_ALL = "CONTAINS_ALL"
+    CONTAINS_IGNORE_CASE = "CONTAINS_IGNORE_CASE"
+    DOES_NOT_CONTAIN = "DOES_NOT_CONTAIN"
+    DOES_NOT_CONTAIN_IGNORE_CASE = "DOES_NOT_CONTAIN_IGNORE_CASE"
     CONTAINS_ANY = "CONTAINS_ANY"
     CONTAINS_NONE = "CONTAINS_NONE"
+    BETWEEN = "BETWEEN"
+    LIKE = "LIKE"
+    CONTAINS_ALL = "CONTAINS_ALL"
 
 
 LISTS: Final = frozenset(
@@ -54,7 +57,9 @@ LISTS: Final = frozenset(
 OF_STRINGS: Final = frozenset(
     {
         *(Operator.LIKE, Operator.STARTS_WITH, Operator.STARTS_WITH_IGNORE_CASE),
-        *(Operator.CONTAINS, Operator.CONTAINS_ALL, Operator.CONTAINS_ANY, Operator.CONTAINS_NONE),
+        *(Operator.CONTAINS, Operator.CONTAINS_IGNORE_CASE),
+        *(Operator.DOES_NOT_CONTAIN, Operator.DOES_NOT_CONTAIN_IGNORE_CASE),
+        *(Operator.CONTAINS_ALL, Operator.CONTAINS_ANY, Operator.CONTAINS_NONE),
     }
 )
 """Operators for strings alone."""
@@ -77,7 +82,13 @@ class EventTime:
     """`eventTime()`: the attribute `time`."""
 
 
-Subject = Property | EventTime
+@dataclass(frozen=True, slots=True)
+class PublishTime:
+    """`publishTime()`: when the broker stored the event, to the millisecond."""
+
+
+Time = EventTime | PublishTime
+Subject = Property | Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,48 +123,69 @@ class Negation:
 
 Expr = Predicate | AllOf | AnyOf | Negation
 
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """What a predicate's members are called where it was written, for errors.
+
+    Attributes:
+        name: The property's name.
+        operator: What is asked.
+        type: How the property is read.
+        values: What it is compared with.
+        single: Whether `values` is one value and no list.
+    """
+
+    name: str
+    operator: str
+    type: str
+    values: str = "values"
+    single: bool = False
+
+    def value(self, index: int) -> str:
+        """One of the values."""
+        return self.values if self.single else f"{self.values}[{index}]"
+
+
 _INT64: Final = (-(2**63), 2**63 - 1)
 _FINER_THAN_MICROSECONDS: Final = re.compile(r"\.[0-9]{6}0*[1-9]")
 
 
 def predicate(
-    subject: str | EventTime, operator: Operator, values: tuple[Value, ...], type_: Type | None, field: str
+    subject: str | Time,
+    operator: Operator,
+    values: tuple[Value, ...],
+    type_: Type | None,
+    field: str,
+    spelling: Spelling,
 ) -> Predicate:
     """A checked predicate.
 
     Args:
-        subject: A property's name, or the event's time.
+        subject: A property's name, or a time.
         operator: What is asked.
         values: As many as the operator takes.
         type_: How the property is read; None for what its values are.
         field: Path for errors.
+        spelling: Names of the members for errors.
 
     Raises:
         FilterError: A name that no attribute has, a number of values that the operator does not take, or a value of
             another type.
     """
-    _check_count(operator, len(values), field)
-    if isinstance(subject, EventTime):
-        return _of_time(operator, values, type_, field)
-    check_name(subject, f"{field}.property")
+    _check_count(operator, len(values), f"{field}.{spelling.values}")
+    if not isinstance(subject, str):
+        return _of_time(subject, operator, values, type_, field, spelling)
+    check_name(subject, f"{field}.{spelling.name}")
     if subject == "time":
-        raise FilterError("time is no text", field=f"{field}.property", hint="ask eventTime")
-    kind = type_ or _type_of(values, field)
+        raise FilterError("time is no text", field=f"{field}.{spelling.name}", hint="ask eventTime")
+    kind = type_ or _type_of(values, f"{field}.{spelling.values}")
     if operator in OF_STRINGS and kind is not Type.STRING:
-        raise FilterError(f"{operator} is for strings, not for {kind}s", field=f"{field}.operator")
-    checked = tuple(_typed(value, kind, f"{field}.values[{index}]") for index, value in enumerate(values))
+        raise FilterError(f"{operator} is for strings, not for {kind}s", field=f"{field}.{spelling.operator}")
+    checked = tuple(_typed(value, kind, f"{field}.{spelling.value(index)}") for index, value in enumerate(values))
     if operator is Operator.LIKE:
-        _check_pattern(str(checked[0]), f"{field}.values[0]")
+        _check_pattern(str(checked[0]), f"{field}.{spelling.value(0)}")
     return Predicate(Property(subject, kind), operator, checked)
-
-
-def not_asked(field: str) -> FilterError:
-    """The refusal of `publishTime()`."""
-    return FilterError(
-        "when the broker took an event is none of its attributes, so no filter can ask it",
-        field=f"{field}.publishTime",
-        hint="ask eventTime, or an extension that the producer sets (recordedtime)",
-    )
 
 
 def _check_pattern(pattern: str, field: str) -> None:
@@ -166,23 +198,25 @@ def _check_pattern(pattern: str, field: str) -> None:
 def _check_count(operator: Operator, count: int, field: str) -> None:
     if count > FILTER_LIST_ITEMS_MAX:
         reason = f"{count} values: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise FilterError(reason, field=f"{field}.values", limit="FILTER_LIST_ITEMS_MAX")
+        raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
     if operator in LISTS:
         if not count:
-            raise FilterError(f"{operator} takes one value or more", field=f"{field}.values")
+            raise FilterError(f"{operator} takes one value or more", field=field)
     elif count != (wanted := 2 if operator is Operator.BETWEEN else 1):
         plural = "" if wanted == 1 else "s"
-        raise FilterError(f"{operator} takes {wanted} value{plural}, not {count}", field=f"{field}.values")
+        raise FilterError(f"{operator} takes {wanted} value{plural}, not {count}", field=field)
 
 
-def _of_time(operator: Operator, values: tuple[Value, ...], type_: Type | None, field: str) -> Predicate:
+def _of_time(
+    subject: Time, operator: Operator, values: tuple[Value, ...], type_: Type | None, field: str, spelling: Spelling
+) -> Predicate:
     if type_ is not None:
-        raise FilterError("a time has no other type", field=f"{field}.type")
+        raise FilterError("a time has no other type", field=f"{field}.{spelling.type}")
     if operator in OF_STRINGS:
-        raise FilterError(f"{operator} is for strings, not for times", field=f"{field}.operator")
+        raise FilterError(f"{operator} is for strings, not for times", field=f"{field}.{spelling.operator}")
     for index, value in enumerate(values):
-        _check_time(value, f"{field}.values[{index}]")
-    return Predicate(EventTime(), operator, values)
+        _check_time(value, f"{field}.{spelling.value(index)}")
+    return Predicate(subject, operator, values)
 
 
 def _check_time(value: Value, field: str) -> None:
@@ -211,7 +245,7 @@ def _type_of(values: tuple[Value, ...], field: str) -> Type:
     if texts == len(values):
         return Type.STRING
     if texts:
-        raise FilterError("strings and numbers are mixed", field=f"{field}.values")
+        raise FilterError("strings and numbers are mixed", field=field)
     return Type.LONG if all(isinstance(value, int) for value in values) else Type.DOUBLE
 
 

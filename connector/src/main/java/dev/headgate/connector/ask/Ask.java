@@ -30,7 +30,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     return new DataType[] {
       DataTypes.LongType, text, DataTypes.LongType, DataTypes.LongType, DataTypes.IntegerType,
       text, text, text, text, text, text, text, text,
-      text, DataTypes.LongType, DataTypes.ByteType, DataTypes.BinaryType
+      text, DataTypes.LongType, DataTypes.LongType, DataTypes.ByteType, DataTypes.BinaryType
     };
   }
 
@@ -84,6 +84,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
       UTF8String dataschema,
       UTF8String extensions,
       long timeUs,
+      long appendTimeUs,
       byte dataKind,
       byte[] data) {
     Question question = Question.of(number, written);
@@ -103,7 +104,14 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     if (question.instant >= 0) {
       Form.instant(values[question.instant], time, timeUs);
     }
+    if (question.published >= 0) {
+      Form.published(values[question.published], appendTimeUs);
+    }
     if (question.extensions.below != null) {
+      // Without an object on the way a member of an extension is absent like any attribute, and no error.
+      for (int value : question.extensions.valuesBelow) {
+        values[value].absent();
+      }
       JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), question.extensions, values);
     }
     for (Question.Named named : question.named) {

@@ -32,6 +32,9 @@ enum Form {
   /** Of a time in UTC with six digits of a second; a longer one may lie between two microseconds. */
   private static final int MICROSECOND_CHARS = 27;
 
+  /** In a millisecond. */
+  private static final int MICROSECONDS = 1_000;
+
   private static final long YEAR_1_US = -62_135_596_800_000_000L;
   private static final long YEAR_10000_US = 253_402_300_800_000_000L;
 
@@ -77,6 +80,12 @@ enum Form {
     }
     value.kind = text.numChars() > MICROSECOND_CHARS ? Kind.INSTANT_AND_MORE : Kind.INSTANT;
     value.number = micros < YEAR_1_US || micros >= YEAR_10000_US ? Double.NaN : micros;
+  }
+
+  /** `publish_time`: when the event was stored, in milliseconds as `filter/view.py` has it. */
+  static void published(Value value, long micros) {
+    value.kind = Kind.INSTANT;
+    value.number = micros - Math.floorMod(micros, MICROSECONDS);
   }
 
   private void recase(Value base, Value made) {

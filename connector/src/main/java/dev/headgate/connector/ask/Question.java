@@ -62,6 +62,9 @@ final class Question {
   /** Where the instant of `ce.time` goes, or -1. */
   final int instant;
 
+  /** Where the instant of `publish_time` goes, or -1. */
+  final int published;
+
   final Names.Node extensions;
   final Names.Node data;
   final Place[] places;
@@ -81,28 +84,33 @@ final class Question {
     Arrays.fill(attributes, -1);
     int values = 0;
     int time = -1;
+    int stored = -1;
     places = new Place[written.get("places").size()];
     for (int i = 0; i < places.length; i++) {
       JsonNode one = written.get("places").get(i);
       Form form = Form.of(one.get(1).asText());
       JsonNode path = one.get(2);
-      int attribute = Ask.ATTRIBUTES.indexOf(path.get(0).asText());
+      String root = one.get(0).asText();
+      int attribute = path.size() == 1 ? Ask.ATTRIBUTES.indexOf(path.get(0).asText()) : -1;
       int value;
-      if (form == Form.TIME) {
+      if (root.equals("publish_time")) {
+        value = stored = stored < 0 ? values++ : stored;
+      } else if (form == Form.TIME) {
         value = time = time < 0 ? values++ : time;
       } else if (form == Form.NAMED) {
         value = values++;
         named.add(new Named(value, path.get(0).asText().getBytes(StandardCharsets.UTF_8)));
-      } else if (one.get(0).asText().equals("ce") && attribute >= 0) {
+      } else if (root.equals("ce") && attribute >= 0) {
         value = attributes[attribute] = attributes[attribute] < 0 ? values++ : attributes[attribute];
       } else {
-        Tree tree = one.get(0).asText().equals("ce") ? extensionTree : dataTree;
+        Tree tree = root.equals("ce") ? extensionTree : dataTree;
         value = tree.put(path, form, values);
         values = Math.max(values, value + 1);
       }
       places[i] = new Place(value, form);
     }
     instant = time;
+    published = stored;
     valueCount = values;
     extensions = extensionTree.node();
     data = dataTree.node();

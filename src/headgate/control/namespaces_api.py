@@ -1,0 +1,204 @@
+"""Namespaces over HTTP, as core v1 has them: a manifest may bring its namespace along.
+
+A namespace exists as soon as something is in it; one that is created keeps labels and annotations. To delete one
+deletes everything in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
+from headgate.control.defaults import NAMESPACE_DEFAULT
+from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
+from headgate.control.http import JSON, decoded, json_response, read_body
+from headgate.control.kubestatus import Status, StatusDetails
+from headgate.control.managers import applied, managers_of, owned, updated
+from headgate.control.namespaces import (
+    decode_namespace,
+    namespace_list,
+    namespace_table,
+)
+from headgate.control.objects import Kind, Namespace
+from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
+from headgate.control.queries import Form, form_of, is_dry_run, is_set, list_query, manager_of, watch_query
+from headgate.control.selectors import field_selector
+from headgate.control.store import Store
+from headgate.control.watch import ChangeFeed
+
+PATH: Final = "/api/v1/namespaces"
+
+
+class NamespaceApi:
+    """The handlers.
+
+    Args:
+        store: Of the objects, too.
+        feed: Wakes watches.
+        clock_s: Seconds since 1970, for ages.
+    """
+
+    def __init__(self, store: Store, feed: ChangeFeed, clock_s: Callable[[], float]) -> None:
+        self._store = store
+        self._table = store.namespaces
+        self._feed = feed
+        self._clock_s = clock_s
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(PATH, self._list, methods=["GET"])
+        yield Route(PATH, self._create, methods=["POST"])
+        yield Route(f"{PATH}/{{name}}", self._get, methods=["GET"])
+        yield Route(f"{PATH}/{{name}}", self._replace, methods=["PUT"])
+        yield Route(f"{PATH}/{{name}}", self._patch, methods=["PATCH"])
+        yield Route(f"{PATH}/{{name}}", self._delete, methods=["DELETE"])
+
+    async def _list(self, request: Request) -> Response:
+        if is_set(request.query_params, "watch"):
+            return await self._watch(request)
+        wanted = self._wanted(request)
+        found, version = await run_in_threadpool(self._table.all)
+        found = tuple(filter(wanted, found))
+        if form_of(request.headers.get("accept", "")) is Form.TABLE:
+            return json_response(namespace_table(found, version, now_s=self._clock_s()))
+        return json_response(namespace_list(found, version))
+
+    def _wanted(self, request: Request) -> Callable[[Namespace], bool]:
+        # A namespace lies in none, and the selectors are the same as for everything else.
+        query = list_query(Kind.BROKER, None, request.query_params)
+        name = field_selector(request.query_params.get("fieldSelector", "")).name
+        return lambda one: (
+            name in (None, one.metadata.name) and (query.selector is None or query.selector(one.metadata.labels))
+        )
+
+    async def _get(self, request: Request) -> Response:
+        return self._answer(request, await run_in_threadpool(self._table.get, request.path_params["name"]))
+
+    async def _create(self, request: Request) -> Response:
+        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
+        given = decode_namespace(await decoded(request, body))
+
+        def work() -> Namespace:
+            name = given.metadata.name
+            if name == NAMESPACE_DEFAULT or self._table.is_kept(name):
+                raise NamespaceExistsError(name)
+            made = owned(given, updated({}, None, given, by, self._store.now()))
+            return _there(self._table.change(name, lambda _: made, dry_run=dry_run), name)
+
+        return self._answer(request, await run_in_threadpool(work), status_code=201)
+
+    async def _replace(self, request: Request) -> Response:
+        body = await read_body(request, JSON_TYPES | YAML_TYPES)
+        by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
+        name = request.path_params["name"]
+        given = decode_namespace(await decoded(request, body), name)
+
+        def work() -> Namespace:
+            def make(old: Namespace | None) -> Namespace:
+                live = _there(old, name)
+                return owned(given, updated(managers_of(live), live, given, by, self._store.now()))
+
+            return _there(self._table.change(name, make, dry_run=dry_run), name)
+
+        return self._answer(request, await run_in_threadpool(work))
+
+    async def _patch(self, request: Request) -> Response:
+        found = media_type(request.headers.get("content-type", ""))
+        # A strategic merge patch, which clients send for kinds built into Kubernetes, is a merge patch of maps.
+        body = await read_body(request, PATCH_TYPES | {STRATEGIC_MERGE_PATCH})
+        by = manager_of(request, is_apply=found == APPLY_PATCH)
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        name = request.path_params["name"]
+        document = await decoded(request, body)
+
+        def work() -> Namespace:
+            now = self._store.now()
+            if found == APPLY_PATCH:
+                decode_namespace(document, name)
+
+                def make(old: Namespace | None) -> Namespace:
+                    assert isinstance(document, dict)
+                    made = applied(old, document, by, now)
+                    return owned(decode_namespace(made.document, name), made.managers)
+
+            else:
+                change = change_of(found, document)
+
+                def make(old: Namespace | None) -> Namespace:
+                    live = _there(old, name)
+                    new = decode_namespace(patched(live, change), name)
+                    return owned(new, updated(managers_of(live), live, new, by, now))
+
+            return _there(self._table.change(name, make, dry_run=dry_run), name)
+
+        return self._answer(request, await run_in_threadpool(work))
+
+    async def _delete(self, request: Request) -> Response:
+        await read_body(request, JSON_TYPES | YAML_TYPES)
+        name = request.path_params["name"]
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+
+        def work() -> Namespace:
+            if name == NAMESPACE_DEFAULT:
+                raise NamespaceForbiddenError(name)
+            there = self._table.get(name)
+            if not dry_run:
+                for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER):
+                    for item in self._store.page(kind, name).items:
+                        self._store.delete_if_there(item.key)
+            self._table.change(name, lambda _: None, dry_run=dry_run)
+            return there
+
+        gone = await run_in_threadpool(work)
+        details = StatusDetails(name, "", "namespaces", gone.metadata.uid)
+        return json_response(Status("Status", "v1", {}, "Success", details=details))
+
+    def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:
+        if form_of(request.headers.get("accept", "")) is Form.TABLE:
+            version = int(one.metadata.resource_version or 0)
+            return json_response(namespace_table([one], version, now_s=self._clock_s()), status_code)
+        return json_response(one, status_code)
+
+    async def _watch(self, request: Request) -> Response:
+        form = form_of(request.headers.get("accept", ""))
+        query = watch_query(Kind.BROKER, None, request.query_params, form)
+        wanted = self._wanted(request)
+        self._feed.check_room()
+
+        def line(type_: str, one: Namespace, version: int) -> bytes:
+            shown = namespace_table([one], version, now_s=self._clock_s()) if form is Form.TABLE else one
+            return msgspec.json.encode({"type": type_, "object": shown}) + b"\n"
+
+        async def stream() -> AsyncIterator[bytes]:
+            # There is no history of namespaces: what is there is told again, which a watcher takes for news at most.
+            ends_s = time.monotonic() + query.timeout_s
+            known: dict[str, Namespace] = {}
+            with self._feed.joined():
+                while True:
+                    found, version = await run_in_threadpool(self._table.all)
+                    now = {one.metadata.name: one for one in filter(wanted, found)}
+                    for name, one in now.items():
+                        if one != known.get(name):
+                            yield line("MODIFIED" if name in known else "ADDED", one, version)
+                    for name in known.keys() - now.keys():
+                        yield line("DELETED", known[name], version)
+                    known = now
+                    if not await self._feed.beyond(version, max(0.0, ends_s - time.monotonic())):
+                        return
+
+        return StreamingResponse(stream(), media_type=JSON)
+
+
+def _there(found: Namespace | None, name: str) -> Namespace:
+    if found is None:
+        raise NamespaceNotFoundError(name)
+    return found

@@ -1,0 +1,17 @@
+"""The identity of the broker that accepted an event: one text, `namespace/name/uid`, made and taken apart here alone.
+
+A broker that is made anew under the name of a deleted one is another broker, as in Kubernetes. The log, the filters'
+table and readers compare identities; people are shown the path, `namespace/name`.
+"""
+
+from __future__ import annotations
+
+
+def identity(path: str, uid: str) -> str:
+    """The identity of the broker `namespace/name` with this uid; an empty uid is of one that never was."""
+    return f"{path}/{uid}"
+
+
+def path_of(identity: str) -> str:
+    """`namespace/name` of an identity."""
+    return identity.rpartition("/")[0]

@@ -1,0 +1,161 @@
+"""The check of where a request was sent and who had it sent: by the names that it says itself.
+
+A web page may make its visitor's browser send requests to any address. Two kinds reach a server without authentication
+on loopback. A page whose own name has come to mean 127.0.0.1 (DNS rebinding) sends and reads what it likes, but the
+request says that name in `Host`. Any page may POST to another site without reading the answer, but its browser says so
+in `Origin` and `Sec-Fetch-Site`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headgate.control.kubestatus import failure_of
+from headgate.control.publishing import RESERVED_NAMESPACES
+from headgate.errors import HeadgateError, InvalidInputError
+from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
+from headgate.limits import HOSTS_KEPT_MAX
+from headgate.observe.metrics import REQUESTS_REFUSED
+
+ANY: Final = "*"
+_READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOKED_AT: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+_OWN_SITES: Final = frozenset({b"none", b"same-origin"})
+_HOST: Final = re.compile(r"(?P<name>[a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::[0-9]{0,5})?")
+
+
+class HostHeaderError(InvalidInputError):
+    """HTTP/1.1 wants one `Host` header with a host."""
+
+    code = "host-header"
+
+
+class MisdirectedError(HeadgateError):
+    """The request was sent to a name that is not this server's."""
+
+    code = "misdirected"
+    http_status = 421
+
+
+class CrossSiteError(HeadgateError):
+    """A browser sent the request on behalf of another site."""
+
+    code = "cross-site"
+    http_status = 403
+
+
+class Hosts:
+    """The names of this server.
+
+    Args:
+        listens: The address or name that the server listens on.
+        allowed: Further names; `*.` and a name for all below it, `*` for any.
+    """
+
+    def __init__(self, listens: str, allowed: Iterable[str] = ()) -> None:
+        self._names = {"localhost", listens.lower(), socket.gethostname().lower(), *allowed}
+        self._endings = tuple(name[1:] for name in self._names if name.startswith("*."))
+        self._any_name = ANY in self._names
+        bound = _address(listens.lower())
+        self._any_address = bound is not None and bound.is_unspecified
+        self._known: set[bytes] = set()
+
+    def check(self, value: bytes) -> None:
+        """Looks whether a `Host` header means this server; one that did costs a look into a set from then on.
+
+        Raises:
+            HostHeaderError: It holds no host.
+            MisdirectedError: It does not.
+        """
+        if value in self._known:
+            return
+        found = _HOST.fullmatch(value.decode("latin-1").lower())
+        if found is None:
+            raise HostHeaderError("the header Host holds no host")
+        name = found["name"].strip("[]").rstrip(".")
+        if not self._is_own(name):
+            raise MisdirectedError(
+                f"{name[:253]!r} is no name of this server", hint="headgate serve --allowed-host adds a name"
+            )
+        if len(self._known) >= HOSTS_KEPT_MAX:
+            self._known.clear()
+        self._known.add(value)
+
+    def _is_own(self, name: str) -> bool:
+        if self._any_name or name in self._names or name.endswith(self._endings):
+            return True
+        address = _address(name)
+        # A page cannot have an address of somebody else for its name, and who listens on all of a machine's addresses
+        # is reached by any of them, and by those that are translated to them.
+        return address is not None and (address.is_loopback or self._any_address)
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
+
+
+class HostCheck:
+    """An ASGI application before another one: answers by itself what was not meant for this server.
+
+    Args:
+        app: What answers everything else.
+        hosts: The server's names.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        if scope["type"] == "http":
+            try:
+                self._check(scope)
+            except HeadgateError as error:
+                await _refuse(error, scope, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        host = origin = site = None
+        for name, value in scope["headers"]:
+            if name in _LOOKED_AT:
+                if name == b"origin":
+                    origin = value
+                elif name == b"sec-fetch-site":
+                    site = value
+                elif host is not None:
+                    raise HostHeaderError("there are two headers Host")
+                else:
+                    host = value
+        if host is not None:
+            self._hosts.check(host)
+        elif scope["http_version"] == "1.1":
+            raise HostHeaderError("a request of HTTP/1.1 has a header Host")
+        if scope["method"] not in _READS:
+            if site is not None and site not in _OWN_SITES:
+                raise CrossSiteError("the request was made by a page of another site")
+            if origin is not None and origin.lower().partition(b"://")[2] != (host or b"").lower():
+                raise CrossSiteError("the request was made by a page of another origin")
+
+
+async def _refuse(error: HeadgateError, scope: Scope, send: Send) -> None:
+    """Answers as the path's own application would: the API with a `Status`, anything else with problem details."""
+    REQUESTS_REFUSED.labels(error.code).inc()
+    if scope["path"].lstrip("/").partition("/")[0] in RESERVED_NAMESPACES:
+        content_type, body = b"application/json", msgspec.json.encode(failure_of(error))
+    else:
+        content_type, body = CONTENT_TYPE, encode_problem(problem(error))
+    headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
