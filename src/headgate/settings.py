@@ -12,14 +12,16 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX
 
 OFF: Final = "off"
-ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
-"""Databases without which a server does not go on beside events, unless it is told to."""
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
 
 
 def hosts_of(text: str) -> list[str]:
     """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
     return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
+
+
+ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
+"""Databases without which a server does not go on beside events, unless it is told to."""
 
 
 class Settings(BaseSettings):
@@ -86,19 +88,6 @@ class Settings(BaseSettings):
     def _grpc(cls, value: str) -> str:
         return value if value == OFF else cls._host_and_port(value)
 
-    @field_validator("accept_lost")
-    @classmethod
-    def _accept_lost(cls, value: str) -> str:
-        unknown = sorted(set(_names(value)) - set(ACCEPTABLE_LOSSES))
-        if unknown:
-            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ACCEPTABLE_LOSSES)}")
-        return value
-
-    @property
-    def losses_accepted(self) -> list[str]:
-        """The names in `accept_lost`."""
-        return _names(self.accept_lost)
-
     @field_validator("allowed_host")
     @classmethod
     def _allowed_host(cls, value: str) -> str:
@@ -111,6 +100,19 @@ class Settings(BaseSettings):
     def allowed_hosts(self) -> frozenset[str]:
         """The names of `allowed_host`, as a client would say them in lower case."""
         return frozenset(hosts_of(self.allowed_host))
+
+    @field_validator("accept_lost")
+    @classmethod
+    def _accept_lost(cls, value: str) -> str:
+        unknown = sorted(set(_names(value)) - set(ACCEPTABLE_LOSSES))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ACCEPTABLE_LOSSES)}")
+        return value
+
+    @property
+    def losses_accepted(self) -> list[str]:
+        """The names in `accept_lost`."""
+        return _names(self.accept_lost)
 
     @property
     def host(self) -> str:

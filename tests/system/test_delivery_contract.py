@@ -187,6 +187,32 @@ def test_a_loop_of_replies_ends_and_is_counted(server: Server, subscriber: Subsc
     assert metric(server, 'headgate_replies_total{result="looped"}') == looped + 1
 
 
+def test_a_tree_of_replies_ends_and_leaves_others_alone(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """Three triggers that answer whatever they get: 3 ** 32 events within the hops of one."""
+    numbers = itertools.count()
+    roots: set[str] = set()
+
+    def answer(delivery: Delivery) -> tuple[Any, ...]:
+        roots.add(delivery.headers["headgate-root"])
+        return 200, b"", *REPLY[:1], ("ce-id", f"tree{next(numbers)}"), *REPLY[2:], ("headgate-root", "another")
+
+    names = ("tree1", "tree2", "tree3")
+    looped = metric(server, 'headgate_replies_total{result="looped"}')
+    for name in names:
+        subscriber.answers[name] = answer
+        trigger(server, broker, name, subscriber.url(name))
+    publish(server, broker, "o1", "order")
+    events = 1 + limits.DESCENDANTS_MAX
+    refused = len(names) * events - limits.DESCENDANTS_MAX
+    eventually(lambda: metric(server, 'headgate_replies_total{result="looped"}') >= looped + refused)
+    assert [len({one.id for one in subscriber.at(name)}) for name in names] == [events] * 3
+    assert len(roots) == 1
+    for name in names:
+        subscriber.answers[name] = lambda _: (202, b"")
+    publish(server, broker, "o2", "order")
+    eventually(lambda: all(any(one.id == "o2" for one in subscriber.at(name)) for name in names))
+
+
 # --- dead letters --------------------------------------------------------------------------------------
 
 

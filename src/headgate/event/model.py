@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import msgspec
 
-ExtensionValue = str | int | bool | dict[str, "ExtensionValue"]
+ExtensionValue = str | int | bool | dict[str, Any]
 """What an extension attribute can be: a string, an integer (int32), a boolean; in events of version 0.3 a map, too."""
 
 

@@ -169,7 +169,7 @@ REQUESTS_REFUSED = _counters(
     "code",
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
-    *("partly-stored", "too-many-hops", "host-header", "misdirected", "cross-site", "http2"),
+    *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
@@ -241,7 +241,7 @@ ATTEMPTS_FAILED = _counters(
     "Failed delivery attempts by the status, its class, or why there was no answer",
     "reason",
     *("timeout", "connection", "protocol", "url", "policy"),
-    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops"),
+    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops", "reply-tree"),
     *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
     *("1xx", "2xx", "3xx", "4xx", "5xx"),
 )
