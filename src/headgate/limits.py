@@ -361,6 +361,8 @@ RETRY_AFTER_UNAVAILABLE_S: Final = 5
 # --- match ---------------------------------------------------------------------------------------
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
+JVM_GC_S: Final = 10.0
+"""How often the JVM looks for what nobody refers to when it has not for lack of room: what churn took is given back."""
 JVM_RETAINED_MAX: Final = 20
 """Ended jobs, stages, tasks and queries that Spark remembers; nobody looks at them."""
 REAL_TIME_BATCH_S: Final = 24 * 3_600

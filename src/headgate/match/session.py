@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from headgate.limits import JVM_HEAP_MIB, JVM_RETAINED_MAX
+from headgate.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 from headgate.match.errors import SparkGoneError
 from headgate.match.requirements import INSTALL_JAVA, check_java
 
@@ -59,6 +59,10 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
         f"-Djava.io.tmpdir={scratch}",
         f"-XX:MaxDirectMemorySize={heap_mib}m",
         "-XX:+UseG1GC",
+        # What a change of filters takes for a moment goes back to the machine, also while nothing else happens.
+        f"-XX:G1PeriodicGCInterval={int(JVM_GC_S * 1_000)}",
+        "-XX:MinHeapFreeRatio=10",
+        "-XX:MaxHeapFreeRatio=25",
         "-XX:+ExitOnOutOfMemoryError",
         "-XX:-UsePerfData",
         # The match of dozens of shapes is one generated method above 8,000 bytes, which the JVM would only interpret.

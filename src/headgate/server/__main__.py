@@ -39,7 +39,7 @@ def main() -> None:
                 _log.error("part cannot work", error=error.message, hint=error.hint)
             sys.exit(child.FATAL_STATUS)
         except HeadgateError as error:
-            _log.error("part fails", error=error.message, hint=error.hint)
+            _log.error("part fails", error=error.message, hint=error.hint, detail=error.detail)
             sys.exit(1)
 
 
