@@ -222,6 +222,8 @@ ACK_TIMEOUT_S_MIN: Final = 1.0
 """Below it a busy machine would hand out events again that are being worked on."""
 ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
+MAX_DELIVERIES_MAX: Final = 1_000
+"""spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; who means more means no bound."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
 BACKLOG_S_MAX: Final = 7 * 86_400.0
@@ -322,6 +324,8 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
+ANSWER_UNREAD_S_MAX: Final = 120.0
+"""A client that takes nothing of its answer for so long loses it with its connection: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""

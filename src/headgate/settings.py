@@ -20,6 +20,10 @@ def hosts_of(text: str) -> list[str]:
     return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
 
 
+ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
+"""Databases without which a server does not go on beside events, unless it is told to."""
+
+
 class Settings(BaseSettings):
     """Settings of one server; each field is also read from the environment (`HEADGATE_LISTEN`, ...).
 
@@ -38,6 +42,7 @@ class Settings(BaseSettings):
         backlog_hours: What a trigger or subscription has not taken is given up when it is older.
         backlog_mb: The same when more than so much of a partition was stored after it.
         on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
+        accept_lost: Databases that may be missing beside events that are there, `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
             `public` (what is routed in the Internet only).
@@ -62,6 +67,7 @@ class Settings(BaseSettings):
     backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0)
     backlog_mb: int = Field(default=BACKLOG_BYTES_MAX >> 20, ge=1)
     on_corrupt: Literal["stop", "skip"] = "stop"
+    accept_lost: str = ""
     metrics: bool = True
     egress: Literal["local", "public"] = "local"
     egress_allow: str = ""
@@ -94,6 +100,19 @@ class Settings(BaseSettings):
     def allowed_hosts(self) -> frozenset[str]:
         """The names of `allowed_host`, as a client would say them in lower case."""
         return frozenset(hosts_of(self.allowed_host))
+
+    @field_validator("accept_lost")
+    @classmethod
+    def _accept_lost(cls, value: str) -> str:
+        unknown = sorted(set(_names(value)) - set(ACCEPTABLE_LOSSES))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ACCEPTABLE_LOSSES)}")
+        return value
+
+    @property
+    def losses_accepted(self) -> list[str]:
+        """The names in `accept_lost`."""
+        return _names(self.accept_lost)
 
     @property
     def host(self) -> str:
@@ -145,3 +164,7 @@ class Settings(BaseSettings):
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -98,3 +98,54 @@ def test_unknown_things(server: Server) -> None:
     assert "unknown kind 'pods'" in run(server.url, "get", "pods").stderr
     assert 'triggers.eventing.knative.dev "nope" not found' in run(server.url, "get", "trigger", "nope").stderr
     assert "no such file" in run(server.url, "apply", "-f", "/nope").stderr
+
+
+def test_describe_shows_spec_and_conditions(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=TRIGGER)
+    eventually(lambda: server.ready("triggers", "gold") == "False")
+    done = run(server.url, "describe", "trigger", "gold")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["Name: gold", "Namespace: default"]
+    assert "  eventing.knative.dev/broker: orders" in lines
+    spec = lines[lines.index("Spec:") : lines.index("Status:")]
+    assert "  broker: orders" in spec
+    assert any(line.startswith("    uri: ") for line in spec)
+    head, *rows = lines[lines.index("Conditions:") + 1 :]
+    assert head.split() == ["TYPE", "STATUS", "REASON", "SINCE"]
+    broker = next(number for number, row in enumerate(rows) if row.split()[0] == "BrokerReady")
+    assert rows[broker].split()[1:3] == ["False", "BrokerDoesNotExist"]
+    assert rows[broker + 1].strip() == 'broker "default/orders" does not exist'
+    assert "headgate.dev/filter" not in done.stdout
+    missing = run(server.url, "describe", "trigger", "nope")
+    assert (missing.exit_code, "not found" in missing.stderr) == (1, True)
+    assert "unknown kind" in run(server.url, "describe", "pod", "x").stderr
+
+
+def test_delete_by_name_and_by_file(server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(f"{TRIGGER}---\n{BROKER}")
+    run(server.url, "apply", "-f", str(file))
+    assert run(server.url, "delete", "triggers", "gold").stdout == "trigger.eventing.knative.dev/gold deleted\n"
+    assert server.request("GET", server.path("triggers", "gold")).status == 404
+    again = run(server.url, "delete", "-f", str(file))
+    assert again.exit_code == 1
+    assert again.stdout == "broker.eventing.knative.dev/orders deleted\n"
+    assert 'triggers.eventing.knative.dev "gold" not found' in again.stderr
+    gone = run(server.url, "delete", "-f", str(file), "--ignore-not-found")
+    assert (gone.exit_code, gone.stdout) == (0, "")
+    for wrong in ((), ("trigger",), ("trigger", "gold", "-f", str(file))):
+        assert "say what to delete" in run(server.url, "delete", *wrong).stderr
+
+
+def test_delete_says_what_finalizers_keep_and_apply_leaves_them(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=BROKER)
+    path = server.path("brokers", "orders")
+    server.merge(path, {"metadata": {"finalizers": ["example.com/keep"]}})
+    run(server.url, "apply", "-f", "-", stdin=BROKER)
+    done = run(server.url, "delete", "broker", "orders")
+    assert done.stdout == (
+        "broker.eventing.knative.dev/orders deleted once its finalizers are gone: example.com/keep\n"
+    )
+    server.merge(path, {"metadata": {"finalizers": None}})
+    assert server.request("GET", path).status == 404

@@ -2,13 +2,14 @@
 
 import json
 
+import msgspec
 import pytest
 
 from headgate.event.arrow import StoredEvent, from_batch_all, to_batch
 from headgate.event.errors import EventError
 from headgate.event.http import canonical, decode_request
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
-from headgate.event.model import holds_map
+from headgate.event.model import Event, holds_map
 from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, EXTENSION_DEPTH_MAX, EXTENSION_MEMBERS_MAX
 from headgate.rpc.events import from_message, to_message
 
@@ -92,3 +93,8 @@ def test_limits_are_of_all_maps_of_an_event():
     assert old(first=half, second=half).extensions
     with pytest.raises(EventError, match="must not have more than"):
         old(first=half, second=half, third={"a": 1})
+
+
+def test_a_map_comes_back_from_every_store():
+    event = old(github=GITHUB)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=Event) == event

@@ -1,4 +1,4 @@
-"""`headgate apply` and `headgate get`: objects of a running server, without kubectl."""
+"""`headgate apply`, `get`, `describe` and `delete`: objects of a running server, without kubectl."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
+from headgate.cli.describing import description
 from headgate.control.bodies import kind_of
 from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
@@ -32,6 +33,8 @@ _COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
 """Annotations that the server writes: sent back, they would say that a filter that is left out is to stay."""
 _MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+KindName = Annotated[str, typer.Argument(metavar="KIND", help="brokers, triggers or subscriptions")]
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -64,7 +67,7 @@ def apply(
 
 @app.command()
 def get(
-    kind: Annotated[str, typer.Argument(help="brokers, triggers or subscriptions")],
+    kind: KindName,
     name: Annotated[str, typer.Argument(help="One object; all of them when it is left out.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")] = False,
@@ -72,9 +75,7 @@ def get(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show brokers, triggers or subscriptions."""
-    found = next((known for known in Kind if kind.lower() in (known.plural, known.value.lower())), None)
-    if found is None:
-        fail(f"unknown kind {kind!r}", hint="brokers, triggers or subscriptions")
+    found = _kind(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
     path = _collection(found, None if all_namespaces else namespace)
@@ -97,6 +98,85 @@ def get(
     print_table([heads, *rows])
 
 
+@app.command()
+def describe(
+    kind: KindName,
+    name: Annotated[str, typer.Argument(help="Which one.")],
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Show one object for people: what it is to be, what it is, and what is wrong with it."""
+    try:
+        found = request(server, "GET", _path(_kind(kind), namespace, name))
+    except HeadgateError as error:
+        fail(error.message, hint=error.hint)
+    for line in description(found):
+        typer.echo(line)
+
+
+@app.command()
+def delete(
+    kind: Annotated[str, typer.Argument(help="broker, trigger or subscription; left out with --filename")] = "",
+    names: Annotated[list[str] | None, typer.Argument(help="Which ones.")] = None,
+    file: Annotated[str, typer.Option("--filename", "-f", help="Those of a file, a directory, or - for input.")] = "",
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="What is gone is no error.")] = False,
+    namespace: Namespace = NAMESPACE_DEFAULT,
+    server: Server = SERVER_DEFAULT,
+) -> None:
+    """Delete brokers, triggers or subscriptions; those with finalizers go when the last of them is gone."""
+    if bool(file) == bool(kind and names):
+        fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
+    try:
+        wanted = (
+            [_place(document, namespace) for document in _read(file)]
+            if file
+            else [(_kind(kind), namespace, name) for name in names or ()]
+        )
+    except HeadgateError as error:
+        fail(error.message, hint=error.hint)
+    failed = False
+    for found, place, name in wanted:
+        try:
+            answer = request(server, "DELETE", _path(found, place, name), missing_ok=ignore_not_found)
+        except NoServerError as error:
+            fail(error.message, hint=error.hint)
+        except HeadgateError as error:
+            failed = True
+            complain(error.message, hint=error.hint)
+            continue
+        if answer is not None:
+            finalizers = answer["metadata"].get("finalizers") if answer["kind"] == found else None
+            left = f" once its finalizers are gone: {', '.join(finalizers)}" if finalizers else ""
+            typer.echo(f"{_label(found, name)} deleted{left}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _kind(text: str) -> Kind:
+    found = next((known for known in Kind if text.lower() in (known.plural, known.value.lower())), None)
+    if found is None:
+        fail(f"unknown kind {text!r}", hint="brokers, triggers or subscriptions")
+    return found
+
+
+def _place(document: Document, namespace: str) -> tuple[Kind, str, str]:
+    """Kind, namespace and name of an object in a manifest."""
+    kind = kind_of(document.value)
+    metadata = document.value.get("metadata") if isinstance(document.value, dict) else None
+    found = metadata if isinstance(metadata, dict) else {}
+    if not found.get("name"):
+        raise ManifestError((f"{document.source}: metadata.name is missing",))
+    return kind, str(found.get("namespace") or namespace), str(found["name"])
+
+
+def _path(kind: Kind, namespace: str, name: str) -> str:
+    return f"{_collection(kind, namespace)}/{quote(name, safe='')}"
+
+
+def _label(kind: Kind, name: str) -> str:
+    return f"{kind.value.lower()}.{kind.group}/{name}"
+
+
 def _read(file: str) -> Iterator[Document]:
     if file != "-":
         return read_path(Path(file))
@@ -115,12 +195,11 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     metadata: dict[str, Any] = dict(written) if isinstance(written, dict) else {}
     place, name = str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
     collection = _collection(kind, place)
-    label = f"{kind.value.lower()}.{kind.group}/{name}"
-    path = f"{collection}/{quote(name, safe='')}"
+    path = _path(kind, place, name)
     old = request(server, "GET", path, missing_ok=True) if name else None
     if old is None:
         made = request(server, "POST", f"{collection}?{_MANAGER}", body=body)
-        return f"{kind.value.lower()}.{kind.group}/{made['metadata']['name']} created"
+        return f"{_label(kind, made['metadata']['name'])} created"
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
         given = metadata.get(field)
@@ -131,7 +210,7 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     # Not the resourceVersion: the server may have written a status in between.
     fields = ("uid", "generation", "labels", "annotations")
     same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
-    return f"{label} {'unchanged' if same else 'configured'}"
+    return f"{_label(kind, name)} {'unchanged' if same else 'configured'}"
 
 
 def _collection(kind: Kind, namespace: str | None) -> str:

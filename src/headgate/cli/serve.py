@@ -44,6 +44,9 @@ def serve(
     on_corrupt: Annotated[
         str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
     ] = None,
+    accept_lost: Annotated[
+        str | None, typer.Option(help="Go on although this file is gone: control.db, dispatch.db or both.")
+    ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
 
@@ -63,6 +66,7 @@ def serve(
         "backlog_hours": backlog_hours,
         "backlog_mb": backlog_mb,
         "on_corrupt": on_corrupt,
+        "accept_lost": accept_lost,
     }
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

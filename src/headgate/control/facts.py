@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Trigger, decode_stored
-from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fact, sink_of
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.reconcile import BrokerFact, RoutedFacts, broker_fact, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
@@ -114,10 +114,8 @@ def routed_rows(
         ) = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
-        sink = Sink()
-        if isinstance(obj, Trigger):
-            inherits = obj.spec.delivery is None and fact is not None
-            sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        inherits = obj.spec.delivery is None and fact is not None
+        sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
         facts = RoutedFacts(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.control.bodies import yaml_documents
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.objects import ObjectKey
-from headgate.errors import HeadgateError, InvalidInputError
+from headgate.errors import FatalError, HeadgateError, InvalidInputError
 from headgate.limits import MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX
 
 if TYPE_CHECKING:  # who reads manifests to send them needs no compiler of filters
@@ -22,7 +22,7 @@ PROBLEMS_SHOWN_MAX: Final = 20
 """Problems in one message; the rest is counted."""
 
 
-class ManifestError(InvalidInputError):
+class ManifestError(InvalidInputError, FatalError):
     """Manifests cannot be read or applied; every problem names file, document and field.
 
     Args:

@@ -238,12 +238,14 @@ def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus
 
 def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: str) -> SubscriptionStatus:
     """The status of a subscription; arguments as `trigger_status` has them."""
-    needed = [_broker_ready(subscription, facts), _subscribed(facts)]
+    sink = _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served)
+    needed = [_broker_ready(subscription, facts), sink, _subscribed(facts)]
     warnings = (_filter_healthy(facts), _backlog_kept(facts), _events_kept(facts), *_filter_advisable(subscription))
     conditions = (*needed, *warnings, _summary(needed))
     return SubscriptionStatus(
         observed_generation=subscription.metadata.generation,
         conditions=_timed(conditions, subscription.status.conditions, now),
+        dead_letter_sink_uri=(facts.sink.uri or "") if sink.status == TRUE else "",
         filter_errors=facts.filter_errors,
     )
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Final
+
+from headgate.control.sqlitefile import version
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -59,21 +62,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 )
 
 
-def migrate(connection: sqlite3.Connection) -> int:
+def migrate(connection: sqlite3.Connection, path: Path) -> int:
     """Bring the tables up to date, inside the caller's transaction.
 
     Returns:
         The version that was found; 0 for a new file.
 
     Raises:
-        ValueError: The file was written by a newer Headgate.
+        DatabaseNewerError: The file was written by a newer Headgate.
     """
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found > len(MIGRATIONS):
-        raise ValueError(f"control.db has schema {found}, this Headgate knows up to {len(MIGRATIONS)}")
+    found = version(connection, path, len(MIGRATIONS))
     for statements in MIGRATIONS[found:]:
         for statement in statements:
             connection.execute(statement)
     if found < len(MIGRATIONS):
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    return int(found)
+    return found

@@ -78,6 +78,7 @@ class Store:
         *,
         compiler: FilterCompiler | None = None,
         clock_s: Callable[[], float] = time.time,
+        targets_from: int = 0,
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
@@ -85,14 +86,16 @@ class Store:
             path: `control.db` of the data directory.
             compiler: Compiles stored filters anew when another version of it wrote them; None is the real one.
             clock_s: Seconds since 1970.
+            targets_from: In a new file, the ids of targets are above it.
 
         Raises:
             StoreUnavailableError: SQLite cannot open the file.
-            ValueError: A newer Headgate wrote the file.
+            DatabaseNewerError: A newer Headgate wrote the file.
         """
         store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
         with store._database.write() as connection:
-            if migrate(connection) == 0:
+            if migrate(connection, path) == 0:
+                connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
             recompile(connection, store.compiler)
         return store

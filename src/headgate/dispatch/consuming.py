@@ -18,10 +18,12 @@ import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
+from headgate.dispatch.abandoning import Abandoning
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.choosing import Choosing
 from headgate.dispatch.events import Events
 from headgate.dispatch.histories import Histories
+from headgate.dispatch.letters import Burial
 from headgate.dispatch.pull import Acked, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
@@ -39,11 +41,9 @@ from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
 from headgate.dispatch.seeking import Seeking, Seeks
-from headgate.dispatch.targets import Lag
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
-from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.scan.find import Tell
 
@@ -65,6 +65,7 @@ class Subscriptions:
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
         histories: Reads the log where a filter counts from an earlier place on.
+        burial: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -80,12 +81,12 @@ class Subscriptions:
         handed: Callable[[], int],
         seeks: Seeks,
         histories: Histories,
+        burial: Burial | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._backlog = backlog
-        self._errors = errors
+        self._abandoning = Abandoning(backlog, events, burial, errors, handed, clock_us)
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
@@ -188,7 +189,7 @@ class Subscriptions:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
         look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
         wait_s = min(at_most_s, look_s)
-        due_us = state.cursor.next_due_us() if active else None
+        due_us = state.cursor.next_due_us(state.rules) if active else None
         if due_us is not None:
             wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
         with contextlib.suppress(TimeoutError):
@@ -324,6 +325,7 @@ class Subscriptions:
             with turns.attempt():
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
+                    await self.give_up(state)
                 await self.flush()
 
     async def sweep(
@@ -345,37 +347,20 @@ class Subscriptions:
         for state in list(self._states.values()):
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
-                gone = await self._expire(state, min(over_position, self._handed()), over_us) if id_ in told else 0
-                await self._pass_others(state)
-            if gone:
-                self._dirty.add(id_)
-                metrics.DELIVERIES.labels("expired").inc(gone)
-                self._errors.dropped(id_, "nobody took them within the bounds of a backlog", gone)
+                limit = min(over_position, self._handed())
+                gone = id_ in told and await self._abandoning.expire(state, limit, over_us)
+                if await self._abandoning.pass_others(state) or gone:
+                    self._dirty.add(id_)
             first = min([cursor.next, *(held.position for held in cursor.held() if held.position >= 0)])
             if first < min(near_position, self._handed()) or cursor.is_history_older(near_us):
                 near.add(id_)
         return near
 
-    async def _expire(self, state: State, limit: int, before_us: int) -> int:
-        """Give up one subscription's events; returns how many. `state.reading` is taken."""
-        cursor = state.cursor
-        gone = cursor.expire(limit) + cursor.expire_history(before_us)
-        while cursor.next < limit:
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
-            gone += len(refill.deliveries)
-            cursor.counters.expired += len(refill.deliveries)
-            cursor.read_to(refill.reached)
-        return gone
-
-    async def _pass_others(self, state: State) -> None:
-        """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
-        cursor = state.cursor
-        start, upto = cursor.next, self._handed()
-        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
-        if cursor.next > start:
+    async def give_up(self, state: State) -> None:
+        """End what was handed out `maxDeliveries` times."""
+        if await self._abandoning.exhaust(state):
             self._dirty.add(state.target.id)
+            state.wake()  # there may be room again
 
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.

@@ -289,7 +289,8 @@ class DeadLetters:
 
     async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
         rules = target.delivery if target else _DEFAULT_RULES
-        redriving = letter.state is State.REDRIVING
+        # A subscription has no subscriber: its letters go to the sink again.
+        redriving = letter.state is State.REDRIVING and not (target and target.pull)
         try:
             if not url:
                 self._keep(letter, "its trigger is gone" if redriving else "its sink has no address")
@@ -355,7 +356,8 @@ class DeadLetters:
 
 def _address(target: Target, state: State) -> str:
     """Where letters of a target go that are in this state; empty when nowhere."""
-    return target.subscriber_uri if state is State.REDRIVING else target.delivery.dead_letter_uri or ""
+    redriven = state is State.REDRIVING and target.pull is None
+    return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
 
 
 def _drop(counts: Counter[_T], one: _T) -> None:

@@ -215,7 +215,7 @@ class Dispatcher:
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
             clocks=self._clocks,
         )
-        self._consuming = self._subscriptions()
+        self._consuming = self._subscriptions(letters)
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
         watermarks = await self._recover()
@@ -263,7 +263,7 @@ class Dispatcher:
             await self._close_consuming()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
 
-    def _subscriptions(self) -> Subscriptions:
+    def _subscriptions(self, letters: DeadLetters) -> Subscriptions:
         return Subscriptions(
             store=self._pulls,
             outbox=self._writer.directory,
@@ -288,6 +288,7 @@ class Dispatcher:
                 self._routed.rule_of,
                 lambda: self._scheduler.handed,
             ),
+            burial=letters,
             clock_us=self._clocks.now_us,
         )
 

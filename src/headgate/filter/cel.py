@@ -36,6 +36,7 @@ from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
+from headgate.filter.parentheses import without_nested_parentheses
 from headgate.filter.unparse import string_literal, unparse
 from headgate.filter.wildcards import FUNCTION as WILDCARDS
 from headgate.filter.wildcards import WildcardError, without_wildcards
@@ -181,7 +182,7 @@ class Environment:
         """
         _refuse_characters(text)
         try:
-            return Expression(self._handle.compile(text, not check))
+            return Expression(self._handle.compile(without_nested_parentheses(text), not check))
         except RuntimeError as error:
             raise refusal(text, str(error)) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import (
+    FatalError,
     HeadgateError,
     InvalidInputError,
     NotFoundError,
@@ -24,7 +25,7 @@ class BrokerReplacedError(UnavailableError):
     code = "broker-replaced"
 
 
-class EventFormatError(HeadgateError):
+class EventFormatError(FatalError):
     """The log's events are in another version's format."""
 
     code = "event-format"
