@@ -65,3 +65,20 @@ def test_what_a_terminal_would_obey_is_escaped(monkeypatch: pytest.MonkeyPatch, 
     assert r"\u001b[2J\u009b31m\u007f é" in line
     if form:
         assert json.loads(line)["data"] == data
+
+
+@pytest.mark.parametrize(
+    ("named", "path"), [([], "/default/default/"), (["orders"], "/default/orders/"), (["shop/orders"], "/shop/orders/")]
+)
+def test_a_broker_is_named_with_or_without_its_namespace(
+    monkeypatch: pytest.MonkeyPatch, named: list[str], path: str
+) -> None:
+    asked: list[str] = []
+
+    def lines(_: str, where: str, **__: str) -> Iterator[bytes]:
+        asked.append(where)
+        return iter(())
+
+    monkeypatch.setattr(tail_module, "lines", lines)
+    CliRunner().invoke(app, ["tail", *named])
+    assert asked[0].startswith(f"{path}events?")

@@ -123,7 +123,7 @@ def test_nothing_of_the_deleted_one_is_the_new_ones_and_nothing_of_the_new_one_i
     assert missing.value.status == 404
 
     counted = replayed(server, url=subscriber.url("again"))
-    assert counted["broker"] == "re"
+    assert counted["broker"] == "default/re"
     assert sorted(subscriber.ids("again")) == everything
     said = replayed(server, trigger="re")
     assert (said["matched"], said["delivered"]) == (4, 4)

@@ -119,8 +119,9 @@ def test_a_filter_counts_from_the_beginning_or_a_place_once_and_over_kills(serve
 
 def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Subscriber) -> None:
     url = subscriber.url("replayed")
-    counted = json.loads(command(server, "replay", "--broker", "default", "--target", url, "--dry-run", "--json"))
-    assert counted["state"] == "done"
+    named = ["--broker", "default/default", "--target", url]
+    counted = json.loads(command(server, "replay", *named, "--dry-run", "--json"))
+    assert (counted["state"], counted["broker"]) == ("done", "default/default")
     assert counted["matched"] == counted["eventsTotal"] >= EVENTS
     made = ask(
         server,

@@ -16,6 +16,7 @@ import msgspec
 import typer
 
 from headgate.errors import InvalidInputError, UnavailableError
+from headgate.event.names import full_name
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
 TIMEOUT_S: Final = 30.0
@@ -79,8 +80,8 @@ def object_path(namespace: str, plural: str, name: str) -> str:
 
 def broker_path(broker: str, namespace: str) -> str:
     """The API's path of a broker: `name` in the namespace, or `namespace/name`."""
-    before, slash, name = broker.partition("/")
-    return object_path(before, "brokers", name) if slash else object_path(namespace, "brokers", broker)
+    found, _, name = full_name(broker, namespace).partition("/")
+    return object_path(found, "brokers", name)
 
 
 def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:

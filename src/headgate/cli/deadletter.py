@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
-from headgate.control.defaults import NAMESPACE_DEFAULT
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
 
 _PREFIX: Final = "/apis/headgate.dev/v1"

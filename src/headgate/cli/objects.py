@@ -23,10 +23,10 @@ from headgate.cli.client import (
 )
 from headgate.cli.describing import description
 from headgate.control.bodies import kind_of
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
 from headgate.errors import HeadgateError
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import MANIFEST_BYTES_MAX
 
 _COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})

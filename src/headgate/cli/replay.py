@@ -10,9 +10,9 @@ from urllib.parse import quote
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import REPLAY_RATE_DEFAULT
 
 _HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "MATCHED", "DELIVERED", "DEAD", "FAILED"]
@@ -29,7 +29,7 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 def replay(
     context: typer.Context,
     target: Annotated[str, typer.Option(help="Name of a trigger, or a URL.")] = "",
-    broker: Annotated[str, typer.Option(help="Whose history; a trigger's own broker by default.")] = "",
+    broker: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME; a trigger's own by default.")] = "",
     from_: Annotated[str, typer.Option("--from", help="earliest, a time (RFC 3339) or a position.")] = "earliest",
     to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), a time or a position.")] = "next",
     filter_: Annotated[str, typer.Option("--filter", help="CEL or JSON as in spec.filter, beside the trigger's.")] = "",

@@ -9,12 +9,14 @@ import urllib.request
 import uuid
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 
 from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
 from headgate.event.json_format import decode_event, encode_event
 from headgate.event.model import DataKind, Event
+from headgate.event.names import full_name
 
 
 class RefusedError(HeadgateError):
@@ -35,7 +37,7 @@ def send(
     subject: Annotated[str | None, typer.Option(help="What the event is about.")] = None,
     data: Annotated[str | None, typer.Option(help="JSON data.")] = None,
     extension: Annotated[list[str] | None, typer.Option("--extension", "-e", help="NAME=VALUE, repeatable.")] = None,
-    broker: Annotated[str, typer.Option(help="NAMESPACE/NAME of the broker.")] = "default/default",
+    broker: Annotated[str, typer.Option("--broker", "-b", help="NAME, or NAMESPACE/NAME.")] = "default",
     server: Annotated[str, typer.Option(envvar="HEADGATE_SERVER", help="The server's URL.")] = "http://127.0.0.1:8080",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> None:
@@ -53,8 +55,9 @@ def send(
     else:
         assert type_ is not None
         events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
+    address = f"{server.rstrip('/')}/{quote(full_name(broker))}"
     for event in events:
-        _post(f"{server.rstrip('/')}/{broker}", event)
+        _post(address, event)
         typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
 
 

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import PULL_EVENTS_DEFAULT
 
 _WAIT_S: Final = 20.0

@@ -6,19 +6,20 @@ import json
 import re
 import sys
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, Server, lines
 from headgate.errors import UnavailableError
+from headgate.event.names import full_name
 from headgate.log import positions
 
 _CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def tail(
-    broker: Annotated[str, typer.Argument(help="NAMESPACE/NAME of the broker.")] = "default/default",
+    broker: Annotated[str, typer.Argument(help="NAME of the broker, or NAMESPACE/NAME.")] = "default",
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, next, a time (RFC 3339) or a position (0:123,1:456).")
     ] = "next",
@@ -42,7 +43,9 @@ def tail(
     parameters += [("limit", str(limit))] if limit is not None else []
     places: dict[int, int] = {}
     try:
-        for line in lines(server, f"/{broker}/events?{urlencode(parameters)}", accept="application/x-ndjson"):
+        for line in lines(
+            server, f"/{quote(full_name(broker))}/events?{urlencode(parameters)}", accept="application/x-ndjson"
+        ):
             found = json.loads(line)
             if as_json:
                 typer.echo(_harmless(line.decode().rstrip()))

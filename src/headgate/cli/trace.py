@@ -11,8 +11,8 @@ import typer
 from headgate.cli.client import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, broker_path
 from headgate.cli.filterinput import fail
 from headgate.cli.why import entry_text, search
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.errors import NotFoundError
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import TRACE_EVENTS_MAX
 
 

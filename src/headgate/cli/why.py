@@ -22,9 +22,9 @@ from headgate.cli.client import (
     request,
 )
 from headgate.cli.filterinput import fail
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.durations import duration_s
 from headgate.event import rfc3339
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.event.status import status_text
 
 _NOT_FOUND_YET: Final = "not-found-yet"

@@ -30,10 +30,10 @@ from headgate.client.values import (
 )
 from headgate.errors import InvalidInputError, OverloadedError
 from headgate.event.model import Event
+from headgate.event.names import full_name
 from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_PRODUCERS_MAX, CLIENT_WINDOW_DEFAULT
 from headgate.rpc import headgate_pb2 as pb
 
-_NAMESPACE: Final = "default"
 _consumers: Final = itertools.count(1)
 
 
@@ -97,7 +97,7 @@ class AsyncClient:
             OverloadedError: Calls to CLIENT_PRODUCERS_MAX other brokers are under way.
             HeadgateError: There is no such broker, or no server.
         """
-        name = _full(broker)
+        name = full_name(broker)
         shared, retired = self._shared.get(name), None
         if shared is None or shared.producer.error is not None:
             if shared is None and len(self._shared) >= CLIENT_PRODUCERS_MAX:
@@ -120,7 +120,7 @@ class AsyncClient:
             name: Who publishes; one process at a time.
             first: Sequence of the first event, for who numbers events himself; None: behind the newest that is stored.
         """
-        return AsyncProducer(self._connection, _full(broker), name, first)
+        return AsyncProducer(self._connection, full_name(broker), name, first)
 
     def read(
         self,
@@ -148,7 +148,7 @@ class AsyncClient:
         """
         return AsyncReader(
             self._connection,
-            _full(broker),
+            full_name(broker),
             start=start,
             first=first,
             filter_values=filter_values,
@@ -169,7 +169,7 @@ class AsyncClient:
             window: Events that may be on their way. Small: consumers share evenly; large: they wait less.
         """
         name = f"{socket.gethostname()}-{os.getpid()}-{next(_consumers)}" if consumer is None else consumer
-        return AsyncConsumer(self._connection, _full(subscription), name, window=window)
+        return AsyncConsumer(self._connection, full_name(subscription), name, window=window)
 
     async def seek(
         self,
@@ -210,7 +210,7 @@ class AsyncClient:
         """As `seek`: how far it is, again and again, then where the subscription goes on."""
         if first is not None and last is not None:
             raise InvalidInputError("a seek goes to the first or to the last such event, not to both")
-        request = pb.SeekRequest(subscription=_full(subscription), to=place_text(to), after=after)
+        request = pb.SeekRequest(subscription=full_name(subscription), to=place_text(to), after=after)
         if first is not None:
             request.first = condition_text(first)
         if last is not None:
@@ -226,7 +226,7 @@ class AsyncClient:
 
     async def stats(self, subscription: str) -> Stats:
         """Where a subscription stands."""
-        request = pb.StatsRequest(subscription=_full(subscription))
+        request = pb.StatsRequest(subscription=full_name(subscription))
         found = await self._connection.ask("Subscriptions/Stats", request, pb.StatsResponse)
         numbers = {field.name: getattr(found, field.name) for field in pb.StatsResponse.DESCRIPTOR.fields}
         numbers["oldest_unacknowledged"] = found.oldest_unacknowledged or None
@@ -235,7 +235,7 @@ class AsyncClient:
 
     async def analyze(self, subscription: str, filter: Filter) -> Analysis:
         """How many events of a subscription's backlog a filter would accept; nothing is consumed."""
-        request = pb.AnalyzeRequest(subscription=_full(subscription), filter=filter_message(filter))
+        request = pb.AnalyzeRequest(subscription=full_name(subscription), filter=filter_message(filter))
         found = await self._connection.ask("Subscriptions/Analyze", request, pb.AnalyzeResponse)
         return Analysis(found.events, found.accepted, found.rejected, found.errors, found.complete)
 
@@ -250,7 +250,3 @@ class AsyncClient:
             f"events are on their way to {CLIENT_PRODUCERS_MAX} brokers (CLIENT_PRODUCERS_MAX)",
             hint="publish with producers of your own: client.producer(...)",
         )
-
-
-def _full(name: str) -> str:
-    return name if "/" in name else f"{_NAMESPACE}/{name}"

@@ -19,10 +19,10 @@ from headgate.control.objects import (
     Metadata,
     Object,
 )
+from headgate.event.names import NAMESPACE_DEFAULT
 
 _SUFFIX_BYTES: Final = 4
 """Of `generateName`: eight hexadecimal digits."""
-NAMESPACE_DEFAULT: Final = "default"
 BROKER_DEFAULT: Final = "default"
 """The broker, of the object's own namespace, of a trigger or subscription that names none (Broker specification)."""
 

@@ -17,7 +17,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
 from headgate.control.http import JSON, decoded, json_response, read_body
 from headgate.control.kubestatus import Status, StatusDetails
@@ -33,6 +32,7 @@ from headgate.control.queries import Form, form_of, is_dry_run, is_set, list_que
 from headgate.control.selectors import field_selector
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
+from headgate.event.names import NAMESPACE_DEFAULT
 
 PATH: Final = "/api/v1/namespaces"
 

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from headgate.control.database import Database
-from headgate.control.defaults import NAMESPACE_DEFAULT
 from headgate.control.errors import NamespaceNotFoundError, QuotaError
 from headgate.control.facts import bump, counter
 from headgate.control.namespaces import namespace
 from headgate.control.objects import Namespace, encode
 from headgate.control.writes import rfc3339
+from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import NAMESPACES_MAX
 
 _DECODER: Final = msgspec.json.Decoder(Namespace)

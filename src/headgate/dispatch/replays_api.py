@@ -33,6 +33,7 @@ from headgate.dispatch.seeking import start_of
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.identity import identity, path_of
+from headgate.event.names import full_name
 from headgate.filter.compiler import compile_filter
 from headgate.log import positions
 from headgate.scan.places import NEXT
@@ -173,18 +174,21 @@ class ReplaysApi:
         least, most = limits.RATE_PER_S_MIN, limits.REPLAY_RATE_MAX
         if not least <= asked.rate <= most:
             raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} events a second")
-        broker = asked.broker
+        broker = full_name(asked.broker, namespace) if asked.broker else ""
         if asked.trigger:
             trigger = self._objects.get(ObjectKey(Kind.TRIGGER, namespace, asked.trigger))
             assert isinstance(trigger, Trigger)
-            if broker and broker != trigger.spec.broker:
-                raise InvalidInputError(f"trigger {asked.trigger!r} is of broker {trigger.spec.broker!r}")
-            broker = trigger.spec.broker
+            if broker and broker != trigger.broker_key:
+                raise InvalidInputError(f"trigger {asked.trigger!r} is of broker {trigger.broker_key!r}")
+            broker = trigger.broker_key
         elif not broker:
             raise InvalidInputError("broker is missing: whose history is it?")
         else:
             self._policy.check(asked.url)
-        found = self._objects.get(ObjectKey(Kind.BROKER, namespace, broker))
+        place, _, name = broker.partition("/")
+        if place != namespace:
+            raise InvalidInputError(f"broker {broker!r} is not in namespace {namespace!r}, the replay's")
+        found = self._objects.get(ObjectKey(Kind.BROKER, place, name))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
         cel = compile_filter(written, ()).cel if asked.filter else ""
         now = start_of(self._log, NEXT)
@@ -193,7 +197,7 @@ class ReplaysApi:
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
         return ReplaySpec(
             namespace,
-            identity(f"{namespace}/{broker}", found.metadata.uid),
+            identity(broker, found.metadata.uid),
             asked.trigger,
             asked.url,
             cel,
@@ -210,7 +214,7 @@ def _view(replay: Replay) -> ReplayView:
     return ReplayView(
         id=replay.id,
         state=replay.state,
-        broker=path_of(spec.broker).partition("/")[2],
+        broker=path_of(spec.broker),
         trigger=spec.trigger,
         url=spec.url,
         filter=spec.cel,

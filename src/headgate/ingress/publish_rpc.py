@@ -16,6 +16,7 @@ from headgate.control.logrules import Served
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.identity import path_of
 from headgate.event.model import Event
+from headgate.event.names import full_name
 from headgate.filter.value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
@@ -72,7 +73,7 @@ class PublishRpc:
         producing: Producing | None = None
         try:
             first = await call.read_first()
-            broker = self._intake.broker(first.open.broker)
+            broker = self._intake.broker(full_name(first.open.broker))
             if first.open.producer:
                 producing = await self._producers.open(broker.identity, first.open.producer)
             number = 0 if producing is None else producing.next_number

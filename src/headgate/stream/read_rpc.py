@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 
+from headgate.event.names import full_name
 from headgate.filter.asked import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
@@ -44,7 +45,7 @@ class ReadRpc:
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")
         asked = first.open
-        broker = await self._readers.broker(asked.broker)
+        broker = await self._readers.broker(full_name(asked.broker))
         wanted = await asyncio.to_thread(read_request, broker, list(parameters(asked)), follow=asked.follow)
         self._readers.check_room()
         credits = Credits()

@@ -1,0 +1,17 @@
+"""How people and programs name a broker: `name` in a namespace that is understood, or `namespace/name`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NAMESPACE_DEFAULT: Final = "default"
+
+
+def full_name(name: str, namespace: str = NAMESPACE_DEFAULT) -> str:
+    """The full name, `namespace/name`; whether there is such a broker is for others to say.
+
+    Args:
+        name: As it was given.
+        namespace: That is understood where none is given.
+    """
+    return name if "/" in name else f"{namespace}/{name}"
