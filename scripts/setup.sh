@@ -13,6 +13,8 @@ python=${PYTHON:-python3}
 
 scripts/ensure-jdk.sh
 
+# Another lock is another environment: a package that goes takes files along that it shared with one that stays.
+if [ -d .venv ] && ! cmp -s requirements/dev.txt .venv/.ready; then rm -rf .venv; fi
 echo "setup: virtual environment .venv (about a minute the first time: pyspark is 400 MB)"
 if command -v uv >/dev/null; then
   uv venv -q --allow-existing --python "$python" .venv
@@ -26,4 +28,4 @@ fi
 export VIRTUAL_ENV=$PWD/.venv
 "$uv" pip sync -q --require-hashes requirements/dev.txt
 "$uv" pip install -q --no-deps --no-build-isolation --offline -e .
-touch .venv/.ready
+cp requirements/dev.txt .venv/.ready

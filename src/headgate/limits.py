@@ -21,6 +21,10 @@ HEADER_ATTRIBUTES_BYTES_MAX: Final = 128 << 10
 """Names and values of all ce- headers of a request; CloudEvents asks for at least 64 KiB an event."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 128
 """One attribute name. CloudEvents recommends 20; a bound keeps caches of names small."""
+EXTENSION_DEPTH_MAX: Final = 8
+"""Maps within one another in an extension of CloudEvents 0.3: each a step of a path and a level of recursion."""
+EXTENSION_MEMBERS_MAX: Final = 256
+"""Members of all maps of one event's extensions: each is one more attribute for filters."""
 VALUE_CACHED_CHARS_MAX: Final = 256
 """Sources, schemas and media types up to this length are checked once and remembered."""
 VALUES_CACHED_MAX: Final = 4_096
@@ -218,11 +222,18 @@ ACK_TIMEOUT_S_MIN: Final = 1.0
 """Below it a busy machine would hand out events again that are being worked on."""
 ACK_TIMEOUT_S_MAX: Final = 86_400.0
 """A day: what no consumer has finished by then is somebody else's."""
+MAX_DELIVERIES_MAX: Final = 1_000
+"""spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; who means more means no bound."""
 SUBSCRIPTION_UNACKED_MAX: Final = 4_096
 """Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
-SUBSCRIPTION_BACKLOG_S_MAX: Final = 7 * 86_400.0
-"""A backlog that nobody takes keeps the log's files for so long, then its oldest events are given up and counted."""
-SUBSCRIPTION_SWEEP_S: Final = 60.0
+BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
+events are given up and counted."""
+BACKLOG_BYTES_MAX: Final = 16 << 30
+"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
+BACKLOG_NEAR: Final = 0.75
+"""Part of either bound at which people are told."""
+BACKLOG_SWEEP_S: Final = 60.0
 """How often backlogs are looked at for that."""
 SUBSCRIPTION_FLUSH_S: Final = 1.0
 """How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
@@ -313,6 +324,8 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
+ANSWER_UNREAD_S_MAX: Final = 120.0
+"""A client that takes nothing of its answer for so long loses it with its connection: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
@@ -464,6 +477,12 @@ RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
 HOPS_MAX: Final = 32
 """Brokers that an event and its replies may pass one after the other; then it is a loop."""
+DESCENDANTS_MAX: Final = 1_000
+"""Events that may come of one, by replies and by brokers that are subscribers: a tree that grows on is a loop."""
+ROOTS_KEPT_MAX: Final = 65_536
+"""Trees whose size is known, some 200 bytes each."""
+ROOT_CHARS_MAX: Final = 64
+"""The header that names an event's tree: ours have some 30."""
 REPLY_RETRY_S: Final = 0.1
 """Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
@@ -558,6 +577,8 @@ RPCS_MAX: Final = 1_024
 """Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
 RPC_KEEPALIVE_S: Final = 20.0
 """How often a silent connection is asked whether its client is there: who is not gives back what it had."""
+HEALTH_LOOK_S: Final = 0.5
+"""How often the parts are asked for those who watch the health service."""
 RPC_KEEPALIVE_TIMEOUT_S: Final = 10.0
 """How long the answer may take."""
 PUBLISH_EVENTS_MAX: Final = 1_000

@@ -9,6 +9,8 @@ from typing import Final, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX
+
 OFF: Final = "off"
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
 
@@ -16,6 +18,10 @@ _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-
 def hosts_of(text: str) -> list[str]:
     """The hosts of a comma-separated text, in lower case and without the brackets of an IPv6 address."""
     return [one.strip().lower().strip("[]") for one in text.split(",") if one.strip()]
+
+
+ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
+"""Databases without which a server does not go on beside events, unless it is told to."""
 
 
 class Settings(BaseSettings):
@@ -33,7 +39,10 @@ class Settings(BaseSettings):
         segment_mb: Size at which a log segment is closed.
         retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
+        backlog_hours: What a trigger or subscription has not taken is given up when it is older.
+        backlog_mb: The same when more than so much of a partition was stored after it.
         on_corrupt: What readers do at a damaged place of the log: `stop` there, or `skip` it and say so.
+        accept_lost: Databases that may be missing beside events that are there, `control.db, dispatch.db`.
         metrics: Whether `/metrics` is served.
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
             `public` (what is routed in the Internet only).
@@ -55,7 +64,10 @@ class Settings(BaseSettings):
     segment_mb: int = Field(default=256, ge=1, le=1024)
     retain_hours: float = Field(default=168.0, ge=0)
     retain_mb: int | None = Field(default=None, ge=0)
+    backlog_hours: float = Field(default=BACKLOG_S_MAX / 3_600, gt=0)
+    backlog_mb: int = Field(default=BACKLOG_BYTES_MAX >> 20, ge=1)
     on_corrupt: Literal["stop", "skip"] = "stop"
+    accept_lost: str = ""
     metrics: bool = True
     egress: Literal["local", "public"] = "local"
     egress_allow: str = ""
@@ -88,6 +100,19 @@ class Settings(BaseSettings):
     def allowed_hosts(self) -> frozenset[str]:
         """The names of `allowed_host`, as a client would say them in lower case."""
         return frozenset(hosts_of(self.allowed_host))
+
+    @field_validator("accept_lost")
+    @classmethod
+    def _accept_lost(cls, value: str) -> str:
+        unknown = sorted(set(_names(value)) - set(ACCEPTABLE_LOSSES))
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is not one of {', '.join(ACCEPTABLE_LOSSES)}")
+        return value
+
+    @property
+    def losses_accepted(self) -> list[str]:
+        """The names in `accept_lost`."""
+        return _names(self.accept_lost)
 
     @property
     def host(self) -> str:
@@ -139,3 +164,7 @@ class Settings(BaseSettings):
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -120,6 +120,30 @@ def test_field_validation(server: Server) -> None:
     assert "warning" not in ignored.headers
 
 
+def test_the_version_of_cel_is_kept_and_refused_where_it_is_unknown(server: Server) -> None:
+    versioned = GOLD | {"celVersion": "1"}
+    assert server.request("POST", server.path("triggers"), trigger(filter=versioned)).status == 201
+    assert server.request("GET", server.path("triggers", "t1")).json["spec"]["filter"] == versioned
+    for wrong in (GOLD | {"celVersion": "2"}, {"attributes": {"type": "a"}, "celVersion": "1"}):
+        refused = server.request("POST", server.path("triggers"), trigger("t2", filter=wrong))
+        assert refused.status == 422
+        assert [cause["field"] for cause in refused.json["details"]["causes"]] == ["spec.filter.celVersion"]
+
+
+def test_a_filter_that_never_matches_is_refused_or_told(server: Server) -> None:
+    refused = server.request("POST", server.path("triggers"), trigger(filter={"cel": "ce.type == 5"}))
+    assert refused.status == 422
+    (cause,) = refused.json["details"]["causes"]
+    assert cause["field"] == "spec.filter.cel"
+    assert "at character 9\nce.type == 5\n        ^" in cause["message"]
+    made = server.request("POST", server.path("triggers"), trigger(filter={"cel": 'ce.Type == "a"'}))
+    assert made.status == 201
+    assert "spec.filter.cel reads Type: no event has it" in made.headers["warning"]
+    eventually(lambda: server.ready("triggers", "t1") == "True")
+    found = server.request("GET", server.path("triggers", "t1")).json
+    assert condition(found, "FilterAdvisable")["reason"] == "NameImpossible"
+
+
 def test_warnings_are_headers_whatever_they_say(server: Server) -> None:
     document = trigger("line")
     document["spec"]['a\r\nX-Other: "é\\'] = 1

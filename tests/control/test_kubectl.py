@@ -120,6 +120,7 @@ def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     explained = kubectl("explain", "trigger.spec.delivery.backoffDelay").stdout
     assert "ISO 8601 duration" in explained
     assert "filter" in kubectl("explain", "trigger.spec").stdout
+    assert "Version of the language" in kubectl("explain", "trigger.spec.filter.celVersion").stdout
     assert "start with the value" in kubectl("explain", "trigger.spec.filters.prefix").stdout
     resources = kubectl("api-resources", "--api-group", GROUP).stdout
     assert "brokers" in resources

@@ -82,6 +82,7 @@ def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> N
     second = trigger_status(msgspec.structs.replace(obj, status=first), replace(FACTS, active_generation=1), now="2")
     times = {condition.type: condition.last_transition_time for condition in second.conditions}
     assert times == {
+        "BacklogKept": "1",
         "BrokerReady": "1",
         "DeadLetterSinkResolved": "1",
         "DependencyReady": "1",
@@ -382,6 +383,23 @@ def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "EventsDropped")
     assert found.message == "3 events were given up and dropped; last: partition 0, offset 9: timeout at attempt 4"
     assert ready(store) == ("True", "")
+
+
+def test_a_backlog_near_its_bounds_is_a_warning(admission: Admission) -> None:
+    store, reconciler = admission.store, Reconciler(admission.store, report_s=0.0)
+    admission.create(Kind.TRIGGER, trigger())
+    store.set_active_generation(1)
+    store.report([TargetReport(1, 0, "", "", backlog="BacklogNearLimit: the oldest go at 168 hours")])
+    store.report([TargetReport(1, 1, "boom", "s 1")])  # says nothing of it: as before
+    reconciler.step()
+    found = conditions(store)["BacklogKept"]
+    assert (found.status, found.severity, found.reason) == ("False", "Warning", "BacklogNearLimit")
+    assert found.message == "the oldest go at 168 hours"
+    assert conditions(store)["SubscriberHealthy"].status == "True"
+    assert ready(store) == ("True", "")
+    store.report([TargetReport(1, 0, "", "", backlog="")])
+    reconciler.step()
+    assert conditions(store)["BacklogKept"].status == "True"
 
 
 def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admission) -> None:

@@ -41,7 +41,7 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     assert (of_trigger.name, of_trigger.pull) == ("default/same", None)
     assert (pulled.name, pulled.subscriber_uri) == ("default/same", "")
     assert pulled.pull is not None
-    assert pulled.pull == PullSpec("shared", 5.0, "", pulled.pull.filter_id)
+    assert pulled.pull == PullSpec("shared", 5.0, filter_id=pulled.pull.filter_id)
     assert pulled.needs == before + 1
     assert pulled.filter.cel == 'ce.type == "a"'
     admission.store.delete(ObjectKey(Kind.SUBSCRIPTION, "default", "same"))
@@ -101,6 +101,14 @@ def test_tags_of_consumer_metadata_stand_beside_the_filters(admission: Admission
         ({"type": "sometimes"}, "spec.type"),
         ({"filterFrom": "yesterday"}, "spec.filterFrom"),
         ({"filterFrom": "0:1,0:2"}, "spec.filterFrom"),
+        ({"maxDeliveries": 0}, "spec.maxDeliveries"),
+        ({"maxDeliveries": 1_001}, "spec.maxDeliveries"),
+        ({"maxDeliveries": "3"}, "spec.maxDeliveries"),
+        ({"delivery": {"parallelism": 3}}, "spec.delivery.parallelism"),
+        ({"delivery": {"onFilterError": "deadLetter"}}, "spec.delivery.onFilterError"),
+        ({"delivery": {"backoffDelay": "soon"}}, "spec.delivery.backoffDelay"),
+        ({"delivery": {"deadLetterSink": {"uri": "ftp://x/"}}}, "spec.delivery.deadLetterSink.uri"),
+        ({"delivery": {"deadLetterSink": {"uri": "http://169.254.169.254/"}}}, "spec.delivery.deadLetterSink.uri"),
         ({"ackTimeout": "soon"}, "spec.ackTimeout"),
         ({"ackTimeout": "PT0.5S"}, "spec.ackTimeout"),
         ({"ackTimeout": "P2D"}, "spec.ackTimeout"),
@@ -171,7 +179,8 @@ def test_over_http(server: Server) -> None:
     assert "headgate.dev" in [one["name"] for one in server.request("GET", "/apis").json["groups"]]
     schemas = server.request("GET", "/openapi/v3/apis/headgate.dev/v1").json["components"]["schemas"]
     assert set(schemas["dev.headgate.v1.Subscription"]["properties"]["spec"]["properties"]) == {
-        *("broker", "filter", "filters", "consumerMetadata", "consumerFilter", "type", "ackTimeout", "filterFrom")
+        *("broker", "filter", "filters", "consumerMetadata", "consumerFilter", "type", "ackTimeout", "filterFrom"),
+        *("maxDeliveries", "delivery"),
     }
     missing = server.request("GET", f"{PATH}/none")
     assert missing.json["message"] == 'subscriptions.headgate.dev "none" not found'

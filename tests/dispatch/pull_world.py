@@ -15,6 +15,7 @@ from headgate.dispatch.consuming import Subscriptions
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.histories import Histories
+from headgate.dispatch.letters import Burial
 from headgate.dispatch.pulled import (
     Pulled,
 )
@@ -67,13 +68,23 @@ class Outbox:
 class World:
     """A dispatcher's part, its disk and its clock."""
 
-    def __init__(self, folder: Path, type_: PullType = "shared", cel: str = "true") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        type_: PullType = "shared",
+        cel: str = "true",
+        *,
+        max_deliveries: int | None = None,
+        burial: Burial | None = None,
+        dead_letter_uri: str | None = None,
+    ) -> None:
         self.folder = folder
+        self.burial = burial
         self.outbox = Outbox()
         self.now_us = 1_000 * US
         self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
-        target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec())
-        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S))
+        target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
+        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
 
     def start(self) -> None:
@@ -103,6 +114,7 @@ class World:
                 lambda _: filter_value_rule("type"),
                 lambda: len(self.outbox.rows),
             ),
+            burial=self.burial,
             clock_us=lambda: self.now_us,
         )
         # The files' end is the made-up outbox's.

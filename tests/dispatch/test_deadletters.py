@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from headgate import limits
-from headgate.control.routing import Target
+from headgate.control.routing import PullSpec, Target
 from headgate.dispatch import letters as letters_module
 from headgate.dispatch import wire
 from headgate.dispatch.deadletters import DeadLetters
@@ -412,6 +412,18 @@ def test_a_redrive_keeps_its_triggers_parallelism_and_order(tmp_path: Path, rule
         assert sending.net.most == most
         if rules.get("ordered"):
             assert sending.net.got == [f"e{n}" for n in range(70)]
+
+    run(work())
+
+
+def test_a_redriven_letter_of_a_subscription_goes_to_its_sink_again(tmp_path: Path):
+    async def work() -> None:
+        pulled = target(1, "", dead_letter_uri="http://sink/")
+        sending = Sending(tmp_path, dataclasses.replace(pulled, pull=PullSpec(max_deliveries=3)))
+        sending.redrive(2)
+        async with sending:
+            await until(lambda: sending.net.got == ["e0", "e1"])
+            await until(lambda: sending.store.totals().count == 0)
 
     run(work())
 

@@ -302,16 +302,18 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
                 batch, values = encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {})
                 writer.append(batch, values)
         world.add(3, target=2)
-        await world.subscriptions.sweep(0)
+        assert await world.subscriptions.sweep({1}, 0, 0, 0, 0) == set()
         cursor = world.subscriptions._states[1].cursor
         assert (cursor.next, cursor.counters.expired) == (3, 0), "what is not its own is not kept for it"
         world.add(3)
         assert offsets(await world.pull(count=1)) == [3]
-        await world.subscriptions.sweep(1 << 60)
+        far = 1 << 60
+        assert await world.subscriptions.sweep(set(), far, far, far, far) == {1}
+        assert (cursor.next, cursor.counters.expired) == (4, 0), "people are told first"
+        assert await world.subscriptions.sweep({1}, far, far, far, far) == set()
         assert (cursor.next, cursor.held_count, cursor.counters.expired) == (6, 0, 3)
         (report,) = world.errors.take()
-        assert report.trouble is not None
-        assert report.trouble.startswith("BacklogExpired: nobody took 3 events")
+        assert (report.dropped, report.last_dropped) == (3, "nobody took them within the bounds of a backlog")
         assert (await world.subscriptions.stats(NAME)).backlog == 0
 
     run(work())

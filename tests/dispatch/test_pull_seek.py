@@ -157,7 +157,7 @@ def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> No
             return await read(*arguments)
 
         world.outbox.read = slow  # type: ignore[method-assign]
-        sweeping = asyncio.create_task(world.subscriptions.sweep(0))
+        sweeping = asyncio.create_task(world.subscriptions.sweep({1}, 0, 0, 0, 0))
         await begun.wait()
         seeking = asyncio.create_task(world.subscriptions.seek(NAME, Place("earliest")))
         await asyncio.wait([seeking], timeout=0.2)

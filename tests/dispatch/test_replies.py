@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from headgate import limits
+from headgate.event.hops import place_root, with_lineage
 from headgate.observe import metrics
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
@@ -16,7 +16,13 @@ CE = (("ce-specversion", "1.0"), ("ce-id", "r1"), ("ce-source", "/reply"), ("ce-
 
 
 def exchange(
-    tmp_path: Path, log: EventLog, answer: tuple[object, ...], statuses: tuple[int, ...] = (202,), *, hops: int = 0
+    tmp_path: Path,
+    log: EventLog,
+    answer: tuple[object, ...],
+    statuses: tuple[int, ...] = (202,),
+    *,
+    hops: int = 0,
+    root: str = "",
 ) -> tuple[list[Request], list[Request], float]:
     """One event to a subscriber with this answer; what it and ingress got, and how many deliveries failed."""
     kept: list[list[Request]] = []
@@ -34,7 +40,7 @@ def exchange(
             routes = Routes(target(1, subscriber.url, retry=2))
             async with running(tmp_path, routes, ingress_url=ingress.url.rstrip("/")) as work:
                 one = event(0)
-                log.append([msgspec.structs.replace(one, extensions={"headgatehops": hops}) if hops else one])
+                log.append([with_lineage(one, hops, root)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))
                     await until(lambda: len(subscriber.requests) > 0)
@@ -180,3 +186,23 @@ def test_hops_end_a_chain_and_no_retry_follows(tmp_path: Path, log: EventLog):
     asked, stored, failed = exchange(again, EventLog(again), (200, b"x", *CE), hops=limits.HOPS_MAX)
     assert (len(asked), stored, failed) == (1, [], 1)
     assert metrics.REPLIES.labels("looped").value == looped + 1
+
+
+def test_a_reply_belongs_to_the_tree_of_what_it_answers(tmp_path: Path, log: EventLog):
+    answer = (200, b"x", *CE, ("headgate-root", "mine"), ("ce-headgateroot", "mine"))
+    asked, stored, _ = exchange(tmp_path, log, answer)
+    root = place_root(event(0), 0, 0)
+    assert asked[0].header("headgate-root") == stored[0].header("headgate-root") == root
+    again = tmp_path / "again"
+    asked, stored, _ = exchange(again, EventLog(again), answer, hops=3, root="0-5-abc")
+    assert asked[0].header("headgate-root") == stored[0].header("headgate-root") == "0-5-abc"
+    assert asked[0].header("ce-headgateroot") is None
+
+
+def test_a_tree_that_is_full_ends_without_a_retry(tmp_path: Path, log: EventLog):
+    looped = metrics.REPLIES.labels("looped").value
+    reasons = metrics.ATTEMPTS_FAILED.labels("reply-tree").value
+    asked, stored, failed = exchange(tmp_path, log, (200, b"x", *CE), (422,))
+    assert (len(asked), len(stored), failed) == (1, 1, 1)
+    assert metrics.REPLIES.labels("looped").value == looped + 1
+    assert metrics.ATTEMPTS_FAILED.labels("reply-tree").value == reasons + 1

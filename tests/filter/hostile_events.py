@@ -11,7 +11,7 @@ import random
 
 from hypothesis import strategies as st
 
-from headgate.event.model import DataKind, Event
+from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.event.rfc3339 import micros
 from headgate.filter.view import EventView
 
@@ -94,16 +94,18 @@ TIMES = [
     "0000-01-01T00:00:00Z",
     "9999-12-31T23:59:59.9999999Z",
 ]
-EXTENSIONS: dict[str, list[str | int | bool]] = {
+EXTENSIONS: dict[str, list[ExtensionValue]] = {
     "tenant": ["a", "b", "gold", "1", "", "GOLD", "2.5"],
     "tenantx": ["gold", True, 1],
-    "tag.a": ["a"],
+    "tag": ["a", {"a": "a"}, {"a": {"b": 1}, "b.c": "a"}, {}, {"a": "order.created", "b": True}],
     "priority": [0, 1, 2, -1, 10, "1", 2**31 - 1, -(2**31), "+5", "2147483648", "00", "-3"],
     "flag": [True, False, "true", "FALSE", 0, 1],
     "in": ["a", "b"],
     "size": ["a", 1],
 }
+MEMBERS = ["tag.a", "tag.a.b"]
 ATTRIBUTES = ["type", "source", "id", "specversion", "subject", "datacontenttype", "dataschema", *EXTENSIONS, "nosuch"]
+ATTRIBUTES += MEMBERS
 DATA_PATHS: list[tuple[str, ...]] = [
     ("s",),
     ("n",),

@@ -7,6 +7,7 @@ import gc
 import pytest
 
 from headgate.filter.cel import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
+from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
 from headgate.limits import FILTER_CHARACTERS_MAX
 
@@ -128,7 +129,8 @@ def test_refuses_text_that_the_engine_would_misread(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
-        ("(" * 40 + "data.x" + ")" * 40, "FILTER_DEPTH_MAX"),
+        ("(" * 40 + "data.x", "FILTER_DEPTH_MAX"),
+        ("(1 + " * 40 + "data.x" + ")" * 40, "FILTER_DEPTH_MAX"),
         ("data" + ".a" * 100 + " == 1", "FILTER_DEPTH_MAX"),
         ("[" * 1_000, "FILTER_DEPTH_MAX"),
         ("data.x" + " " * FILTER_CHARACTERS_MAX, "FILTER_CHARACTERS_MAX"),
@@ -139,6 +141,33 @@ def test_refuses_what_is_over_a_limit(text: str, limit: str) -> None:
         compile_expression(text)
     assert refused.value.limit == limit
     assert limit in refused.value.message
+
+
+@pytest.mark.parametrize("depth", [2, 32, 1_000])
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("ce.type == 'a' && {}", "ce.type == 'a' && data.x"),
+        ("has(data.x) && !{} || data.y", "has(data.x) && !data.x || data.y"),
+        ("data.l.exists({}, x == 1)".replace("{}", "x") + " && {}", "data.l.exists(x, x == 1) && data.x"),
+        ("size({}) == 1", "size(data.x) == 1"),
+        ("'((' == {} // ))", "'((' == data.x"),
+    ],
+)
+def test_parentheses_in_parentheses_say_nothing(text: str, same: str, depth: int) -> None:
+    for opening, closing in (("(", ")"), ("( ", "\n)")):
+        written = text.replace("{}", opening * depth + "data.x" + closing * depth)
+        assert decode(compile_expression(written).checked().expr) == decode(compile_expression(same).checked().expr)
+
+
+def test_parentheses_keep_what_they_group_and_where_it_stands() -> None:
+    text = "((data.a || data.b)) && (((data.c) || (data.d)))"
+    flat = "(data.a || data.b) && (data.c || data.d)"
+    assert decode(compile_expression(text).checked().expr) == decode(compile_expression(flat).checked().expr)
+    for wrong in ("((data.a)", "(data.a))", "((data.a) && 5))", "((data.a) =  5)", "'((' + ((5))"):
+        with pytest.raises(FilterError) as refused:
+            compile_expression(wrong)
+        assert refused.value.caret.splitlines()[0] == wrong
 
 
 def test_knows_regular_expressions() -> None:

@@ -126,7 +126,7 @@ def test_is_decided_by_a_comparison(text: str, wanted: Residual, constant: objec
         "data.n in [1, data.m]",
         "data.n in data.l",
         "data == {}",
-        "has(ce.a.b)",
+        "'a:b' in ce",
         "'abc'.startsWith(ce.type)",
         "data.b == b'a'",
         "data.n in []",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel
+from headgate.filter.compiler import compile_cel, compile_filter
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import EventView, OutcomeKind, program
+from headgate.filter.plan import Verdict
+from headgate.filter.rows import row_verdicts
 from headgate.filter.view import decode_json
 
 
@@ -51,7 +53,8 @@ def test_what_is_absent_is_an_error_and_has_tells() -> None:
     of = event()
     assert outcome("ce.subject == 's'", of) is OutcomeKind.ERROR
     assert not holds("has(ce.subject) || has(ce.time) || has(ce.nosuch)", of)
-    assert outcome("has(ce.nosuch.x)", of) is OutcomeKind.ERROR
+    assert outcome("has(ce.nosuch.x)", of) is OutcomeKind.FALSE
+    assert outcome("has(data.nosuch.x)", of) is OutcomeKind.ERROR
     assert holds("has(ce.type) && !('subject' in ce)", of)
 
 
@@ -124,11 +127,38 @@ def test_deep_data_is_readable() -> None:
     assert holds("has(data.a.a.a)", of)
 
 
-def test_dotted_extensions() -> None:
-    of = event(extensions={"a.b": "x", "c": "y", "c.d": "z"})
-    assert holds("ce.a.b == 'x' && ce['a.b'] == 'x' && ce.`a.b` == 'x' && has(ce.a.b)", of)
-    assert holds("ce.c == 'y' && ce.c.d == 'z'", of)
+LABELS = {"app.kubernetes.io/name": "web", "app": {"kubernetes": {"io/name": "other"}}, "": 1, "a\\b": True}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ce.a.b == 'x' && ce['a.b'] == 'x' && ce.`a.b` == 'x' && ce['a'].b == 'x' && has(ce.a.b)",
+        "ce.a.b == 'x' && has(ce.a) && ce.a == {'b': 'x'} && size(ce.a) == 1 && type(ce.a) == map",
+        "'a.b' in ce && 'b' in ce.a && ce.a.exists(k, ce.a[k] == 'x')",
+        "!has(ce.a.x) && !has(ce.nosuch.x) && !has(ce.c.d) && !has(ce.type.x)",
+        "ce.labels['app.kubernetes.io/name'] == 'web' && has(ce.labels.`app.kubernetes.io/name`)",
+        "ce.labels.app.kubernetes['io/name'] == 'other' && ce['labels.app.kubernetes.io/name'] == 'other'",
+        r"ce['labels.app\\.kubernetes\\.io/name'] == 'web' && ce.labels['a\\b'] && ce.labels[''] == 1",
+        "data.exists(k, k == 'github') && ce[data.github].b == 'x'",
+    ],
+)
+def test_members_of_extensions(text: str) -> None:
+    of = event(b'{"github": "a"}', extensions={"a": {"b": "x"}, "c": "y", "labels": LABELS})
+    view = EventView(of)
+    assert holds(text, of)
+    assert holds(compile_cel(text).cel, of)
+    assert row_verdicts(compile_cel(text), view) in (Verdict.MATCH, Verdict.CANDIDATE)
     assert outcome("ce.a.x == 'x'", of) is OutcomeKind.ERROR
+    assert outcome("ce.c.x == 'x'", of) is OutcomeKind.ERROR
+
+
+def test_all_ways_to_write_a_member_are_one_row() -> None:
+    ways = ["ce.a.b == 'x'", "ce['a.b'] == 'x'", "ce.a['b'] == 'x'", "ce['a'].b == 'x'"]
+    compiled = [compile_cel(way) for way in ways] + [compile_filter({"cel": "ce.`a.b` == 'x'"})]
+    assert len({one.rows for one in compiled}) == 1
+    assert compiled[0].rows[0].signature.exact
+    assert compile_filter({"attributes": {"a.b": "x"}}).cel == 'has(ce.`a.b`) && ce["a.b"] == "x"'
 
 
 def test_times_outside_cels_years_are_present_without_order() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.conformance import eventbridge
 from headgate.conformance.cases import Verdict
-from headgate.event.model import DataKind, Event
+from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel import Activation, OutcomeKind, compile_expression
 from headgate.filter.compiler import compile_filter
 from headgate.filter.dialects import to_cel
@@ -20,7 +20,7 @@ from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import program
 from tests.support import conformance
 
-EXTENSIONS: dict[str, str | int | bool] = {"region": "eu-west-1", "count": 5, "a.b": "x"}
+EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}
 
 
 def event(data: Any = None, **attributes: Any) -> Event:
@@ -125,6 +125,8 @@ def test_becomes_cel(pattern: Any, cel: str) -> None:
         ({"count": [{"numeric": [">=", 5]}]}, True),
         ({"count": [{"anything-but": {"prefix": "5"}}]}, True),
         ({"a.b": ["x"]}, True),
+        ({"a.c": [{"exists": False}]}, True),
+        ({"region.c": [{"exists": False}]}, True),
         ({"time": ["2022-07-13T15:48:01+02:00"]}, True),
         ({"time": [{"prefix": "2022-07-13T13:4"}]}, True),
         ({"time": [{"prefix": "2022-07-13T13:"}]}, True),

@@ -103,6 +103,9 @@ def test_nine_filters_in_ten_need_no_candidate() -> None:
         ("data.b ? data.n > 1 : data.m > 1", b'{"b": 1, "n": 2, "m": 2}', (OutcomeKind.ERROR, None)),
         ("!(data.n in ['a'])", b'{"n": 1}', (OutcomeKind.TRUE, Verdict.MATCH)),
         ("!(data.n in ['a', 1])", b'{"n": 1.0}', (OutcomeKind.FALSE, None)),
+        ("data.l.matches('(?s)^.$')", b'{"l": ["a"]}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.l.match('?')", b'{"l": {"a": 1}}', (OutcomeKind.ERROR, Verdict.ERROR)),
+        ("data.l.match('?')", '{"l": "é"}'.encode(), (OutcomeKind.TRUE, Verdict.MATCH)),
     ],
 )
 def test_hard_cases(text: str, data: bytes, expected: tuple[OutcomeKind, Verdict | None]) -> None:

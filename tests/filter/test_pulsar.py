@@ -285,7 +285,7 @@ def test_json_and_protobuf_say_the_same(value: dict[str, object]) -> None:
         (property("a").contains_ignore_case("E"), 'has(ce.a) && string(ce.a).lowerAscii().contains("e")'),
         (
             property("region").does_not_contain_ignore_case("EU"),
-            'has(ce.region) && (type(ce.region) != string || !ce.region.lowerAscii().contains("eu"))',
+            'has(ce.region) && (type(ce.region) in [int, bool] || !ce.region.lowerAscii().contains("eu"))',
         ),
         (property("region").does_not_contain("eu"), 'has(ce.region) && !string(ce.region).contains("eu")'),
         (property("type").does_not_contain_ignore_case("EU"), '!ce.type.lowerAscii().contains("eu")'),
@@ -373,7 +373,7 @@ def deep(levels: int) -> object:
         ({**PREDICATE, "field": "x"}, ".field"),
         ({**PREDICATE, "property": 1}, ".property"),
         ({**PREDICATE, "property": "Region"}, ".property"),
-        ({**PREDICATE, "property": "a.b"}, ".property"),
+        ({**PREDICATE, "property": "a..b"}, ".property"),
         ({**PREDICATE, "property": "data"}, ".property"),
         ({**PREDICATE, "property": "time"}, ".property"),
         ({**PREDICATE, "eventTime": {}}, ""),

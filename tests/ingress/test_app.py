@@ -125,12 +125,19 @@ def test_an_unknown_broker_is_not_found(method):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "", "/ns", "/ns/", "//b", "/ns/b/", "/ns/b/c", "/metrics", "*"]
+    ["/", "", "/ns", "/ns/", "//b", "//b/", "/ns//", "/ns/b//", "/ns/b/c", "/ns/b/c/", "/metrics", "/metrics/", "*"]
     + [f"/{segment}/b" for segment in sorted(RESERVED_NAMESPACES)],
 )
 def test_everything_else_goes_to_the_fallback(path):
     answer, _ = run(call(ingress(FakeLog(), brokers=[path[1:]]), path=path, headers=ATTRIBUTES))
     assert (answer.status, answer.body) == (299, path.encode())
+
+
+def test_a_slash_behind_the_broker_does_not_matter():
+    log = FakeLog()
+    assert publish(ingress(log), EVENT, path="/ns/b/").status == 202
+    assert log.events == [EVENT]
+    assert run(call(ingress(log), method="OPTIONS", path="/ns/b/"))[0].status == 200
 
 
 def test_other_kinds_of_scope_go_to_the_fallback():

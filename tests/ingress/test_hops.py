@@ -1,13 +1,19 @@
-"""The hop count on its way in: from the header only, within its limit."""
+"""Hop count and root on their way in: from the headers only, within their limits."""
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from headgate.errors import UnavailableError
 from headgate.event.hops import hops_of
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON
-from headgate.limits import HOPS_MAX
-from tests.ingress.support import FakeLog, call, ingress, run
+from headgate.ingress import descendants
+from headgate.ingress.app import Ingress
+from headgate.limits import HOPS_MAX, ROOT_CHARS_MAX
+from headgate.observe.metrics import REQUESTS_REFUSED
+from tests.ingress.support import Answer, FakeLog, call, ingress, run
 
 ATTRIBUTES = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t"), ("ce-x", "y")]
 
@@ -43,3 +49,78 @@ def test_nobody_says_the_count_as_an_attribute():
     headers = [("content-type", STRUCTURED_JSON), ("headgate-hops", "3")]
     answer, _ = run(call(ingress(log), headers=headers, pieces=(body,)))
     assert (answer.status, log.submits) == (400, [])
+
+
+def sent(app: Ingress, root: str, count: int = 1, hops: str = "1") -> Answer:
+    body = b",".join([b'{"specversion":"1.0","id":"1","source":"/s","type":"t"}'] * count)
+    headers = [("content-type", BATCH_JSON), ("headgate-hops", hops), ("headgate-root", root)]
+    answer, _ = run(call(app, headers=headers, pieces=(b"[" + body + b"]",)))
+    return answer
+
+
+def test_the_root_becomes_part_of_the_stored_event():
+    log = FakeLog()
+    assert sent(ingress(log), "0-7-1a2b").status == 202
+    assert log.events[0].extensions == {"headgatehops": 1, "headgateroot": "0-7-1a2b"}
+    answer, _ = run(call(ingress(log), headers=[*ATTRIBUTES, ("headgate-root", "0-7-1a2b")], pieces=(b"",)))
+    assert answer.status == 202
+    assert log.events[1].extensions == {"x": "y"}, "without a count it is a producer's"
+
+
+@pytest.mark.parametrize("root", ["a b", "\x7f", "\xe9", "x" * (ROOT_CHARS_MAX + 1)])
+def test_a_root_that_is_none_is_refused(root: str):
+    answer = sent(ingress(FakeLog()), root)
+    assert (answer.status, answer.problem["code"]) == (400, "invalid")
+
+
+def test_nobody_says_the_root_as_an_attribute():
+    headers = [*ATTRIBUTES, ("ce-headgateroot", "x")]
+    answer, _ = run(call(ingress(FakeLog()), headers=headers, pieces=(b"",)))
+    assert (answer.status, answer.problem["attribute"]) == (400, "headgateroot")
+
+
+def test_a_tree_is_bounded_and_others_grow_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 5)
+    refused = REQUESTS_REFUSED.labels("too-many-descendants").value
+    log = FakeLog()
+    app = ingress(log)
+    assert [sent(app, "a", count).status for count in (2, 2, 2, 1, 1)] == [202, 202, 422, 202, 422]
+    answer = sent(app, "a", hops="7")
+    assert (answer.problem["code"], "retry-after" in answer.headers) == ("too-many-descendants", False)
+    assert sent(app, "b").status == 202
+    assert len(log.events) == 6
+    assert REQUESTS_REFUSED.labels("too-many-descendants").value == refused + 3
+
+
+def test_what_is_not_stored_does_not_count(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 2)
+    log = FakeLog(UnavailableError("the disk is full"))
+    app = ingress(log)
+    assert [sent(app, "a").status for _ in range(5)] == [503] * 5
+    log.error = None
+    assert [sent(app, "a").status for _ in range(3)] == [202, 202, 422]
+
+
+def test_those_that_wait_for_the_disk_together_count(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descendants.limits, "DESCENDANTS_MAX", 3)
+    log = FakeLog()
+    app = ingress(log)
+    headers = [*ATTRIBUTES, ("headgate-hops", "1"), ("headgate-root", "a")]
+
+    async def scenario() -> list[int]:
+        log.gate = asyncio.Event()
+        waiting = [asyncio.create_task(call(app, headers=headers, pieces=(b"",))) for _ in range(8)]
+        await asyncio.sleep(0.01)
+        log.gate.set()
+        return sorted([(await one)[0].status for one in waiting])
+
+    assert run(scenario()) == [202] * 3 + [422] * 5
+    assert len(log.events) == 3
+
+
+def test_few_trees_are_remembered_those_that_grew_last(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(descendants.limits, "ROOTS_KEPT_MAX", 3)
+    trees = descendants.Descendants()
+    for root in ("a", "b", "c", "a", "d"):
+        trees.take(root, 1)
+    assert dict(trees._counts) == {"c": 1, "a": 2, "d": 1}

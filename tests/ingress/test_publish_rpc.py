@@ -10,6 +10,9 @@ from typing import Any
 
 import grpc
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
 from headgate.control.logrules import DEFAULT_RULE, Served
@@ -22,6 +25,7 @@ from headgate.ingress.producers import FILE, Producers
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.observe.tracing import Tracing
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
 from tests.calls import Client, Refused, Stream, served
@@ -34,7 +38,7 @@ BAD_EVENT.id = ""
 class Log:
     """A log on disk and the service that publishes into it; opened again it is what a restart finds."""
 
-    def __init__(self, directory: Path, partitions: int = 1, files: Any = None) -> None:
+    def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
         self.directory = directory
         self.writers = [
             PartitionWriter.open(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
@@ -44,7 +48,7 @@ class Log:
         self.brokers = {path: Served(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
         self.producers = Producers(directory)
         self.producers.recover(self.ends())
-        self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get), self.producers)
+        self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get, tracing=tracing), self.producers)
 
     def ends(self) -> dict[int, int]:
         return {number: writer.next_offset for number, writer in enumerate(self.writers)}
@@ -500,3 +504,27 @@ def test_producers_that_are_silent_for_longest_are_forgotten(tmp_path: Path, mon
             assert [(await opened(client, producer))[1] for producer in ("p", "q", "r")] == [2, 0, 1]
 
     run(work())
+
+
+def test_a_span_says_that_its_events_came_over_grpc(tmp_path: Path) -> None:
+    spans = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+
+    async def work() -> None:
+        async with publishing(tmp_path, tracing=Tracing(provider)) as (_, client):
+            stream, _ = await opened(client)
+            await stream.write(request(0, 2))
+            await stream.read()
+
+    run(work())
+    (span,) = spans.get_finished_spans()
+    attributes = dict(span.attributes or {})
+    assert (span.name, attributes["messaging.protocol"], attributes["network.protocol.name"]) == (
+        "receive",
+        "GRPC",
+        "grpc",
+    )
+    assert attributes["messaging.batch.message_count"] == 2
+    assert attributes["messaging.destination"] == "broker:b.ns"
+    assert "http.response.status_code" not in attributes

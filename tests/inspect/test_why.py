@@ -134,6 +134,22 @@ def test_filter_false_with_the_part_that_decided(world: World) -> None:
     assert (answer.found.partition, answer.found.offset) == (0, 0)
 
 
+def test_a_filter_is_asked_as_of_when_the_event_was_stored(world: World) -> None:
+    early = 'ce.type == "order" && publish_time < timestamp("2020-01-01T00:00:00Z")'
+    Admission(world.store).create(Kind.TRIGGER, trigger("early", filter={"cel": early}))
+    world.store.set_active_generation(world.store.desired_generation())
+    reconciler = Reconciler(world.store)
+    reconciler.step()
+    reconciler.step()
+    world.accept(event("1", amount=7))
+    world.passed(1)
+    answer = world.ask("1", "early")
+    assert answer.fate is EventFate.FILTER_FALSE
+    assert answer.trace is not None
+    part = answer.trace.decided
+    assert answer.trace.text[part.start : part.end].startswith("publish_time < ")
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_filter_error_told_by_the_matcher_or_silent(world: World, told: bool) -> None:
     world.accept(event("1"))

@@ -121,7 +121,7 @@ def test_what_spark_cannot_decide_is_left_to_cel(spark: SparkSession) -> None:
 
 
 def test_more_patterns_than_fit_lose_no_match(spark: SparkSession) -> None:
-    tally = _run(spark, 3, random_filter, events=400, filters=250, patterns_max=1_000_000)
+    tally = _run(spark, 3, random_filter, events=500, filters=250, patterns_max=1_000_000)
     assert tally[OutcomeKind.TRUE, Verdict.CANDIDATE] > 500
     assert tally[OutcomeKind.TRUE, Verdict.MATCH] > 1_000
 

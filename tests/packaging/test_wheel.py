@@ -19,7 +19,7 @@ from tests.system.collector import Collector
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]  # an environment is made, perhaps from the network
 
 UV = Path(sys.executable).with_name("uv")
 JAR = "src/headgate/match/jars/headgate-connector.jar"

@@ -98,6 +98,37 @@ def test_retry_after_and_the_brokers_rules(server: Server, subscriber: Subscribe
     assert len(times["brokers"]) == 1
 
 
+def test_an_event_with_a_map_is_delivered_structured(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """D13, D14: CloudEvents 0.3 has extensions that are maps, which no header can hold."""
+    filters: dict[str, Any] = {
+        "cel": {"filter": {"cel": "ce.github.repository == 'x' && !has(ce.github.fork)"}},
+        "attributes": {"filter": {"attributes": {"github.repository": "x"}}},
+        "index": {"filters": [{"cel": 'ce["github.repository"].startsWith("x")'}]},
+        "not": {"filters": [{"not": {"exact": {"github.repository": "x"}}}]},
+    }
+    for name, spec in filters.items():
+        trigger(server, broker, name, subscriber.url(name), wait=name == "not", **spec)
+    sent = [
+        {"specversion": "0.3", "id": str(number), "source": "/s", "type": "t", **extensions, "data": {"n": 1}}
+        for number, extensions in enumerate(
+            [{"github": {"repository": "x", "labels": {"a.b/c": "é", "n": 5}}}, {"github": "x"}, {}]
+        )
+    ]
+    for event in sent:
+        headers = {"Content-Type": "application/cloudevents+json"}
+        url = f"{server.url}/default/{broker}"
+        with urllib.request.urlopen(urllib.request.Request(url, json.dumps(event).encode(), headers)) as answer:
+            assert answer.status == 202
+    eventually(lambda: len(subscriber.at("not")) == 2)
+    eventually(lambda: all(len(subscriber.at(name)) == 1 for name in ("cel", "attributes", "index")))
+    for name in ("cel", "attributes", "index"):
+        (delivery,) = subscriber.at(name)
+        assert delivery.headers["content-type"] == "application/cloudevents+json"
+        assert json.loads(delivery.body) == sent[0]
+        assert delivery.headers["prefer"] == "reply"
+    assert subscriber.ids("not") == {"1": 1, "2": 1}
+
+
 # --- replies -------------------------------------------------------------------------------------------
 
 
@@ -154,6 +185,32 @@ def test_a_loop_of_replies_ends_and_is_counted(server: Server, subscriber: Subsc
     time.sleep(1.5)
     assert len(subscriber.at("loop")) == limits.HOPS_MAX + 1
     assert metric(server, 'headgate_replies_total{result="looped"}') == looped + 1
+
+
+def test_a_tree_of_replies_ends_and_leaves_others_alone(server: Server, subscriber: Subscriber, broker: str) -> None:
+    """Three triggers that answer whatever they get: 3 ** 32 events within the hops of one."""
+    numbers = itertools.count()
+    roots: set[str] = set()
+
+    def answer(delivery: Delivery) -> tuple[Any, ...]:
+        roots.add(delivery.headers["headgate-root"])
+        return 200, b"", *REPLY[:1], ("ce-id", f"tree{next(numbers)}"), *REPLY[2:], ("headgate-root", "another")
+
+    names = ("tree1", "tree2", "tree3")
+    looped = metric(server, 'headgate_replies_total{result="looped"}')
+    for name in names:
+        subscriber.answers[name] = answer
+        trigger(server, broker, name, subscriber.url(name))
+    publish(server, broker, "o1", "order")
+    events = 1 + limits.DESCENDANTS_MAX
+    refused = len(names) * events - limits.DESCENDANTS_MAX
+    eventually(lambda: metric(server, 'headgate_replies_total{result="looped"}') >= looped + refused)
+    assert [len({one.id for one in subscriber.at(name)}) for name in names] == [events] * 3
+    assert len(roots) == 1
+    for name in names:
+        subscriber.answers[name] = lambda _: (202, b"")
+    publish(server, broker, "o2", "order")
+    eventually(lambda: all(any(one.id == "o2" for one in subscriber.at(name)) for name in names))
 
 
 # --- dead letters --------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from headgate.cli.client import (
     request,
 )
 from headgate.cli.describing import description
-from headgate.control.admission import kind_of
+from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
 from headgate.errors import HeadgateError

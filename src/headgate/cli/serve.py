@@ -35,8 +35,17 @@ def serve(
     retain_mb: Annotated[
         int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
     ] = None,
+    backlog_hours: Annotated[
+        float | None, typer.Option(help="How long undelivered events stay before they are given up. Default: 168.")
+    ] = None,
+    backlog_mb: Annotated[
+        int | None, typer.Option(help="MiB of a partition that undelivered events keep at most. Default: 16384.")
+    ] = None,
     on_corrupt: Annotated[
         str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
+    ] = None,
+    accept_lost: Annotated[
+        str | None, typer.Option(help="Go on although this file is gone: control.db, dispatch.db or both.")
     ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
@@ -54,7 +63,10 @@ def serve(
         "partitions": partitions,
         "retain_hours": retain_hours,
         "retain_mb": retain_mb,
+        "backlog_hours": backlog_hours,
+        "backlog_mb": backlog_mb,
         "on_corrupt": on_corrupt,
+        "accept_lost": accept_lost,
     }
     try:
         settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from headgate.conformance.cases import CaseError, Result, judged, read
 from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.event.model import DataKind, Event
+from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
@@ -30,6 +31,7 @@ KNOWN: Final = {
     "data-string-nul": "a choice: U+0000 in a JSON string is legal, but cel-cpp cuts the string there, so filters would"
     " see another value than the data has",
 }
+_TRACE: Final = (TRACEPARENT, TRACESTATE)
 _PATH: Final = "/default/cases"
 _ANSWER_S: Final = 30
 _STATUS_UNAVAILABLE: Final = (429, 503)
@@ -68,13 +70,18 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""
     for case in read(lines, Case):
         log = _Memory()
-        status = asyncio.run(
-            _answered(
-                case,
-                Ingress(Intake(Partitions([log]), {_PATH[1:]: Served(_PATH[1:] + "/uid", DEFAULT_RULE)}.get), _nobody),
-            )
-        )
-        yield judged(case.name, _compared(case.expect, status, [_described(event) for event in log.events]), KNOWN)
+        brokers = {_PATH[1:]: Served(_PATH[1:] + "/uid", DEFAULT_RULE)}
+        status = asyncio.run(_answered(case, Ingress(Intake(Partitions([log]), brokers.get), _nobody)))
+        events = [_described(_as_sent(case, event)) for event in log.events]
+        yield judged(case.name, _compared(case.expect, status, events), KNOWN)
+
+
+def _as_sent(case: Case, event: Event) -> Event:
+    """The event without the trace context of its request, which ingress stores with it as the tracing extension."""
+    trace = context(*(next((text for name, text in case.headers if name.lower() == key), None) for key in _TRACE))
+    added = trace if context_of(event) == trace else {}
+    extensions = {name: value for name, value in event.extensions.items() if name not in added}
+    return msgspec.structs.replace(event, extensions=extensions)
 
 
 def run_at(url: str, lines: Iterable[bytes]) -> Iterator[Result]:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.control.bodies import kind_of
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
 from headgate.control.delivery import buries_filter_errors
@@ -334,16 +335,3 @@ class Admission:
         compiled = self.store.compiler.compile(*wanted(obj))
         buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
         return watchful(compiled) if buries else compiled
-
-
-def kind_of(document: object) -> Kind:
-    """The kind that a document says it is.
-
-    Raises:
-        MalformedObjectError: It is none that can be stored.
-    """
-    found = document.get("kind") if isinstance(document, Mapping) else None
-    if not isinstance(found, str) or found not in set(Kind):
-        said = f"kind is {found!r}" if found else "kind is missing"
-        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
-    return Kind(found)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from headgate.control.errors import MalformedObjectError
+from headgate.control.objects import Kind
 from headgate.control.yaml_text import Bounds, documents
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
@@ -68,3 +69,16 @@ def yaml_documents(body: bytes) -> Iterator[object]:
         MalformedObjectError: It is no YAML; the message says where.
     """
     return documents(body, Bounds(MANIFEST_DEPTH_MAX, None, merges=True))
+
+
+def kind_of(document: object) -> Kind:
+    """The kind that a document says it is.
+
+    Raises:
+        MalformedObjectError: It is none that can be stored.
+    """
+    found = document.get("kind") if isinstance(document, Mapping) else None
+    if not isinstance(found, str) or found not in set(Kind):
+        said = f"kind is {found!r}" if found else "kind is missing"
+        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
+    return Kind(found)

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from headgate.control.sqlitefile import DatabaseDamagedError
 from headgate.errors import UnavailableError
 
 BUSY_TIMEOUT_MS: Final = 10_000
@@ -181,3 +184,5 @@ def _translated(path: Path) -> Iterator[None]:
             hint="is the server's disk full, or the file locked? The server's log names it",
             detail=str(path),
         ) from error
+    except msgspec.DecodeError as error:
+        raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error

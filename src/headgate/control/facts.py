@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, ObjectKey, Routed, Trigger, decode_stored
-from headgate.control.reconcile import BrokerFact, RoutedFacts, Sink, broker_fact, sink_of
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.reconcile import BrokerFact, RoutedFacts, broker_fact, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
               r.filter_errors, r.last_error, r.last_error_event, r.trouble, r.dropped,
-              r.last_dropped"""
+              r.last_dropped, r.backlog"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -110,13 +110,12 @@ def routed_rows(
             trouble,
             dropped,
             last_dropped,
+            backlog,
         ) = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
-        sink = Sink()
-        if isinstance(obj, Trigger):
-            inherits = obj.spec.delivery is None and fact is not None
-            sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        inherits = obj.spec.delivery is None and fact is not None
+        sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
         facts = RoutedFacts(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
@@ -130,6 +129,7 @@ def routed_rows(
             trouble=trouble or "",
             dropped=dropped or 0,
             last_dropped=last_dropped or "",
+            backlog=backlog or "",
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )

@@ -6,21 +6,23 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.control.admission import Admission
 from headgate.control.bodies import yaml_documents
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.objects import ObjectKey
-from headgate.errors import HeadgateError, InvalidInputError
+from headgate.errors import FatalError, HeadgateError, InvalidInputError
 from headgate.limits import MANIFEST_BYTES_MAX, MANIFEST_FILES_MAX
+
+if TYPE_CHECKING:  # who reads manifests to send them needs no compiler of filters
+    from headgate.control.admission import Admission
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 PROBLEMS_SHOWN_MAX: Final = 20
 """Problems in one message; the rest is counted."""
 
 
-class ManifestError(InvalidInputError):
+class ManifestError(InvalidInputError, FatalError):
     """Manifests cannot be read or applied; every problem names file, document and field.
 
     Args:

@@ -261,6 +261,8 @@ class SubscriptionSpec(_Struct, frozen=True):
             filters; other names are the consumer's own.
         consumer_filter: What makes a filter of the metadata: `tags` (default), or one that a package brings.
         type: `exclusive`, `failover` or `shared`.
+        max_deliveries: How often an event is handed out at most; then it is a dead letter. None: without end.
+        delivery: Where dead letters go, and how; what else triggers have there is refused.
         ack_timeout: ISO 8601; an event that is not acknowledged by then is handed out again.
         filter_from: From where on the filter counts: `now`, `beginning` or a position.
     """
@@ -271,6 +273,8 @@ class SubscriptionSpec(_Struct, frozen=True):
     consumer_metadata: dict[str, str] = {}
     consumer_filter: str = ""
     type: str = ""
+    max_deliveries: int | None = None
+    delivery: Delivery | None = None
     ack_timeout: str = ""
     filter_from: str = ""
 
@@ -280,6 +284,7 @@ class SubscriptionStatus(_Struct, frozen=True):
 
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
+    dead_letter_sink_uri: str = ""
     filter_errors: int = 0
 
 

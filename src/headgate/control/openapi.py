@@ -145,6 +145,7 @@ def _filter() -> JsonObject:
             ),
             "expression": _text("CEL over ce (context attributes) and data (JSON data)."),
             "cel": _text("The same as expression."),
+            "celVersion": _text('Version of the language of expression or cel; "1" by default.', enum=["1"]),
             "cesql": _text("A CloudEvents SQL expression: type = 'order.paid' AND subject LIKE 'shop/%'."),
             "jms": _text("A selector of JMS, as in SQL-92: color = 'blue' AND weight > 2500."),
             "pulsar": {
@@ -283,6 +284,11 @@ def _subscription() -> JsonObject:
             "ackTimeout": _text(
                 "ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."
             ),
+            "maxDeliveries": _integer(
+                "How often an event is handed out at most, 1 to 1000; then it goes to the deadLetterSink, or is dropped"
+                " and counted. Without it an event is handed out until it is acknowledged."
+            ),
+            "delivery": _delivery("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
             "consumerFilter": _text("What makes a filter of consumerMetadata: tags (default) or a package's."),
             "filterFrom": _text("From where on the filter counts: now, beginning, or a position such as 0:123,1:456."),
         },
@@ -292,6 +298,7 @@ def _subscription() -> JsonObject:
         {
             "observedGeneration": _integer("The generation that the conditions are about."),
             "conditions": _conditions(),
+            "deadLetterSinkUri": _text("Where events go that were handed out maxDeliveries times."),
             "filterErrors": _integer("Events for which the filter was an error; they are not handed out."),
         },
     )

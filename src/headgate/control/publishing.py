@@ -11,8 +11,11 @@ RESERVED_NAMESPACES: Final = frozenset(
 
 
 def published_broker(path: str) -> str:
-    """`namespace/name` of the broker that takes events at a path, percent-decoded; empty for every other path."""
-    parts = path.split("/")
+    """`namespace/name` of the broker that takes events at a path, percent-decoded; empty for every other path.
+
+    A slash behind the broker does not matter.
+    """
+    parts = path.removesuffix("/").split("/")
     if len(parts) == 3 and parts[1] and parts[2] and parts[1] not in RESERVED_NAMESPACES:
         return f"{parts[1]}/{parts[2]}"
     return ""

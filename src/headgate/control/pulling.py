@@ -8,9 +8,10 @@ from typing import Final
 
 import msgspec
 
+from headgate.control.delivery import delivery_causes
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
-from headgate.control.objects import JsonObject, Routed, Subscription, SubscriptionSpec
+from headgate.control.objects import Delivery, JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullSpec, PullType
 from headgate.filter.consumers import consumer_filter
 from headgate.limits import (
@@ -18,11 +19,15 @@ from headgate.limits import (
     ACK_TIMEOUT_S_MAX,
     ACK_TIMEOUT_S_MIN,
     CONSUMER_METADATA_MAX,
+    MAX_DELIVERIES_MAX,
 )
 from headgate.log import positions
 from headgate.log.errors import PositionError
 
 TYPE_DEFAULT: Final = "exclusive"
+_PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
+"""Fields of `spec.delivery` that say how a trigger's events go out."""
+_NOTHING: Final = Delivery()
 _ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
 _NOW: Final = "now"
@@ -39,6 +44,7 @@ def pull_spec(obj: Subscription) -> PullSpec:
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
         history,
         hashlib.sha256(written).hexdigest()[:_ID_CHARS],
+        spec.max_deliveries,
     )
 
 
@@ -63,6 +69,15 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
             if not ACK_TIMEOUT_S_MIN <= seconds <= ACK_TIMEOUT_S_MAX:
                 detail = f"must be between {ACK_TIMEOUT_S_MIN:.0f} s and {ACK_TIMEOUT_S_MAX:.0f} s"
                 yield invalid("spec.ackTimeout", spec.ack_timeout, detail)
+    if spec.max_deliveries is not None and not 1 <= spec.max_deliveries <= MAX_DELIVERIES_MAX:
+        detail = f"must be between 1 and {MAX_DELIVERIES_MAX}"
+        yield invalid("spec.maxDeliveries", spec.max_deliveries, detail)
+    yield from delivery_causes(spec.delivery)
+    for name in _PUSHED:
+        if spec.delivery is not None and getattr(spec.delivery, name) != getattr(_NOTHING, name):
+            field = f"spec.delivery.{name.split('_')[0]}{''.join(map(str.capitalize, name.split('_')[1:]))}"
+            detail = "has no meaning for a subscription, whose consumers come for the events"
+            yield Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
     if len(spec.consumer_metadata) > CONSUMER_METADATA_MAX:
         detail = f"must have at most {CONSUMER_METADATA_MAX} names"
         yield invalid("spec.consumerMetadata", len(spec.consumer_metadata), detail)

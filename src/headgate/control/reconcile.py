@@ -91,6 +91,7 @@ class RoutedFacts:
         trouble: What the dispatcher finds wrong with the subscriber now, as "Reason: message"; empty for nothing.
         dropped: Events that were given up and are kept nowhere.
         last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
     """
 
     broker: BrokerFact | None
@@ -107,6 +108,7 @@ class RoutedFacts:
     trouble: str = ""
     dropped: int = 0
     last_dropped: str = ""
+    backlog: str = ""
 
 
 def is_served(broker: Broker) -> bool:
@@ -236,12 +238,14 @@ def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus
 
 def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: str) -> SubscriptionStatus:
     """The status of a subscription; arguments as `trigger_status` has them."""
-    needed = [_broker_ready(subscription, facts), _subscribed(facts)]
-    warnings = (_filter_healthy(facts), _backlog_kept(facts), *_filter_advisable(subscription))
+    sink = _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served)
+    needed = [_broker_ready(subscription, facts), sink, _subscribed(facts)]
+    warnings = (_filter_healthy(facts), _backlog_kept(facts), _events_kept(facts), *_filter_advisable(subscription))
     conditions = (*needed, *warnings, _summary(needed))
     return SubscriptionStatus(
         observed_generation=subscription.metadata.generation,
         conditions=_timed(conditions, subscription.status.conditions, now),
+        dead_letter_sink_uri=(facts.sink.uri or "") if sink.status == TRUE else "",
         filter_errors=facts.filter_errors,
     )
 
@@ -261,7 +265,8 @@ def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> Trigger
         _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served),
         _subscribed(facts),
     ]
-    warnings = (_filter_healthy(facts), _subscriber_healthy(facts), _events_kept(facts), *_filter_advisable(trigger))
+    dispatched = (_subscriber_healthy(facts), _backlog_kept(facts), _events_kept(facts))
+    warnings = (_filter_healthy(facts), *dispatched, *_filter_advisable(trigger))
     conditions = (*needed, *warnings, _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
@@ -342,7 +347,7 @@ def _filter_healthy(facts: RoutedFacts) -> Condition:
 
 
 def _subscriber_healthy(facts: RoutedFacts) -> Condition:
-    return _untroubled("SubscriberHealthy", facts)
+    return _untroubled("SubscriberHealthy", facts.trouble)
 
 
 def _events_kept(facts: RoutedFacts) -> Condition:
@@ -360,13 +365,14 @@ def _events_kept(facts: RoutedFacts) -> Condition:
 
 
 def _backlog_kept(facts: RoutedFacts) -> Condition:
-    return _untroubled("BacklogKept", facts)
+    """Whoever runs the server is told before events are given up for their age or number."""
+    return _untroubled("BacklogKept", facts.backlog)
 
 
-def _untroubled(type_: str, facts: RoutedFacts) -> Condition:
-    if not facts.trouble:
+def _untroubled(type_: str, trouble: str) -> Condition:
+    if not trouble:
         return Condition(type=type_, status=TRUE)
-    reason, _, message = facts.trouble.partition(": ")
+    reason, _, message = trouble.partition(": ")
     return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX])
 
 

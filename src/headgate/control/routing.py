@@ -70,12 +70,14 @@ class PullSpec:
         ack_timeout_s: Seconds until an event that is not acknowledged is handed out again.
         history: From where on the filter counts: `beginning` or a position; empty: from when it is in force.
         filter_id: Another one for every filter and history as they are written.
+        max_deliveries: How often an event is handed out at most; None for no bound.
     """
 
     type: PullType = "exclusive"
     ack_timeout_s: float = ACK_TIMEOUT_S_DEFAULT
     history: str = ""
     filter_id: str = ""
+    max_deliveries: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class Target:
         broker: Identity of the broker whose events it gets (`event.identity`); it need not exist (then no event comes).
         filter: Compiled at admission.
         subscriber_uri: Absolute http or https URL; empty for a subscription.
-        delivery: Complete rules: the trigger's, else the broker's, else defaults. Without effect for a subscription.
+        delivery: Complete rules: its own, else those of its broker, else defaults; for a subscription, of dead letters.
         pull: Of a subscription: its events stay in the outbox until consumers come. None for a trigger.
         needs: The generation that first held its filter.
     """
@@ -134,6 +136,7 @@ class TargetReport:
         trouble: What is wrong with the subscriber now, as "Reason: message"; empty for nothing, None for as before.
         dropped: Events given up and kept nowhere since the last report: an increment.
         last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
     """
 
     target: int
@@ -143,3 +146,4 @@ class TargetReport:
     trouble: str | None = None
     dropped: int = 0
     last_dropped: str = ""
+    backlog: str | None = None

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Final
+
+from headgate.control.sqlitefile import version
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -36,6 +39,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         """CREATE TABLE reports (
              target INTEGER PRIMARY KEY, filter_errors INTEGER NOT NULL, last_error TEXT NOT NULL,
              last_error_event TEXT NOT NULL, report INTEGER NOT NULL, trouble TEXT NOT NULL DEFAULT '',
+             backlog TEXT NOT NULL DEFAULT '',
              dropped INTEGER NOT NULL DEFAULT 0, last_dropped TEXT NOT NULL DEFAULT '')""",
         """CREATE INDEX reports_report ON reports (report)""",
         # Changes kept for watchers; `labels_before` is NULL for the first version of an object.
@@ -58,21 +62,19 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 )
 
 
-def migrate(connection: sqlite3.Connection) -> int:
+def migrate(connection: sqlite3.Connection, path: Path) -> int:
     """Bring the tables up to date, inside the caller's transaction.
 
     Returns:
         The version that was found; 0 for a new file.
 
     Raises:
-        ValueError: The file was written by a newer Headgate.
+        DatabaseNewerError: The file was written by a newer Headgate.
     """
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
-    if found > len(MIGRATIONS):
-        raise ValueError(f"control.db has schema {found}, this Headgate knows up to {len(MIGRATIONS)}")
+    found = version(connection, path, len(MIGRATIONS))
     for statements in MIGRATIONS[found:]:
         for statement in statements:
             connection.execute(statement)
     if found < len(MIGRATIONS):
         connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
-    return int(found)
+    return found

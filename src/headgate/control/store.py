@@ -78,6 +78,7 @@ class Store:
         *,
         compiler: FilterCompiler | None = None,
         clock_s: Callable[[], float] = time.time,
+        targets_from: int = 0,
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
@@ -85,14 +86,16 @@ class Store:
             path: `control.db` of the data directory.
             compiler: Compiles stored filters anew when another version of it wrote them; None is the real one.
             clock_s: Seconds since 1970.
+            targets_from: In a new file, the ids of targets are above it.
 
         Raises:
             StoreUnavailableError: SQLite cannot open the file.
-            ValueError: A newer Headgate wrote the file.
+            DatabaseNewerError: A newer Headgate wrote the file.
         """
         store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
         with store._database.write() as connection:
-            if migrate(connection) == 0:
+            if migrate(connection, path) == 0:
+                connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
             recompile(connection, store.compiler)
         return store
@@ -272,12 +275,14 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8"
+                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, report, trouble, dropped,"
+                " last_dropped, backlog) SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8, ifnull(?9, '')"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble), dropped = dropped + excluded.dropped,"
+                " report = excluded.report, trouble = ifnull(?6, trouble), backlog = ifnull(?9, backlog),"
+                " dropped = dropped + excluded.dropped,"
                 " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
                 [
                     (
@@ -289,16 +294,20 @@ class Store:
                         r.trouble,
                         r.dropped,
                         r.last_dropped,
+                        r.backlog,
                     )
                     for r in reports
                 ],
             )
 
     def forget_trouble(self) -> None:
-        """A new dispatcher knows of no trouble with any subscriber."""
+        """A new dispatcher knows of no trouble with any subscriber or backlog."""
         with self._database.write() as connection:
             mark = bump(connection, "report")
-            connection.execute("UPDATE reports SET trouble = '', report = ? WHERE trouble != ''", (mark,))
+            connection.execute(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE trouble != '' OR backlog != ''",
+                (mark,),
+            )
 
     def reported_since(self, report: int) -> tuple[int, ...]:
         """Targets with reports after a value of the `report` counter."""

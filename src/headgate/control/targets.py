@@ -112,15 +112,13 @@ class _Way(msgspec.Struct, frozen=True):
 
 
 def _way(obj: Routed, public_url: str) -> _Way:
-    if isinstance(obj, Subscription):
-        return _Way(pull=msgspec.json.encode(pull_spec(obj)))
     delivery = obj.spec.delivery
-    return _Way(
-        subscriber_uri(obj, public_url),
-        referenced_broker(obj.metadata, obj.spec.subscriber),
-        msgspec.json.encode(delivery) if delivery is not None else None,
-        sink_of(obj.metadata, delivery, public_url).broker,
-    )
+    rules = msgspec.json.encode(delivery) if delivery is not None else None
+    sink_broker = sink_of(obj.metadata, delivery, public_url).broker
+    if isinstance(obj, Subscription):
+        return _Way(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_spec(obj)))
+    broker = referenced_broker(obj.metadata, obj.spec.subscriber)
+    return _Way(subscriber_uri(obj, public_url), broker, rules, sink_broker)
 
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:

@@ -73,10 +73,10 @@ def object_causes(obj: Object, policy: UrlPolicy) -> tuple[Cause, ...]:
         case Subscription():
             causes.extend(_name_of_broker_causes(obj.spec.broker))
             causes.extend(pull_causes(obj.spec))
+            causes.extend(_sink_causes(obj.spec.delivery))
         case _:
             assert_never(obj)
-    if not isinstance(obj, Subscription):
-        causes.extend(_egress_causes(obj, policy))
+    causes.extend(_egress_causes(obj, policy))
     return tuple(causes)
 
 
@@ -183,7 +183,7 @@ def _name_of_broker_causes(broker: str) -> Iterator[Cause]:
         yield invalid("spec.broker", broker, f"{_SUBDOMAIN_RULE}; at most {LABEL_CHARS_MAX} characters")
 
 
-def _egress_causes(obj: Broker | Trigger, policy: UrlPolicy) -> Iterator[Cause]:
+def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
     """Every URL that the server's policy refuses, as far as that shows before names are resolved."""
     delivery = obj.spec.delivery
     destinations = {"spec.delivery.deadLetterSink": delivery.dead_letter_sink if delivery else None}

@@ -20,7 +20,7 @@ from headgate.dispatch.health import Health
 from headgate.dispatch.journal import Recorder
 from headgate.dispatch.letters import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.dispatch.places import Places
-from headgate.dispatch.replies import Replies
+from headgate.dispatch.replies import Answered, Replies
 from headgate.dispatch.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, is_left, judge, pause_s
 from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tasks import tell_failure
@@ -219,8 +219,8 @@ class Attempts:
         outcome = await self.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         self.heard(state, delivery, outcome)
         if outcome.reply is not None:
-            trace = context_sent(span, event)
-            outcome = await self.replies.store(path_of(target.broker), event.event, outcome.reply, trace)
+            answered = Answered(path_of(target.broker), event.event, event.root)
+            outcome = await self.replies.store(answered, outcome.reply, context_sent(span, event))
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
             self.places.land(state, delivery)

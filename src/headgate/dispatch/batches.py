@@ -14,6 +14,7 @@ from headgate import limits
 from headgate.dispatch import wire
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.events import Events, SharedEvent
+from headgate.dispatch.replies import Answered
 from headgate.dispatch.retry import Fate, Outcome, judge
 from headgate.dispatch.targets import Delivery, TargetState
 from headgate.dispatch.tracing import context_sent, end
@@ -83,15 +84,15 @@ class Batches:
             return
         for delivery, _ in members:
             delivery.started_at = head.started_at
-        headers, body = wire.batch([event.event for _, event in members])
+        furthest = max((event for _, event in members), key=lambda event: hops_of(event.event))
+        headers, body = wire.batch([event.event for _, event in members], furthest.event, furthest.root)
         first = members[0][1]
         span, headers = attempts.begin(state, head, first, headers, len(members))
         outcome = await attempts.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
         attempts.heard(state, head, outcome)
         if outcome.reply is not None:
-            furthest = max((event.event for _, event in members), key=hops_of)
-            trace = context_sent(span, first)
-            outcome = await attempts.replies.store(path_of(target.broker), furthest, outcome.reply, trace)
+            answered = Answered(path_of(target.broker), furthest.event, furthest.root)
+            outcome = await attempts.replies.store(answered, outcome.reply, context_sent(span, first))
         end(span, outcome)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:

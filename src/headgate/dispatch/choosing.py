@@ -90,7 +90,7 @@ class Choosing:
     async def _due(self, state: State, choice: _Choice) -> None:
         """What was handed out before and is to be handed out again."""
         cursor = state.cursor
-        for held in cursor.due(self._clock_us()):
+        for held in cursor.due(self._clock_us(), state.rules):
             if choice.room <= 0:
                 break
             event = await load_or_none(self._events, held.partition, held.offset)

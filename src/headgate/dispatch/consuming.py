@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from pathlib import Path
 from typing import Final
 
@@ -18,10 +18,12 @@ import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
+from headgate.dispatch.abandoning import Abandoning
 from headgate.dispatch.backlog import Backlog
 from headgate.dispatch.choosing import Choosing
 from headgate.dispatch.events import Events
 from headgate.dispatch.histories import Histories
+from headgate.dispatch.letters import Burial
 from headgate.dispatch.pull import Acked, Saved
 from headgate.dispatch.pulled import (
     AckNotStoredError,
@@ -38,8 +40,7 @@ from headgate.dispatch.pulled import (
 from headgate.dispatch.pullstate import State
 from headgate.dispatch.pullstore import PullStore
 from headgate.dispatch.questions import Questions
-from headgate.dispatch.seeking import Seeking, Seeks, outbox_position
-from headgate.dispatch.targets import Lag
+from headgate.dispatch.seeking import Seeking, Seeks
 from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
@@ -64,6 +65,7 @@ class Subscriptions:
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
         histories: Reads the log where a filter counts from an earlier place on.
+        burial: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -79,12 +81,12 @@ class Subscriptions:
         handed: Callable[[], int],
         seeks: Seeks,
         histories: Histories,
+        burial: Burial | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._backlog = backlog
-        self._errors = errors
+        self._abandoning = Abandoning(backlog, events, burial, errors, handed, clock_us)
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
@@ -187,7 +189,7 @@ class Subscriptions:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
         look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
         wait_s = min(at_most_s, look_s)
-        due_us = state.cursor.next_due_us() if active else None
+        due_us = state.cursor.next_due_us(state.rules) if active else None
         if due_us is not None:
             wait_s = min(wait_s, max(0.01, (due_us - self._clock_us()) / _US))
         with contextlib.suppress(TimeoutError):
@@ -315,49 +317,50 @@ class Subscriptions:
     # --- disk -----------------------------------------------------------------------------------------
 
     async def tend(self) -> None:
-        """Writes down what changed and gives up what nobody takes, until it is cancelled."""
+        """Writes down what changed, until it is cancelled."""
         # A full disk, a damaged chunk: what a pull meets, it says as well.
         turns = Recurring(_log, "subscriptions cannot be looked after", HeadgateError)
-        swept = time.monotonic()
         while True:
             await asyncio.sleep(limits.SUBSCRIPTION_FLUSH_S)
             with turns.attempt():
                 for state in list(self._states.values()):
                     await self._begun(state)  # whether or not anybody consumes it: from here on the log is kept for it
+                    await self.give_up(state)
                 await self.flush()
-                if time.monotonic() - swept >= limits.SUBSCRIPTION_SWEEP_S:
-                    swept = time.monotonic()
-                    await self.sweep(self._clock_us() - int(limits.SUBSCRIPTION_BACKLOG_S_MAX * _US))
 
-    async def sweep(self, before_us: int) -> None:
-        """Give up events whose matches are older than a time, microseconds since 1970 UTC."""
-        limit = min(self._handed(), await asyncio.to_thread(outbox_position, self._outbox, before_us))
+    async def sweep(
+        self, told: Container[int], near_us: int, near_position: int, over_us: int, over_position: int
+    ) -> set[int]:
+        """Give up what is over the bounds of a backlog (see `expiry.py`).
+
+        Args:
+            told: Subscriptions of which people have been told that they are near; only these lose anything.
+            near_us: A backlog with events that were matched before it is near its bounds, microseconds since 1970 UTC.
+            near_position: The same as a position of the outbox.
+            over_us: What was matched before it is over.
+            over_position: The same as a position of the outbox.
+
+        Returns:
+            Those that are near.
+        """
+        near: set[int] = set()
         for state in list(self._states.values()):
+            id_, cursor = state.target.id, state.cursor
             async with state.reading:
-                gone = await self._expire(state, limit, before_us)
-            if gone:
-                self._dirty.add(state.target.id)
-                days = limits.SUBSCRIPTION_BACKLOG_S_MAX / 86_400
-                text = f"BacklogExpired: nobody took {state.cursor.counters.expired} events within {days:.0f} days"
-                self._errors.trouble(state.target.id, text)
+                limit = min(over_position, self._handed())
+                gone = id_ in told and await self._abandoning.expire(state, limit, over_us)
+                if await self._abandoning.pass_others(state) or gone:
+                    self._dirty.add(id_)
+            first = min([cursor.next, *(held.position for held in cursor.held() if held.position >= 0)])
+            if first < min(near_position, self._handed()) or cursor.is_history_older(near_us):
+                near.add(id_)
+        return near
 
-    async def _expire(self, state: State, limit: int, before_us: int) -> int:
-        """Give up one subscription's events; returns how many. `state.reading` is taken."""
-        cursor = state.cursor
-        gone = cursor.expire(limit) + cursor.expire_history(before_us)
-        while cursor.next < limit:
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
-            gone += len(refill.deliveries)
-            cursor.counters.expired += len(refill.deliveries)
-            cursor.read_to(refill.reached)
-        # A cursor that nobody moves must not keep what is not its own.
-        start, upto = cursor.next, self._handed()
-        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
-        if cursor.next > start:
+    async def give_up(self, state: State) -> None:
+        """End what was handed out `maxDeliveries` times."""
+        if await self._abandoning.exhaust(state):
             self._dirty.add(state.target.id)
-        return gone
+            state.wake()  # there may be room again
 
     async def flush(self) -> None:
         """Write down what changed; goes on when the caller is cancelled.

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headgate import limits
+from headgate.control.sqlitefile import decoding
 from headgate.dispatch.storefile import StoreFile, read_only
 
 _log = structlog.get_logger(__name__)
@@ -129,7 +130,8 @@ class CursorStore(StoreFile):
 
     def load(self) -> Cursors:
         """What the last flush wrote; the beginning of everything when there was none."""
-        return _load(self._connection)
+        with decoding(self._path):
+            return _load(self._connection)
 
     def flush(self, change: CursorChange) -> None:
         """Write a change, all or nothing."""

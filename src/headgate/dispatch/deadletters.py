@@ -30,9 +30,10 @@ from headgate.dispatch.clocks import SYSTEM, Clocks
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
-from headgate.dispatch.replies import Replies
+from headgate.dispatch.replies import Answered, Replies
 from headgate.dispatch.retry import Fate, Outcome, is_left, judge, pause_s
 from headgate.dispatch.tasks import tell_failure
+from headgate.event.hops import root_of
 from headgate.event.trace import context_of
 from headgate.observe import metrics
 
@@ -107,6 +108,10 @@ class DeadLetters:
         self._new.append((letter, done))
         self._write_soon()
         await done
+
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+        return not self.totals.full
 
     async def close(self) -> None:
         """Send nothing more, write what is known; letters under way are sent again by the next process."""
@@ -284,7 +289,8 @@ class DeadLetters:
 
     async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
         rules = target.delivery if target else _DEFAULT_RULES
-        redriving = letter.state is State.REDRIVING
+        # A subscription has no subscriber: its letters go to the sink again.
+        redriving = letter.state is State.REDRIVING and not (target and target.pull)
         try:
             if not url:
                 self._keep(letter, "its trigger is gone" if redriving else "its sink has no address")
@@ -317,11 +323,16 @@ class DeadLetters:
         event = letter.event
         if not redriving:
             event = wire.dead(event, letter.destination, letter.code, letter.data)
-        headers, body = wire.encoded(event, rules.format, reply=redriving)
+        # A redrive is somebody's will, and begins anew; a letter to a sink that is a broker does not.
+        root = f"redrive-{letter.id}-{letter.due_us}"
+        if not redriving:
+            root = root_of(event) or f"letter-{letter.id}-{letter.died_us}"
+        headers, body = wire.encoded(event, root, rules.format, reply=redriving)
         outcome = await self._transport.post(url, headers, body, rules.timeout_s)
         (self._answering.add if outcome.answered else self._answering.discard)(Line(letter.target, letter.state))
         if redriving and outcome.reply is not None:
-            return await self._replies.store(letter.broker, letter.event, outcome.reply, context_of(letter.event))
+            answered = Answered(letter.broker, letter.event, root)
+            return await self._replies.store(answered, outcome.reply, context_of(letter.event))
         return outcome
 
     def _remember(self, letter: Letter, outcome: Outcome, *, is_good: bool) -> None:
@@ -345,7 +356,8 @@ class DeadLetters:
 
 def _address(target: Target, state: State) -> str:
     """Where letters of a target go that are in this state; empty when nowhere."""
-    return target.subscriber_uri if state is State.REDRIVING else target.delivery.dead_letter_uri or ""
+    redriven = state is State.REDRIVING and target.pull is None
+    return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
 
 
 def _drop(counts: Counter[_T], one: _T) -> None:

@@ -26,6 +26,7 @@ from headgate.dispatch.cursors import Cursors, CursorStore, Flusher
 from headgate.dispatch.deadletters import DeadLetters
 from headgate.dispatch.delivery import HttpTransport, Transport
 from headgate.dispatch.events import LogEvents
+from headgate.dispatch.expiry import Bounds, Expiry, TriggerExpiry
 from headgate.dispatch.gauges import Gauges
 from headgate.dispatch.histories import Histories
 from headgate.dispatch.journal import DIRECTORY, Journal
@@ -42,7 +43,7 @@ from headgate.dispatch.seeking import Seeks
 from headgate.dispatch.takeover import Accepted, Takeover
 from headgate.dispatch.tasks import tell_failure
 from headgate.dispatch.tracing import AttemptTracing
-from headgate.dispatch.verdicts import FilterErrors, Judge, evaluate
+from headgate.dispatch.verdicts import FilterErrors, Judge, LastLook, evaluate
 from headgate.errors import UnavailableError
 from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
@@ -56,6 +57,7 @@ from headgate.scan.turns import LogScanner, Scanner
 OUTBOX_PARTITION: Final = "0"
 
 _LOCAL: Final = UrlPolicy()
+_BOUNDS: Final = Bounds()
 
 _log = structlog.get_logger(__name__)
 
@@ -75,6 +77,7 @@ class Dispatcher:
         tracing: Makes spans; None for none.
         on_ready: Called when the link listens.
         on_look: Called as long as the loop turns, with what is wrong; empty for nothing.
+        bounds: How much a backlog may keep.
         drain_s: How long attempts in flight may last on stop.
         tend: Looks after the outbox's files for as long as the dispatcher works; cancelled on stop.
         clocks: Time, and the jitter of pauses.
@@ -95,6 +98,7 @@ class Dispatcher:
         tracing: Tracing | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_look: Callable[[str], object] = lambda _: None,
+        bounds: Bounds = _BOUNDS,
         drain_s: float = limits.DISPATCHER_DRAIN_S_MAX,
         tend: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None,
         clocks: Clocks = SYSTEM,
@@ -114,6 +118,7 @@ class Dispatcher:
         self._tracing = tracing
         self._on_ready = on_ready
         self._on_look = on_look
+        self._bounds = bounds
         self._drain_s = drain_s
         self._tend = tend
         self._routed = Routed(store, self._update)
@@ -210,7 +215,7 @@ class Dispatcher:
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
             clocks=self._clocks,
         )
-        self._consuming = self._subscriptions()
+        self._consuming = self._subscriptions(letters)
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
         self._report_timer: asyncio.TimerHandle | None = None
         watermarks = await self._recover()
@@ -221,6 +226,7 @@ class Dispatcher:
         link = self._link = Link(self._token, self._takeover, self, self._resume)
         gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
         tasks = [self._part(self._look()), self._part(gauges.run()), self._part(self._consuming.tend())]
+        tasks.append(self._part(self._expiry(letters).run()))
         replaying = Replaying(
             self._data / REPLAYS_FILE,
             scanner=self._scanner,
@@ -249,13 +255,15 @@ class Dispatcher:
             await link.close()
             await self._outbox.close()
             await self._scheduler.stop(self._drain_s)
+            if self._report_timer is not None:
+                self._report_timer.cancel()
             if self._errors:
                 self._report()
             await self._flusher.close()
             await self._close_consuming()
             _log.info("dispatcher stopped", unfinished=self._scheduler.live_count)
 
-    def _subscriptions(self) -> Subscriptions:
+    def _subscriptions(self, letters: DeadLetters) -> Subscriptions:
         return Subscriptions(
             store=self._pulls,
             outbox=self._writer.directory,
@@ -280,6 +288,31 @@ class Dispatcher:
                 self._routed.rule_of,
                 lambda: self._scheduler.handed,
             ),
+            burial=letters,
+            clock_us=self._clocks.now_us,
+        )
+
+    def _expiry(self, letters: DeadLetters) -> Expiry:
+        triggers = TriggerExpiry(
+            self._scheduler,
+            self._events,
+            self._backlog,
+            LastLook(self._judge_filter, self._errors),
+            self._errors,
+            bury=letters.bury,
+            has_room=letters.has_room,
+            bounds=self._bounds,
+            clock_us=self._clocks.now_us,
+        )
+        return Expiry(
+            self._data,
+            self._writer.directory,
+            self._bounds,
+            scheduler=self._scheduler,
+            subscriptions=self._consuming,
+            triggers=triggers,
+            errors=self._errors,
+            on_change=self._flusher.wake,
             clock_us=self._clocks.now_us,
         )
 

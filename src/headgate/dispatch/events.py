@@ -13,6 +13,7 @@ from headgate import limits
 from headgate.dispatch.errors import EventGoneError
 from headgate.dispatch.wire import Wire, binary, structured
 from headgate.event.arrow import from_batch_all
+from headgate.event.hops import place_root, root_of
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.view import EventView
@@ -32,19 +33,20 @@ class SharedEvent:
         broker: Identity of the broker that accepted it.
         event: As it was accepted.
         append_time_us: When it was stored, microseconds since 1970 UTC.
+        root: The event that it descends from, or itself.
         size_bytes: Roughly what it takes in memory.
     """
 
-    __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "size_bytes")
+    __slots__ = ("_json", "_view", "_wire", "append_time_us", "broker", "event", "root", "size_bytes")
 
-    def __init__(self, broker: str, event: Event, append_time_us: int) -> None:
+    def __init__(self, broker: str, event: Event, append_time_us: int, root: str = "") -> None:
         self.broker = broker
+        self.root = root
         self.event = event
         self.append_time_us = append_time_us
-        texts = (event.id, event.source, event.type, event.subject, event.dataschema, *event.extensions.values())
-        self.size_bytes = (
-            _OVERHEAD_BYTES + len(event.data or b"") + sum([len(text) for text in texts if type(text) is str])
-        )
+        values = map(canonical, event.extensions.values())
+        texts = (event.id, event.source, event.type, event.subject or "", event.dataschema or "", *values)
+        self.size_bytes = _OVERHEAD_BYTES + len(event.data or b"") + sum(map(len, texts))
         self._wire: Wire | None = None
         self._json: Wire | None = None
         self._view: EventView | None = None
@@ -53,14 +55,14 @@ class SharedEvent:
     def wire(self) -> Wire:
         """Headers and body of the POST in binary mode; the data byte for byte."""
         if self._wire is None:
-            self._wire = binary(self.event)
+            self._wire = binary(self.event, self.root)
         return self._wire
 
     @property
     def wire_json(self) -> Wire:
         """Headers and body of the POST in structured mode."""
         if self._json is None:
-            self._json = structured(self.event)
+            self._json = structured(self.event, self.root)
         return self._json
 
     @property
@@ -177,7 +179,8 @@ def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, 
     if chunk.size_bytes <= chunk.record_count * _NEIGHBOUR_BYTES_MAX:
         row, count = row - row % _NEIGHBOURS, _NEIGHBOURS
     first = chunk.first_offset + row
-    return [
-        (first + index, SharedEvent(stored.broker, stored.event, chunk.append_time_us))
-        for index, stored in enumerate(from_batch_all(chunk.batch.slice(row, count)))
-    ]
+    found: list[tuple[int, SharedEvent]] = []
+    for at, stored in enumerate(from_batch_all(chunk.batch.slice(row, count)), start=first):
+        root = root_of(stored.event) or place_root(stored.event, partition, at)
+        found.append((at, SharedEvent(stored.broker, stored.event, chunk.append_time_us, root)))
+    return found

@@ -79,7 +79,7 @@ class Histories:
         try:
             starts = await asyncio.to_thread(start_of, self._log, to)
         except PositionError as error:
-            self._errors.trouble(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
+            self._errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
             state.cursor.without_history(rules.filter_id)
             return True
         ends: dict[int, int] = {}

@@ -20,11 +20,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
 from headgate import limits
+from headgate.control.objects import OWN_API_VERSION
 from headgate.control.routing import Target
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.retry import Outcome
@@ -88,6 +89,16 @@ _ENTRIES: Final = (
 )
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
+
+
+class Burial(Protocol):
+    """What those who give up events need of the dead letters."""
+
+    async def bury(self, letter: Letter) -> None:
+        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
 
 
 class State(StrEnum):
@@ -374,12 +385,18 @@ def letter_of(
         event=event.event,
         died_us=now_us,
         reason=reason,
-        destination=target.subscriber_uri,
+        destination=target.subscriber_uri or _path(target),
         code=outcome.status or CODE_NO_ANSWER,
         data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
         attempts=delivery.failures,
         sink=target.delivery.dead_letter_uri or "",
     )
+
+
+def _path(target: Target) -> str:
+    """Names a subscription, which has no subscriber: where it stands in the API."""
+    namespace, _, name = target.name.partition("/")
+    return f"/apis/{OWN_API_VERSION}/namespaces/{namespace}/subscriptions/{name}"
 
 
 def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:

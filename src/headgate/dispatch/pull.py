@@ -86,7 +86,7 @@ class Counters(msgspec.Struct, gc=False):
         lost: Of them, those that retention had removed from the log.
         acknowledged: Accepted and acknowledged.
         redelivered: How often an event was handed out that had been handed out before.
-        expired: Given up because nobody took them for too long.
+        expired: Given up: nobody took them for too long, or they were handed out too often.
     """
 
     processed: int = 0
@@ -239,13 +239,22 @@ class Cursor:
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def due(self, now_us: int) -> list[Held]:
+    def due(self, now_us: int, rules: PullSpec) -> list[Held]:
         """What may be handed out (again), in order of position."""
-        return [held for held in self._held.values() if held.due_us <= now_us]
+        return [held for held in self._held.values() if held.due_us <= now_us and not _is_exhausted(held, rules)]
 
-    def next_due_us(self) -> int | None:
-        """When something held is due; None when nothing is held."""
-        return min((held.due_us for held in self._held.values()), default=None)
+    def next_due_us(self, rules: PullSpec) -> int | None:
+        """When something held is due; None when nothing will be."""
+        return min((held.due_us for held in self._held.values() if not _is_exhausted(held, rules)), default=None)
+
+    def exhausted(self, now_us: int, rules: PullSpec) -> list[Held]:
+        """What was handed out as often as the rules let it, and came back each time."""
+        return [held for held in self._held.values() if held.due_us <= now_us and _is_exhausted(held, rules)]
+
+    def give_up(self, held: Held) -> None:
+        """It is not handed out again."""
+        self.counters.expired += 1
+        del self._held[held.position]
 
     def wants(self, partition: int, offset: int) -> bool:
         """Whether the event of a row counts: the last seek asked for it, and it is not of the history."""
@@ -410,9 +419,13 @@ class Cursor:
         """Everything below has ended or is held."""
         self._saved.history[partition] = offset
 
+    def is_history_older(self, before_us: int) -> bool:
+        """Whether there is something of a history that nobody took since a time."""
+        return self._saved.history_us < before_us and (self.history_left > 0 or any(at < 0 for at in self._held))
+
     def expire_history(self, before_us: int) -> int:
         """Give up a history that nobody took since a time; returns how many events that still were to be looked at."""
-        if self._saved.history_us >= before_us:
+        if not self.is_history_older(before_us):
             return 0
         held = [at for at in self._held if at < 0]
         for at in held:
@@ -421,3 +434,7 @@ class Cursor:
         self._saved.history = {partition: end for partition, (_, end) in self._saved.span.items()}
         self.counters.expired += len(held)
         return left + len(held)
+
+
+def _is_exhausted(held: Held, rules: PullSpec) -> bool:
+    return rules.max_deliveries is not None and held.deliveries >= rules.max_deliveries

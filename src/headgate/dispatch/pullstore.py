@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.control.sqlitefile import decoding
 from headgate.dispatch.pull import Saved
 from headgate.dispatch.storefile import StoreFile, read_only
 
@@ -43,7 +44,8 @@ class PullStore(StoreFile):
 
     def load(self) -> dict[int, Saved]:
         """By target id."""
-        return _load(self._connection)
+        with decoding(self._path):
+            return _load(self._connection)
 
     def write(self, changed: Mapping[int, Saved], gone: Iterable[int] = ()) -> None:
         """Write some and forget others, all or nothing.

@@ -31,12 +31,13 @@ from headgate.dispatch.events import Events, SharedEvent
 from headgate.dispatch.journal import Origin, Recorder
 from headgate.dispatch.letters import Letter, letter_of
 from headgate.dispatch.replays import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
-from headgate.dispatch.replies import Replies
+from headgate.dispatch.replies import Answered, Replies
 from headgate.dispatch.retry import Fate, is_left, judge, pause_s
 from headgate.dispatch.seeking import RuleOf
 from headgate.dispatch.targets import Delivery
 from headgate.dispatch.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
+from headgate.event.hops import place_root
 from headgate.event.identity import path_of
 from headgate.event.trace import context_of
 from headgate.filter.plan import Verdict
@@ -228,12 +229,14 @@ class Replaying:
         event = msgspec.structs.replace(stored.event, extensions=extensions)
         rules = target.delivery if target is not None else _DEFAULT_RULES
         url = target.subscriber_uri if target is not None else spec.url
-        headers, body = wire.encoded(event, rules.format, reply=target is not None)
+        root = f"replay-{id_}-{place_root(event, place.partition, place.offset)}"
+        headers, body = wire.encoded(event, root, rules.format, reply=target is not None)
         failures, began = 0, self._clocks.now()
         while True:
             outcome = await self._transport.post(url, headers, body, rules.timeout_s)
             if target is not None and outcome.reply is not None:
-                outcome = await self._replies.store(path_of(target.broker), event, outcome.reply, context_of(event))
+                answered = Answered(path_of(target.broker), event, root)
+                outcome = await self._replies.store(answered, outcome.reply, context_of(event))
             fate = judge(outcome)
             reason = "" if fate is Fate.DELIVERED else outcome.label
             id_of_target = target.id if target is not None else 0

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.control.sqlitefile import decoding
 from headgate.dispatch.storefile import SHARED_S, StoreFile
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
@@ -169,7 +170,8 @@ class ReplayStore(StoreFile):
 
     def _all(self, condition: str, parameters: tuple[object, ...]) -> list[Replay]:
         rows = self._connection.execute(f"SELECT {_FIELDS} FROM replays WHERE {condition}", parameters).fetchall()
-        return [_replay(row) for row in rows]
+        with decoding(self._path):
+            return [_replay(row) for row in rows]
 
 
 _FIELDS: Final = "id, state, spec, progress, problem"

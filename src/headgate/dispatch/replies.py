@@ -5,20 +5,22 @@ count beside it, and the delivery goes on when front has answered: the reply is 
 reply that could not be stored is a failed attempt, after which the subscriber is asked again.
 
 The count is what the delivered event had, plus one. Nothing in the answer changes it, so a chain of replies ends at
-HOPS_MAX. A subscriber that publishes by itself is a producer: its events count from zero, and admission bounds it.
+HOPS_MAX; and front counts what comes of one event, so a tree of replies ends at DESCENDANTS_MAX. A subscriber that
+publishes by itself is a producer: its events count from zero, and admission bounds it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from headgate import limits
 from headgate.dispatch.delivery import Transport
 from headgate.dispatch.retry import Answer, Outcome
 from headgate.dispatch.wire import Headers
-from headgate.event.hops import HEADER, hops_of
+from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of
 from headgate.event.http import BATCH_JSON
 from headgate.event.model import Event
 from headgate.event.trace import Context
@@ -27,13 +29,30 @@ from headgate.observe import metrics
 TOKEN_HEADER: Final = "headgate-token"
 """Shows front that a request is the dispatcher's: it is answered while the server stops, too."""
 _STORED: Final = metrics.REPLIES.labels("stored")
+_TREE_IS_FULL: Final = 422
+"""What front answers when too many events have come of the root."""
 _REFUSED_AS_MALFORMED: Final = frozenset({400, 413, 415, 431})
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a reply answers.
+
+    Attributes:
+        broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
+        event: What was delivered.
+        root: The event that it descends from, or itself.
+    """
+
+    broker: str
+    event: Event
+    root: str
 
 
 class Replies(Protocol):
     """What attempts need for answers that are events."""
 
-    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
+    async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
         """Bring a reply into the broker; what the attempt's outcome is then."""
 
 
@@ -51,31 +70,33 @@ class IngressReplies:
         self._url = url
         self._own = (TOKEN_HEADER, token.hex())
 
-    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
+    async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
         """See `Replies`.
 
         Args:
-            broker: `namespace/name` of the trigger's broker; a reply goes to the one that has the name now.
-            event: What was delivered.
+            to: What was delivered.
             answer: What came back.
             trace: Of the attempt, or of the event that was delivered.
 
         Returns:
-            Success when the reply is on disk; else a failed attempt, tried again unless the hops are used up.
+            Success when the reply is on disk; else a failed attempt, tried again unless its loop has come to its end.
         """
-        hops = hops_of(event) + 1
+        hops = hops_of(to.event) + 1
         if hops > limits.HOPS_MAX:
             metrics.REPLIES.labels("looped").inc()
             return Outcome(200, "reply-hops", f"the reply would be hop {hops} of at most {limits.HOPS_MAX}")
         if any(name == "content-type" and value.lower().startswith(BATCH_JSON) for name, value in answer.headers):
             metrics.REPLIES.labels("malformed").inc()
             return Outcome(200, "reply-malformed", "a reply is one event, not a batch")
-        headers = [*answer.headers, (HEADER, str(hops)), self._own, *trace.items()]
-        outcome = await self._post(f"{self._url}/{broker}", headers, answer.body)
+        headers = [*answer.headers, (HOPS_HEADER, str(hops)), (ROOT_HEADER, to.root), self._own, *trace.items()]
+        outcome = await self._post(f"{self._url}/{to.broker}", headers, answer.body)
         if 200 <= outcome.status < 300:
             _STORED.inc()
             return Outcome(200)
         said = outcome.body.decode("utf-8", "replace") or outcome.detail
+        if outcome.status == _TREE_IS_FULL:
+            metrics.REPLIES.labels("looped").inc()
+            return Outcome(200, "reply-tree", said)
         if outcome.status in _REFUSED_AS_MALFORMED:
             metrics.REPLIES.labels("malformed").inc()
             return Outcome(200, "reply-malformed", said)

@@ -20,7 +20,7 @@ UNSENT: Final = frozenset({"url", "policy"})
 """Reasons for which nothing was sent: they say nothing about the subscriber."""
 _RETRIED_CLIENT_ERRORS: Final = frozenset({404, 408, 409, 429})
 _SHIFT_MAX: Final = 32
-_NEVER: Final = frozenset({"url", "reply-hops"})
+_NEVER: Final = frozenset({"url", "reply-hops", "reply-tree"})
 """Reasons that no further attempt would change."""
 
 
@@ -76,8 +76,7 @@ class Outcome:
     @property
     def label(self) -> str:
         """A bounded name for metrics: the status or the reason."""
-        reason = "reply" if self.reason.startswith("reply") else self.reason
-        return reason or (str(self.status) if self.status in _NAMED else f"{self.status // 100}xx")
+        return self.reason or (str(self.status) if self.status in _NAMED else f"{self.status // 100}xx")
 
 
 _NAMED: Final = frozenset({400, 401, 403, 404, 408, 409, 429, 500, 502, 503, 504})

@@ -42,7 +42,7 @@ from headgate.dispatch.verdicts import FilterErrors, Judge
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
 
-_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered")
+_RESULTS: Final = ("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired")
 _ENDED: Final = {result: metrics.DELIVERIES.labels(result) for result in _RESULTS}
 _FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
@@ -101,7 +101,7 @@ class Scheduler:
             transport,
             judge_filter,
             errors,
-            self._end,
+            self.end,
             self._has_room,
             self._touch,
             replies=replies,
@@ -149,7 +149,7 @@ class Scheduler:
             waiting = [*state.queue, *state.lanes.drain()]
             state.queue.clear()
             for delivery in waiting:
-                self._end(state, delivery, "gone")
+                self.end(state, delivery, "gone")
             self._touch(state)
             self._has_room(state)
 
@@ -289,7 +289,7 @@ class Scheduler:
 
     # --- deliveries out -------------------------------------------------------------------------------
 
-    def _end(self, state: TargetState, delivery: Delivery, result: str) -> None:
+    def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
         """The one place where a delivery reaches its terminal state, whatever it is: dead letters branch off here.
 
         Args:
@@ -303,6 +303,10 @@ class Scheduler:
         self.live_count -= 1
         if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
             state.queue.appendleft(behind)
+        self._count(state, delivery, result)
+        self._touch(state)
+
+    def _count(self, state: TargetState, delivery: Delivery, result: str) -> None:
         _ENDED[result].inc()
         if result == "lost":
             self._errors.dropped(
@@ -310,7 +314,6 @@ class Scheduler:
             )
         if result != "delivered":
             self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
-        self._touch(state)
 
     def _has_room(self, state: TargetState) -> None:
         if state.lag is not None:
@@ -342,8 +345,8 @@ class Scheduler:
         lag.next = refill.reached
         lag.unread = {position for position in lag.unread if position >= refill.reached}
         for delivery in refill.deliveries:
-            if delivery.verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
-                continue  # it was counted when it was handed over the first time
+            if self._is_counted(state, delivery):
+                continue
             if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
                 delivery.resume(tried)
             self._enqueue(state, delivery)
@@ -356,6 +359,30 @@ class Scheduler:
         self._touch(state)
         self._attempts.pump(state)
         self._has_room(state)
+
+    async def end_lag(
+        self, state: TargetState, upto: int, decide: Callable[[TargetState, Delivery], Awaitable[str]]
+    ) -> None:
+        """End what a target has not read below a position without an attempt; `decide` says how."""
+        while (lag := state.lag) is not None and lag.next < upto and not (state.refilling or self._attempts.stopping):
+            state.refilling = True
+            try:
+                refill = await self._backlog.read(state.target.id, lag, upto, limits.BACKLOG_READ_ROWS)
+                deliveries = [one for one in refill.deliveries if not self._is_counted(state, one)]
+                results = await asyncio.gather(*(decide(state, delivery) for delivery in deliveries))
+            finally:
+                state.refilling = False
+            for delivery, result in zip(deliveries, results, strict=True):
+                state.retries.pop(delivery.position, None)
+                self._count(state, delivery, result)
+            lag.next = refill.reached
+            lag.unread = {position for position in lag.unread if position >= refill.reached}
+            self._touch(state)
+        self._has_room(state)
+
+    def _is_counted(self, state: TargetState, delivery: Delivery) -> bool:
+        """Whether a row is an error of the filter, which was counted when it was handed over the first time."""
+        return delivery.verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept
 
     # --- cursors, life --------------------------------------------------------------------------------
 

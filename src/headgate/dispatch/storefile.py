@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from headgate.control import sqlitefile
+
 ALONE_S: Final = 5.0
 """How long a writer that should be the only one waits for another one's transaction."""
 SHARED_S: Final = 10.0
@@ -20,16 +22,30 @@ class StoreFile:
     Args:
         path: Made when absent.
         schema: Statements that make what is not there.
+        version: Of the tables; a file with a higher one is refused.
         synced: Whether a commit is on disk when it returns; else it is whole after a crash, but may be gone.
         busy_s: How long to wait for another writer.
+
+    Raises:
+        DatabaseNewerError: A newer Headgate wrote it.
     """
 
-    def __init__(self, path: Path, schema: str, *, synced: bool = True, busy_s: float = ALONE_S) -> None:
+    def __init__(
+        self, path: Path, schema: str, *, version: int = 1, synced: bool = True, busy_s: float = ALONE_S
+    ) -> None:
+        self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=busy_s)
-        self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
-        self._connection.executescript(schema)
+        try:
+            found = sqlitefile.version(self._connection, path, version)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._connection.executescript(schema)
+            if found != version:
+                self._connection.execute(f"PRAGMA user_version = {version}")
+        except BaseException:
+            self._connection.close()
+            raise
 
     def data_version(self) -> int:
         """A number that differs after every commit of another connection; a few microseconds."""

@@ -46,14 +46,19 @@ class FilterErrors:
         self._counts: dict[int, int] = {}
         self._words: dict[int, tuple[str, str]] = {}
         self._troubles: dict[int, str] = {}
+        self._backlogs: dict[int, str] = {}
         self._dropped: dict[int, tuple[int, str]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts or self._troubles or self._dropped)
+        return bool(self._counts or self._troubles or self._backlogs or self._dropped)
 
     def trouble(self, target: int, text: str) -> None:
         """Say what is wrong with a target's subscriber now; empty for nothing."""
         self._troubles[target] = text
+
+    def backlog(self, target: int, text: str) -> None:
+        """Say what is wrong with a target's backlog now; empty for nothing."""
+        self._backlogs[target] = text
 
     def dropped(self, target: int, text: str, count: int = 1) -> None:
         """Events of a target are given up and kept nowhere; which the last one is, and why."""
@@ -64,6 +69,8 @@ class FilterErrors:
         for report in reports:
             if report.trouble is not None:
                 self._troubles.setdefault(report.target, report.trouble)
+            if report.backlog is not None:
+                self._backlogs.setdefault(report.target, report.backlog)
             if report.dropped:
                 self.dropped(report.target, report.last_dropped, report.dropped)
 
@@ -80,6 +87,7 @@ class FilterErrors:
     def take(self) -> list[TargetReport]:
         """Everything since the last call."""
         counts, words, troubles, dropped = self._counts, self._words, self._troubles, self._dropped
+        backlogs, self._backlogs = self._backlogs, {}
         reports = [
             TargetReport(
                 target,
@@ -87,8 +95,9 @@ class FilterErrors:
                 *words.get(target, ("", "")),
                 troubles.get(target),
                 *dropped.get(target, (0, "")),
+                backlogs.get(target),
             )
-            for target in dict.fromkeys([*counts, *troubles, *dropped])
+            for target in dict.fromkeys([*counts, *troubles, *backlogs, *dropped])
         ]
         self._counts.clear()
         self._words.clear()

@@ -9,10 +9,10 @@ from typing import Final, Literal
 import msgspec
 
 from headgate import limits
-from headgate.event.hops import HEADER, hops_of, with_hops
+from headgate.event.hops import HOPS_HEADER, ROOT_HEADER, hops_of, with_lineage
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, encode_binary
 from headgate.event.json_format import encode_batch, encode_event
-from headgate.event.model import Event
+from headgate.event.model import Event, holds_map
 from headgate.event.trace import TRACEPARENT, Context, context_of
 
 Headers = list[tuple[str, str]]
@@ -22,11 +22,12 @@ Wire = tuple[Headers, bytes]
 _REPLY: Final = ("prefer", "reply")
 
 
-def binary(event: Event, *, reply: bool = True) -> Wire:
-    """Binary mode; the data byte for byte."""
-    hops = hops_of(event)
-    headers, body = encode_binary(with_hops(event, 0) if hops else event)
-    headers.append((HEADER, str(hops + 1)))
+def binary(event: Event, root: str, *, reply: bool = True) -> Wire:
+    """Binary mode; the data byte for byte. An event that has no binary mode goes out in structured mode."""
+    if holds_map(event):
+        return structured(event, root, reply=reply)
+    headers, body = encode_binary(with_lineage(event, 0))
+    headers += _lineage(event, root)
     if TRACEPARENT in event.extensions:
         headers += context_of(event).items()
     if reply:
@@ -34,18 +35,20 @@ def binary(event: Event, *, reply: bool = True) -> Wire:
     return headers, body
 
 
-def structured(event: Event, *, reply: bool = True) -> Wire:
+def structured(event: Event, root: str, *, reply: bool = True) -> Wire:
     """Structured mode (JSON)."""
-    hops = hops_of(event)
-    headers = [("content-type", STRUCTURED_JSON), (HEADER, str(hops + 1)), *context_of(event).items()]
-    return ([*headers, _REPLY] if reply else headers), encode_event(with_hops(event, 0))
+    headers = [("content-type", STRUCTURED_JSON), *_lineage(event, root), *context_of(event).items()]
+    return ([*headers, _REPLY] if reply else headers), encode_event(with_lineage(event, 0))
 
 
-def batch(events: Sequence[Event], *, reply: bool = True) -> Wire:
-    """Batched mode; its hop count is that of the event that has most."""
-    hops = max(map(hops_of, events))
-    headers = [("content-type", BATCH_JSON), (HEADER, str(hops + 1))]
-    return ([*headers, _REPLY] if reply else headers), encode_batch([with_hops(event, 0) for event in events])
+def batch(events: Sequence[Event], furthest: Event, root: str, *, reply: bool = True) -> Wire:
+    """Batched mode; its lineage is that of the event that has been through most brokers."""
+    headers = [("content-type", BATCH_JSON), *_lineage(furthest, root)]
+    return ([*headers, _REPLY] if reply else headers), encode_batch([with_lineage(event, 0) for event in events])
+
+
+def _lineage(event: Event, root: str) -> Headers:
+    return [(HOPS_HEADER, str(hops_of(event) + 1)), (ROOT_HEADER, root)]
 
 
 def traced(headers: list[tuple[str, str]], trace: Context) -> list[tuple[str, str]]:
@@ -70,12 +73,12 @@ def dead(event: Event, destination: str, code: int, data: bytes) -> Event:
     return msgspec.structs.replace(event, extensions=extensions)
 
 
-def encoded(event: Event, format_: Literal["binary", "json", "batch"], *, reply: bool) -> Wire:
+def encoded(event: Event, root: str, format_: Literal["binary", "json", "batch"], *, reply: bool) -> Wire:
     """One event in a target's format; a batch of one is a batch."""
     match format_:
         case "binary":
-            return binary(event, reply=reply)
+            return binary(event, root, reply=reply)
         case "json":
-            return structured(event, reply=reply)
+            return structured(event, root, reply=reply)
         case "batch":
-            return batch([event], reply=reply)
+            return batch([event], event, root, reply=reply)

@@ -29,7 +29,7 @@ EVENT_SCHEMA: Final = pa.schema(
         pa.field("time_us", pa.int64()),  # microseconds since 1970 UTC, null without a time
         pa.field("datacontenttype", pa.utf8()),
         pa.field("dataschema", pa.utf8()),
-        pa.field("extensions", pa.utf8()),  # compact JSON object of typed values, null when there are none
+        pa.field("extensions", pa.utf8()),  # compact JSON object of typed values and maps, null when there are none
         pa.field("data_kind", pa.int8(), nullable=False),
         pa.field("data", pa.binary()),
         pa.field("produced", pa.utf8()),  # NUMBER:PRODUCER where the producer numbers its events; no part of the event
@@ -56,7 +56,7 @@ _TIMESTAMP: Final = pa.timestamp("us", "UTC")
 _PRODUCED: Final = EVENT_SCHEMA.get_field_index("produced")
 _TIME_US: Final = EVENT_SCHEMA.get_field_index("time_us")
 _encode = msgspec.json.Encoder().encode
-_extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool])
+_extensions_decoder: Final = msgspec.json.Decoder(dict[str, str | int | bool | dict[str, Any]])
 _KINDS: Final = tuple(DataKind)
 
 

@@ -10,7 +10,13 @@ from typing import Final, NoReturn
 from headgate.event import rfc3339
 from headgate.event.errors import EventError
 from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, VALUE_CACHED_CHARS_MAX, VALUES_CACHED_MAX
+from headgate.limits import (
+    ATTRIBUTE_NAME_CHARS_MAX,
+    EXTENSION_DEPTH_MAX,
+    EXTENSION_MEMBERS_MAX,
+    VALUE_CACHED_CHARS_MAX,
+    VALUES_CACHED_MAX,
+)
 
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
@@ -148,7 +154,7 @@ def make_event(
     schema = pop(schema_name, None)
     if schema is not None and (type(schema) is not str or not schema):
         _refuse_string(schema_name, schema)
-    extensions = _extensions(attributes) if attributes else {}
+    extensions = _extensions(attributes, specversion) if attributes else {}
     if not plain:
         # What Python calls printable holds no forbidden character, so the text of most events is looked at once.
         text = f"{id_}{source}{type_}{subject}{time}{content_type}{schema}"
@@ -186,9 +192,9 @@ def _refuse_version(value: object) -> NoReturn:
     raise EventError(f'version {value[:64]!r} is not supported, use "1.0" or "0.3"', attribute="specversion")
 
 
-def _extensions(attributes: dict[str, object]) -> dict[str, ExtensionValue]:
+def _extensions(attributes: dict[str, object], specversion: str) -> dict[str, ExtensionValue]:
     """Checks what is left of the attributes; the same dict is the result when nothing in it is None."""
-    unset = False
+    unset, count = False, 0
     for name, value in attributes.items():
         if len(name) > ATTRIBUTE_NAME_CHARS_MAX or not is_name(name):
             _refuse_name(name)
@@ -199,11 +205,51 @@ def _extensions(attributes: dict[str, object]) -> dict[str, ExtensionValue]:
                 raise EventError("an integer must be within 32 bits, signed", attribute=name)
         elif value is None:
             unset = True
+        elif type(value) is dict and specversion == "0.3":
+            attributes[name], members = _map(value, name, 1)
+            count += members
+            if count > EXTENSION_MEMBERS_MAX:
+                raise EventError(f"maps must not have more than {EXTENSION_MEMBERS_MAX} members", attribute=name)
         else:
             raise EventError(f"must be a string, an integer or a boolean, not {_json_type(value)}", attribute=name)
     # The loop has shown what the values are; a call of cast() is what an event has no time for.
     extensions: dict[str, ExtensionValue] = attributes  # type: ignore[assignment]
     return {name: value for name, value in extensions.items() if value is not None} if unset else extensions
+
+
+def _map(value: dict[object, object], attribute: str, depth: int) -> tuple[dict[str, ExtensionValue], int]:
+    """Checks an extension that is a map, and gives it without unset members, with their number."""
+    if depth > EXTENSION_DEPTH_MAX:
+        raise EventError(f"maps must not be nested deeper than {EXTENSION_DEPTH_MAX}", attribute=attribute)
+    if len(value) > EXTENSION_MEMBERS_MAX:
+        raise EventError(f"maps must not have more than {EXTENSION_MEMBERS_MAX} members", attribute=attribute)
+    found: dict[str, ExtensionValue] = {}
+    count = 0
+    for name, inner in value.items():
+        if not isinstance(name, str) or len(name) > ATTRIBUTE_NAME_CHARS_MAX:
+            rule = f"the name of a member must not be longer than {ATTRIBUTE_NAME_CHARS_MAX} characters"
+            raise EventError(rule, attribute=attribute)
+        _check_characters({attribute: name})
+        count += 1
+        match inner:
+            case None:
+                count -= 1
+            case dict():
+                found[name], below = _map(inner, attribute, depth + 1)
+                count += below
+            case str():
+                _check_characters({attribute: inner})
+                found[name] = inner
+            case bool():
+                found[name] = inner
+            case int() if INT32_MIN <= inner <= INT32_MAX:
+                found[name] = inner
+            case int():
+                raise EventError("an integer must be within 32 bits, signed", attribute=attribute)
+            case _:
+                rule = f"a member must be a string, an integer, a boolean or a map, not {_json_type(inner)}"
+                raise EventError(rule, attribute=attribute)
+    return found, count
 
 
 def _refuse_name(name: str) -> NoReturn:

@@ -1,10 +1,10 @@
-"""How many times has this event been through a broker on its way? What ends loops.
+"""Where an event comes from: how many brokers it has been through, and which event it descends from. What ends loops.
 
-The count is an extension of the stored event, `headgatehops`, so that it is as durable as the event and filters can
-ask for it; producers do not send it and subscribers do not see it as an attribute. On the wire it is the header
-`headgate-hops` of every delivery. Ingress takes it from there: a broker that is the subscriber or the dead-letter sink
-of a trigger goes on counting, on this server or on another one. The count of a reply is the dispatcher's, whatever the
-reply says.
+Both are extensions of the stored event, `headgatehops` and `headgateroot`, so that they are as durable as the event and
+filters can ask for them; producers do not send them and subscribers do not see them as attributes. On the wire they are
+the headers `headgate-hops` and `headgate-root` of every delivery. Ingress takes them from there: a broker that is the
+subscriber or the dead-letter sink of a trigger goes on counting, on this server or on another one. Those of a reply are
+the dispatcher's, whatever the reply says.
 """
 
 from __future__ import annotations
@@ -12,24 +12,42 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+import xxhash
 
 from headgate.event.model import Event
 
-ATTRIBUTE: Final = "headgatehops"
-HEADER: Final = "headgate-hops"
+HOPS: Final = "headgatehops"
+HOPS_HEADER: Final = "headgate-hops"
+ROOT: Final = "headgateroot"
+ROOT_HEADER: Final = "headgate-root"
+ATTRIBUTES: Final = (HOPS, ROOT)
+"""The broker's own."""
 
 
 def hops_of(event: Event) -> int:
     """The count of a stored event; 0 for one that came from a producer."""
-    value = event.extensions.get(ATTRIBUTE, 0)
+    value = event.extensions.get(HOPS, 0)
     return value if type(value) is int else 0
 
 
-def with_hops(event: Event, hops: int) -> Event:
-    """The event with this count in the place of any that it carries."""
-    if hops == 0 and ATTRIBUTE not in event.extensions:
+def root_of(event: Event) -> str:
+    """The event that a stored one descends from; empty for one that came from a producer."""
+    value = event.extensions.get(ROOT, "")
+    return value if type(value) is str else ""
+
+
+def place_root(event: Event, partition: int, offset: int) -> str:
+    """What descendants of a stored event that descends from none have for a root; no other event's is the same."""
+    return f"{partition}-{offset}-{xxhash.xxh32_hexdigest(f'{event.source} {event.id}'.encode())}"
+
+
+def with_lineage(event: Event, hops: int, root: str = "") -> Event:
+    """The event with this count and root in the place of any that it carries; without any when the count is 0."""
+    if hops == 0 and HOPS not in event.extensions:
         return event
-    extensions = {name: value for name, value in event.extensions.items() if name != ATTRIBUTE}
+    extensions = {name: value for name, value in event.extensions.items() if name not in ATTRIBUTES}
     if hops:
-        extensions[ATTRIBUTE] = hops
+        extensions[HOPS] = hops
+        if root:
+            extensions[ROOT] = root
     return msgspec.structs.replace(event, extensions=extensions)

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
+import msgspec
+
 from headgate.event.attributes import MediaType, make_event, media_type
 from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
@@ -130,7 +132,8 @@ def encode_binary(event: Event) -> tuple[list[tuple[str, str]], bytes]:
 
     Returns:
         Headers (lower-case names, values in printable ASCII) and the body, which is empty when there is no data.
-        JSON data without a media type gets "application/json", as the JSON event format implies it.
+        JSON data without a media type gets "application/json", as the JSON event format implies it. An extension
+        that is a map becomes its JSON text: see `holds_map`.
     """
     headers = [
         ("ce-specversion", event.specversion),
@@ -155,11 +158,13 @@ def encode_binary(event: Event) -> tuple[list[tuple[str, str]], bytes]:
 
 
 def canonical(value: ExtensionValue) -> str:
-    """The string form of an attribute's value (CloudEvents type system)."""
+    """The string form of an attribute's value (CloudEvents type system); of a map its JSON text."""
     if type(value) is str:
         return value
     if type(value) is bool:
         return "true" if value else "false"
+    if type(value) is dict:
+        return msgspec.json.encode(value).decode()
     return str(value)
 
 

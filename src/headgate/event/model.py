@@ -8,8 +8,8 @@ from typing import Any, overload
 
 import msgspec
 
-ExtensionValue = str | int | bool
-"""What an extension attribute can be: a string, an integer (int32) or a boolean."""
+ExtensionValue = str | int | bool | dict[str, Any]
+"""What an extension attribute can be: a string, an integer (int32), a boolean; in events of version 0.3 a map, too."""
 
 
 class DataKind(IntEnum):
@@ -49,6 +49,11 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     extensions: dict[str, ExtensionValue] = msgspec.field(default_factory=dict)
     data_kind: DataKind = DataKind.NONE
     data: bytes | None = None
+
+
+def holds_map(event: Event) -> bool:
+    """Whether an extension is a map: such an event has no binary mode, a header cannot hold it."""
+    return any(type(value) is dict for value in event.extensions.values())
 
 
 class EventColumns(Sequence[Event]):

@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.event.attributes import is_name
-from headgate.filter.dialects.jms import names_in
+from headgate.filter.attribute_names import may_exist
+from headgate.filter.dialects.cel_names import names_in as names_in_cel
+from headgate.filter.dialects.jms import names_in as names_in_selector
 
 _DEPRECATED: Final = "sourceAndType"
-_SELECTOR: Final = "jms"
+_NAMES_IN: Final = {"jms": names_in_selector, "cel": names_in_cel, "expression": names_in_cel}
+"""What names attributes as it likes; other dialects refuse a name that no attribute has."""
 _NAMES_SHOWN: Final = 5
 _NESTING: Final = ("all", "any", "not")
 
@@ -46,11 +48,14 @@ def _said(filter_object: Mapping[str, object] | None, filters: Sequence[object])
         yield Advice("DialectDeprecated", message)
 
     for field, name, value in written:
-        if name == _SELECTOR and isinstance(value, str):
-            impossible = [read for read in names_in(value) if not is_name(read)]
+        if name in _NAMES_IN and isinstance(value, str):
+            impossible = [read for read in _NAMES_IN[name](value) if not may_exist(read)]
             if impossible:
                 listed = ", ".join(impossible[:_NAMES_SHOWN])
-                message = f"{field}.{name} reads {listed}: no event has it, names are lower-case letters and digits"
+                rule = (
+                    "the data is no attribute" if impossible == ["data"] else "names are lower-case letters and digits"
+                )
+                message = f"{field}.{name} reads {listed}: no event has it, {rule}"
                 yield Advice("NameImpossible", message)
 
 

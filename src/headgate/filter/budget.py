@@ -36,6 +36,7 @@ from headgate.filter.functions.json import OF_DATA
 from headgate.filter.regex import RegexSize, regex_size
 from headgate.limits import (
     EVENT_BYTES_MAX,
+    EXTENSION_MEMBERS_MAX,
     FILTER_EVALUATION_STEPS_MAX,
     FILTER_GROWTH_MAX,
     JSON_VALUES_VISITED_MAX,
@@ -219,7 +220,8 @@ class _Estimate:
             case Name(name):
                 return scope[name] if name in scope else self._variable(name)
             case Select(Name("ce"), _) if "ce" not in scope:
-                return _text(self._size.attributes_bytes, self._size.attributes_bytes)
+                size = self._size.attributes_bytes
+                return _Value(size, size, min(size, EXTENSION_MEMBERS_MAX), size)
             case ListOf(items) if all(isinstance(item, Literal) for item in items):
                 self.steps += rounds * len(items)
                 size = sum(_ITEM_BYTES + len(str(item.value)) for item in items if isinstance(item, Literal))

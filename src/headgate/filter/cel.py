@@ -29,13 +29,14 @@ from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from headgate.filter import checked_pb2
-from headgate.filter.ast import PUBLISH_TIME
+from headgate.filter.ast import PUBLISH_TIME, Node
 from headgate.filter.cel_messages import plain, refusal
 from headgate.filter.decode import decode, offset_of
 from headgate.filter.errors import FilterError, caret, over_limit
 from headgate.filter.functions import FUNCTIONS
 from headgate.filter.functions.declare import CelType, Function
 from headgate.filter.functions.json import ABSENT, EVALUATED
+from headgate.filter.parentheses import without_nested_parentheses
 from headgate.filter.unparse import string_literal, unparse
 from headgate.filter.wildcards import FUNCTION as WILDCARDS
 from headgate.filter.wildcards import WildcardError, without_wildcards
@@ -181,7 +182,7 @@ class Environment:
         """
         _refuse_characters(text)
         try:
-            return Expression(self._handle.compile(text, not check))
+            return Expression(self._handle.compile(without_nested_parentheses(text), not check))
         except RuntimeError as error:
             raise refusal(text, str(error)) from None
 
@@ -314,6 +315,11 @@ def _without_wildcards(text: str, expression: Expression) -> Expression:
     except WildcardError as error:
         raise error.at(text, offset_of(checked, error.call)) from None
     return expression if plain_tree == tree else _FILTERS.compile(unparse(plain_tree))
+
+
+def offset_in(text: str, node: Node) -> int | None:
+    """Where a part of what an expression says stands in its text, see `offset_of`."""
+    return offset_of(_FILTERS.compile(text).checked(), node)
 
 
 def _refuse_characters(text: str) -> None:

@@ -139,20 +139,20 @@ def _macro(comprehension: pb.Expr.Comprehension) -> Node:
 
 
 def offset_of(checked: pb.CheckedExpr, node: Node) -> int | None:
-    """Where a part of the tree stands first in its text, in code points: a comparison or a sum where its sign is.
+    """Where a call or a field stands first in its text, in code points: a comparison where its sign is.
 
-    Decodes every part that is a call once more, so it is for refusals.
+    Decodes every such part once more, so it is for refusals.
     """
-    for part in _calls_in(checked.expr):
-        if _call(part.call_expr) == node:
-            return int(checked.source_info.positions.get(part.id, -1)) if part.id else None
+    for part in _parts_of(checked.expr):
+        if decode(part) == node:
+            return int(checked.source_info.positions[part.id]) if part.id in checked.source_info.positions else None
     return None
 
 
-def _calls_in(message: AnyMessage) -> Iterator[pb.Expr]:
-    if isinstance(message, pb.Expr) and message.WhichOneof("expr_kind") == "call_expr":
+def _parts_of(message: AnyMessage) -> Iterator[pb.Expr]:
+    if isinstance(message, pb.Expr) and message.WhichOneof("expr_kind") in {"call_expr", "select_expr"}:
         yield message
     for field, value in message.ListFields():
         if field.message_type is not None:
             for inner in value if field.is_repeated else (value,):
-                yield from _calls_in(inner)
+                yield from _parts_of(inner)

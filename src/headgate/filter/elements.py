@@ -84,7 +84,7 @@ def exists(place: Place | None, variable: str, predicate: Node, *, negated: bool
 
 
 _OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
-"""A map that dots make of extensions equals nothing, in every other comparison it is an error."""
+"""An extension that is a map equals no constant, in every other comparison it is an error."""
 
 
 def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:

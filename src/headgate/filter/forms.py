@@ -69,7 +69,10 @@ def taken(place: Place, view: EventView) -> object:
     if place.form in _VALUES:
         return _values(place, view)
     if place.form is Form.NAMED:
-        found = [value for name, value in view.event.extensions.items() if name.startswith(place.path[0])]
+        extensions = view.event.extensions
+        if any(type(value) is dict for value in extensions.values()):
+            return DOUBT  # their members are attributes, too
+        found = [value for name, value in extensions.items() if name.startswith(place.path[0])]
         return found if len(found) <= EXISTS_ITEMS_MAX else DOUBT
     if place.form is Form.PRESENT:
         there = has(Place(place.root, place.path), view)

@@ -10,6 +10,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.attribute_names import TIME_TEXT
 from headgate.filter.plan import Form, Place, Root
 
 TYPE_NAMES: Final = {
@@ -109,14 +110,14 @@ def operand_of(node: Node) -> Place | None:
 
 NAMED: Final = "@named"
 """What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
-_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
+_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", TIME_TEXT)
 
 
 def many_of(node: Node) -> Place | None:
     """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
-            # A name that dots make of extensions has a map as its value, which equals no constant.
+            # The value of an extension may be a map, which equals no constant.
             return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]

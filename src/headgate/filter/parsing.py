@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from headgate.filter.ast import Node
 from headgate.filter.cel import compile_expression
 from headgate.filter.cost import check_limits
@@ -9,8 +11,9 @@ from headgate.filter.decode import decode
 from headgate.filter.errors import FilterError
 
 
+@lru_cache(maxsize=1)
 def parse(text: str) -> Node:
-    """The checked tree of CEL text, within all limits.
+    """The checked tree of CEL text, within all limits; for who asks at once again of the same text it is free.
 
     Raises:
         FilterError: No expression, not boolean, or over a limit (`limit` names it).

@@ -238,6 +238,7 @@ def _whole(subject: Node, pieces: list[_Piece]) -> Node:
         parts.append(Not(_method(subject, "contains", "\n")))
     match pieces:
         case [_Gap() as gap]:
+            parts.append(_method(subject, "startsWith", ""))  # a list has a size, too
             parts.append(_longer(subject, gap.least))
             if gap.bounded:
                 parts.append(Compare(Comparison.LE, _size(subject), Literal(LiteralKind.INT, gap.least)))

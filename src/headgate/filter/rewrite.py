@@ -37,10 +37,12 @@ from headgate.filter.ast import (
     children,
     map_children,
 )
-from headgate.filter.unparse import is_plain_field
+from headgate.filter.attribute_names import of_member, present
 
 REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
 """Attributes that every event has."""
+TEXT_ATTRIBUTES: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema"}
+"""Attributes that are strings where they are present; an extension may be anything."""
 
 _ROOTS: Final = frozenset({"ce", "data"})
 _MIRRORED: Final = {
@@ -78,8 +80,8 @@ def is_path(node: Node) -> bool:
     return isinstance(node, Name) and node.name in _ROOTS
 
 
-def _is_attribute(node: Node) -> bool:
-    return isinstance(node, Select) and node.operand == Name("ce")
+def _is_text(node: Node) -> bool:
+    return isinstance(node, Select) and node.operand == Name("ce") and node.field in TEXT_ATTRIBUTES
 
 
 def everywhere(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
@@ -127,11 +129,13 @@ def index_to_field(node: Node) -> Node:
             return node
 
 
-def dotted_attribute(node: Node) -> Node:
-    """`ce.a.b` reads the extension `a.b`: no attribute has fields of its own."""
+def member_of_attribute(node: Node) -> Node:
+    """`ce.a.b` and `has(ce.a.b)` read the attribute `a.b`, see `attribute_names.py`."""
     match node:
-        case Select(Select(Name("ce"), first), second) if first != "time":
-            return Select(Name("ce"), f"{first}.{second}")
+        case Select(Select(Name("ce"), name), member) if name != "time":
+            return Select(Name("ce"), of_member(name, member))
+        case Has(Select(Name("ce"), name), member) if name != "time":
+            return present(of_member(name, member))
         case _:
             return node
 
@@ -165,8 +169,9 @@ def constant_right(node: Node) -> Node:
 def attribute_presence(node: Node) -> Node:
     """`"x" in ce` is `has(ce.x)`, and `has(ce.type)` is true."""
     match node:
-        case In(Literal(LiteralKind.STRING, str(name)), Name("ce")) if is_plain_field(name):
-            return attribute_presence(Has(Name("ce"), name))
+        case In(Literal(LiteralKind.STRING, str(name)), Name("ce")):
+            there = present(name)
+            return there if there == node else attribute_presence(there)
         case Has(Name("ce"), name) if name in REQUIRED_ATTRIBUTES:
             return TRUE
         case _:
@@ -174,13 +179,13 @@ def attribute_presence(node: Node) -> Node:
 
 
 def attribute_size(node: Node) -> Node:
-    """`size(ce.subject) > 0` is `ce.subject > ""`: no attribute is a list; what is no string is an error in both."""
+    """`size(ce.subject) > 0` is `ce.subject > ""`: an attribute that is no extension is no map and no list."""
     match node:
         case Compare(comparison, Call("size", target, arguments), Literal(LiteralKind.INT, int(size))):
             operands = arguments if target is None else (target, *arguments)
         case _:
             return node
-    if len(operands) != 1 or not _is_attribute(operands[0]):
+    if len(operands) != 1 or not _is_text(operands[0]):
         return node
     empty = Literal(LiteralKind.STRING, "")
     match comparison, size:
@@ -382,7 +387,7 @@ def sorted_list(node: Node) -> Node:
 
 NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
     index_to_field,
-    dotted_attribute,
+    member_of_attribute,
     attribute_presence,
     fold_constants,
     constant_right,
@@ -398,8 +403,8 @@ CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, fl
 RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
 """In the order in which they are applied; each once is enough for a fixed point."""
 
-resolve: Final[Callable[[Node], Node]] = everywhere(index_to_field, dotted_attribute)
-"""Only what gives a path its meaning: index forms become fields, dotted extension names one name."""
+resolve: Final[Callable[[Node], Node]] = everywhere(index_to_field, member_of_attribute)
+"""Only what gives a path its meaning: index forms become fields, and a member of an extension has one name."""
 
 macros_last_all: Final[Callable[[Node], Node]] = conditions(flatten, macros_last)
 """Nothing but the order in which operands are looked at."""

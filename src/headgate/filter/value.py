@@ -47,7 +47,7 @@ class FilterValueRule:
             return getattr(event, name) or None
         if name:
             value = event.extensions.get(name)
-            return None if value is None else canonical(value) or None
+            return None if value is None or type(value) is dict else canonical(value) or None
         return _expression(self.cel).text(EventView(event).activation) or None
 
 

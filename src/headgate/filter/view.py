@@ -19,8 +19,9 @@ import msgspec
 
 from headgate.event import rfc3339
 from headgate.event.json_text import NUL_ESCAPED
-from headgate.event.model import DataKind, Event
+from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.ast import PUBLISH_TIME
+from headgate.filter.attribute_names import TIME_TEXT, members
 from headgate.filter.budget import EventSize
 from headgate.filter.cel import Activation, timestamp
 from headgate.limits import JSON_DEPTH_MAX
@@ -34,6 +35,7 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 9999, all that CEL has
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
+_CONTEXT_ATTRIBUTES: Final = 9
 _DECODER: Final = msgspec.json.Decoder()
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
 """Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
@@ -53,15 +55,18 @@ class EventView:
         self.publish_time_us = None if stored_us is None else publish_time_us(stored_us)
 
     @cached_property
-    def attributes(self) -> dict[str, str | int | bool]:
-        """Attributes and extensions by name, as they were sent; `time` is its text."""
+    def attributes(self) -> dict[str, ExtensionValue]:
+        """Attributes, extensions and members of these by name, as they were sent; `time` is its text."""
         event = self.event
-        found: dict[str, str | int | bool] = dict(event.extensions)
+        found = dict(event.extensions)
+        for name, value in event.extensions.items():
+            if type(value) is dict:
+                found.update(members(name, value))
         found.update(specversion=event.specversion, id=event.id, source=event.source, type=event.type)
         if event.subject is not None:
             found["subject"] = event.subject
         if event.time is not None:
-            found["time"] = event.time
+            found["time"] = found[TIME_TEXT] = event.time
         if event.datacontenttype is not None:
             found["datacontenttype"] = event.datacontenttype
         if event.dataschema is not None:
@@ -81,6 +86,8 @@ class EventView:
         """How large the event is, from above, in what counts for the cost of evaluating something on it."""
         data = self.event.data or b""
         attributes = sum(len(value.encode()) for value in self.attributes.values() if isinstance(value, str))
+        if len(self.attributes) > len(self.event.extensions) + _CONTEXT_ATTRIBUTES:
+            attributes += sum(len(name.encode()) for name in self.attributes)  # names of members are texts, too
         return EventSize(attributes, len(data), data.count(b",") + 1, len(data))
 
     @cached_property
@@ -106,9 +113,6 @@ class EventView:
         names = dict[str, object](self.attributes)
         if self.event.time is not None:
             names["time"] = _timestamp(self.event.time)
-        for name in self.event.extensions:
-            if "." in name:
-                _nest(names, name.split("."), names[name])
         variables: dict[str, object] = {"ce": names}
         if self.json is not None:
             variables["data"] = self.json[0]
@@ -177,14 +181,3 @@ def _timestamp(text: str) -> object:
     fraction = text.partition(".")[2]
     digits = re.match(r"[0-9]*", fraction)
     return timestamp(seconds, int((digits[0] if digits else "")[:9].ljust(9, "0")))
-
-
-def _nest(names: dict[str, object], path: list[str], value: object) -> None:
-    """Makes `names["a"]["b"]` of the extension `a.b`, unless there is an attribute `a`."""
-    *parents, last = path
-    for parent in parents:
-        inner = names.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            return
-        names = inner
-    names.setdefault(last, value)

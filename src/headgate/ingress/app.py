@@ -5,6 +5,7 @@ Every event of every producer passes here, so a request that is accepted makes a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
@@ -14,7 +15,7 @@ from headgate.control.logrules import Served
 from headgate.control.publishing import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
-from headgate.event.hops import HEADER as HOPS_HEADER
+from headgate.event.hops import HOPS_HEADER, ROOT_HEADER
 from headgate.event.http import BATCH_JSON, decode_request
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context
 from headgate.ingress.errors import (
@@ -23,9 +24,16 @@ from headgate.ingress.errors import (
     MethodNotAllowedError,
     TooManyHopsError,
 )
-from headgate.ingress.intake import Intake, count_refusal
+from headgate.ingress.intake import NO_LINEAGE, Intake, Lineage, count_refusal
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
-from headgate.limits import BATCH_BYTES_MAX, BODIES_READING_BYTES_MAX, EVENT_BYTES_MAX, HOPS_MAX, REQUEST_HEAD_BYTES_MAX
+from headgate.limits import (
+    BATCH_BYTES_MAX,
+    BODIES_READING_BYTES_MAX,
+    EVENT_BYTES_MAX,
+    HOPS_MAX,
+    REQUEST_HEAD_BYTES_MAX,
+    ROOT_CHARS_MAX,
+)
 
 _ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _EMPTY: Final = (b"content-length", b"0")
@@ -33,6 +41,8 @@ _CLOSE: Final = (b"connection", b"close")
 _ACCEPTED: Final[Message] = {"type": "http.response.start", "status": 202, "headers": [_EMPTY]}
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
 _HOPS: Final = HOPS_HEADER.encode()
+_ROOT: Final = ROOT_HEADER.encode()
+_ROOT_TEXT: Final = re.compile(rb"[!-~]{1,%d}" % ROOT_CHARS_MAX)
 _TRACEPARENT: Final = TRACEPARENT.encode()
 _TRACESTATE: Final = TRACESTATE.encode()
 _BATCH_PREFIX: Final = BATCH_JSON.encode()
@@ -84,7 +94,7 @@ class Ingress:
     async def _publish(self, broker: Served, headers: Headers, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         head_bytes = 0
-        declared = hops = b""
+        declared = hops = root = b""
         limit_bytes = EVENT_BYTES_MAX
         for name, value in headers:
             head_bytes += len(name) + len(value)
@@ -94,6 +104,8 @@ class Ingress:
                 limit_bytes = BATCH_BYTES_MAX
             elif name == _HOPS:
                 hops = value
+            elif name == _ROOT:
+                root = value
         if head_bytes > REQUEST_HEAD_BYTES_MAX:
             raise HeadersTooLargeError(f"the headers must not be larger than {REQUEST_HEAD_BYTES_MAX} bytes")
         if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_bytes):
@@ -115,7 +127,7 @@ class Ingress:
                 events,
                 head_bytes + len(body),
                 started_s=started_s,
-                hops=_hops(hops) if hops else 0,
+                lineage=_lineage(hops, root) if hops else NO_LINEAGE,
                 trace=_trace(headers),
             )
         return True
@@ -169,6 +181,14 @@ def _hops(value: bytes) -> int:
             hint="two triggers send each other's events in a circle: change one filter",
         )
     return hops
+
+
+def _lineage(hops: bytes, root: bytes) -> Lineage:
+    """Where a delivery, or a reply, says that it comes from."""
+    if root and not _ROOT_TEXT.fullmatch(root):
+        raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
+    count = _hops(hops)
+    return Lineage(count, root.decode()) if count else NO_LINEAGE
 
 
 def _trace(headers: Headers) -> dict[str, str]:

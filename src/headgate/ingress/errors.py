@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.errors import (
+    FatalError,
     HeadgateError,
     InvalidInputError,
     NotFoundError,
@@ -24,7 +25,7 @@ class BrokerReplacedError(UnavailableError):
     code = "broker-replaced"
 
 
-class EventFormatError(HeadgateError):
+class EventFormatError(FatalError):
     """The log's events are in another version's format."""
 
     code = "event-format"
@@ -41,6 +42,13 @@ class TooManyHopsError(InvalidInputError):
     """The event has been through HOPS_MAX brokers: it runs in a circle."""
 
     code = "too-many-hops"
+
+
+class TooManyDescendantsError(InvalidInputError):
+    """DESCENDANTS_MAX events have come of one: its tree grows without end."""
+
+    code = "too-many-descendants"
+    http_status = 422
 
 
 class HeadersTooLargeError(TooLargeError):

@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from headgate.control.logrules import Served
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
-from headgate.event.hops import ATTRIBUTE as HOPS_ATTRIBUTE
-from headgate.event.hops import HEADER as HOPS_HEADER
-from headgate.event.hops import with_hops
+from headgate.event.hops import ATTRIBUTES, HOPS_HEADER, with_lineage
 from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
+from headgate.ingress.descendants import Descendants
 from headgate.ingress.errors import UnknownBrokerError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producing
@@ -23,6 +22,21 @@ from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS
 from headgate.observe.tracing import Protocol, Span, Tracing, Value, destination, event_attributes
 
 NO_TRACE: Final[Mapping[str, str]] = {}
+
+
+class Lineage(NamedTuple):
+    """Where events come from.
+
+    Attributes:
+        hops: How many brokers they have been through.
+        root: The event that they descend from; empty when that is not known.
+    """
+
+    hops: int = 0
+    root: str = ""
+
+
+NO_LINEAGE: Final = Lineage()
 
 
 class Intake:
@@ -48,6 +62,7 @@ class Intake:
         self._served = served
         self._tracing = tracing
         self.clock_s = clock_s
+        self._descendants = Descendants()
 
     def broker(self, path: str) -> Served:
         """The broker "namespace/name".
@@ -67,7 +82,7 @@ class Intake:
         size_bytes: int,
         *,
         started_s: float,
-        hops: int = 0,
+        lineage: Lineage = NO_LINEAGE,
         trace: Mapping[str, str] = NO_TRACE,
         protocol: Protocol = "http",
         producing: Producing | None = None,
@@ -80,7 +95,7 @@ class Intake:
             events: Decoded, at least one.
             size_bytes: About the memory that they take while they wait.
             started_s: When the request began, by `clock_s`.
-            hops: How many brokers the events have been through.
+            lineage: Where the events come from.
             trace: The context that the request came with.
             protocol: How it came.
             producing: The stream of a producer that numbers its events; None for any other.
@@ -91,14 +106,18 @@ class Intake:
 
         Raises:
             EventError: An event has an attribute that is the broker's own.
+            TooManyDescendantsError: Too many have come of the event that they descend from.
             HeadgateError: They are not stored, see `Partitions.store` and `Partitions.store_numbered`.
         """
-        if may_have_extension(events, HOPS_ATTRIBUTE):
-            for index, event in enumerate(events):
-                if HOPS_ATTRIBUTE in event.extensions:
-                    _refuse_forged(index, len(events))
-        if hops:
-            events = [with_hops(event, hops) for event in events]
+        for name in ATTRIBUTES:
+            if may_have_extension(events, name):
+                for index, event in enumerate(events):
+                    if name in event.extensions:
+                        _refuse_forged(name, index, len(events))
+        if lineage.hops:
+            if lineage.root:
+                self._descendants.take(lineage.root, len(events))
+            events = [with_lineage(event, *lineage) for event in events]
         span: Span | None = None
         if self._tracing is not None:
             span = self._span(self._tracing, path_of(broker.identity), protocol, events, trace)
@@ -112,6 +131,8 @@ class Intake:
             else:
                 before = await self._partitions.store_numbered(producing, broker.rule, first, events, size_bytes)
         except HeadgateError as error:
+            if lineage.root:
+                self._descendants.give_back(lineage.root, len(events))
             if span is not None:
                 span.end(_answered(protocol, error.http_status), error=error.code)
             raise
@@ -146,7 +167,7 @@ def count_refusal(error: HeadgateError) -> None:
         EVENTS_MALFORMED.labels(attribute if known else "extension").inc()
 
 
-def _refuse_forged(index: int, count: int) -> NoReturn:
+def _refuse_forged(name: str, index: int, count: int) -> NoReturn:
     hint = f"leave it out; a broker that passes events on says their hops in the header {HOPS_HEADER}"
-    error = EventError("is the broker's own attribute", attribute=HOPS_ATTRIBUTE, hint=hint)
+    error = EventError("is the broker's own attribute", attribute=name, hint=hint)
     raise error if count == 1 else error.at(index)

@@ -13,9 +13,10 @@ from typing import Any, cast
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headgate.ingress.connections import Connections, Place
+from headgate.ingress.unread import UnreadBoundProtocol
 from headgate.limits import (
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
@@ -42,7 +43,7 @@ _HTTP2 = b"".join(
 HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
 
 
-class BoundedHttpProtocol(HttpToolsProtocol):
+class BoundedHttpProtocol(UnreadBoundProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A

@@ -15,6 +15,7 @@ ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
     "dead_lettered": "given up; {letter}",
     "failed": "given up and dropped{after}",
+    "expired": "given up and dropped, for nobody took it within the bounds of a backlog",
     "gone": "dropped, for the trigger had gone or had no address",
     "lost": "dropped, for the log no longer held the event",
 }

@@ -78,18 +78,42 @@ def retain(
     return Retained(first, going, sum(sizes[:going]))
 
 
+def time_of_newest(directory: Path, bytes_max: int) -> int | None:
+    """When the first of a partition's newest segments, `bytes_max` together, was begun; None when all are as few.
+
+    The last segment counts whole, however large it is. Microseconds since 1970 UTC.
+
+    Raises:
+        CorruptChunkError: The segment cannot be read.
+    """
+    segments = list_segments(directory)
+    total, found = 0, None
+    for index, (_, path) in enumerate(reversed(segments)):
+        total += path.stat().st_size
+        if total > bytes_max and index:
+            return found
+        found = _first_time_us(path) or found
+    return None
+
+
+def _first_time_us(path: Path) -> int | None:
+    """When a segment's first chunk was appended; None while it has none."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _, start = read_segment_header(path, fd)
+        header = read_chunk(fd, start, with_payload=False)
+    except FormatError as error:
+        if damage.skips():
+            return os.fstat(fd).st_mtime_ns // 1_000  # no earlier than its first chunk
+        raise CorruptChunkError(path, 0, str(error)) from error
+    finally:
+        os.close(fd)
+    return None if header is None else header.append_time_us
+
+
 def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) -> bool:
     """Was everything before this segment appended before `time_us`? Its first chunk's time bounds theirs from above."""
     if next_first >= next_offset:
         return False  # nothing published in it yet: no bound known
-    fd = os.open(next_path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _, start = read_segment_header(next_path, fd)
-        header = read_chunk(fd, start, with_payload=False)
-    except FormatError as error:
-        if damage.skips():
-            return os.fstat(fd).st_mtime_ns // 1_000 < time_us  # no earlier than its first chunk
-        raise CorruptChunkError(next_path, 0, str(error)) from error
-    finally:
-        os.close(fd)
-    return header is not None and header.append_time_us < time_us
+    first_us = _first_time_us(next_path)
+    return first_us is not None and first_us < time_us

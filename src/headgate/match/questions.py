@@ -21,6 +21,7 @@ from headgate.filter.plan import (
     CompiledFilter,
     Constant,
     ConstantKind,
+    Form,
     KeyKind,
     KeyPart,
     Place,
@@ -219,8 +220,15 @@ class Asker:
     def _question(self) -> str:
         parts = [(self._places[part.place], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
-        places = [(place.root, place.form, place.path) for place in self._places]
+        places = [(place.root, place.form, _steps(place)) for place in self._places]
         return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
+
+
+def _steps(place: Place) -> tuple[str, ...]:
+    """The names on the way to a value: a member of an extension stands below it. `readable` lets no escape in."""
+    if place.root is Root.CE and place.form is not Form.NAMED:
+        return tuple(place.path[0].split("."))
+    return place.path
 
 
 def _fit_of(row: PlanRow) -> Fit:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.filter.attribute_names import TIME_TEXT
 from headgate.filter.plan import MANY, Form, Place, Root
 
 ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
@@ -48,10 +49,7 @@ class PlaceColumns:
 
 
 def readable(place: Place, *, presence_only: bool = False) -> bool:
-    """Whether the function can say this exactly; if not, the comparison is cel-cpp's.
-
-    A nested attribute (`ce.a.b`) is not: no attribute has fields, so what it means is the evaluator's business.
-    """
+    """Whether the function can say this exactly; if not, the comparison is cel-cpp's."""
     if not all(map(_writable, place.path)):
         return False
     if place.root is Root.DATA:
@@ -61,6 +59,8 @@ def readable(place: Place, *, presence_only: bool = False) -> bool:
     if len(place.path) != 1 or (place.form in MANY and place.form is not Form.NAMED):
         return False
     (name,) = place.path
+    if name == TIME_TEXT:
+        return False
     if name in ATTRIBUTES:
         return name not in _UNTYPED or presence_only or place.form in {Form.TIME, Form.PRESENT}
     return json.dumps(name, ensure_ascii=False) == f'"{name}"'

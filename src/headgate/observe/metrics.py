@@ -169,7 +169,7 @@ REQUESTS_REFUSED = _counters(
     "code",
     *("invalid-event", "event-too-large", "unsupported-format", "headers-too-large", "too-large", "too-slow"),
     *("unknown-broker", "method-not-allowed", "overloaded", "bodies-overload", "unavailable", "log-unavailable"),
-    *("partly-stored", "too-many-hops", "host-header", "misdirected", "cross-site", "http2"),
+    *("partly-stored", "too-many-hops", "too-many-descendants", "host-header", "misdirected", "cross-site", "http2"),
 )
 EVENTS_MALFORMED = _counters(
     "headgate_events_malformed_total",
@@ -234,14 +234,14 @@ DELIVERIES = _counters(
     "headgate_deliveries_total",
     "Ended deliveries",
     "result",
-    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered"),
+    *("delivered", "failed", "filtered", "error", "foreign", "gone", "lost", "dead_lettered", "expired"),
 )
 ATTEMPTS_FAILED = _counters(
     "headgate_attempts_failed_total",
     "Failed delivery attempts by the status, its class, or why there was no answer",
     "reason",
     *("timeout", "connection", "protocol", "url", "policy"),
-    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops"),
+    *("reply-malformed", "reply-overload", "reply-refused", "reply-hops", "reply-tree"),
     *("400", "401", "403", "404", "408", "409", "429", "500", "502", "503", "504"),
     *("1xx", "2xx", "3xx", "4xx", "5xx"),
 )
@@ -281,6 +281,9 @@ ATTEMPTS = Family(
     "side", ("healthy", "slow"),
 )  # fmt: skip
 CIRCUITS_OPEN = _gauge("headgate_circuits_open", "Triggers whose circuit breaker is open")
+BACKLOGS_NEAR_LIMIT = _gauge(
+    "headgate_backlogs_near_limit", "Triggers and subscriptions whose oldest events are about to be given up"
+)
 TRIGGER_BACKLOG = Family(
     Gauge,
     "headgate_trigger_backlog_deliveries",

@@ -22,6 +22,7 @@ from headgate.event import json_text
 from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
+from headgate.event.http import canonical
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.limits import ATTRIBUTE_NAME_CHARS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX, VALUES_CACHED_MAX
 from headgate.rpc.cloudevents_pb2 import CloudEvent
@@ -51,7 +52,8 @@ and whether it does. A tuple, because every event makes one."""
 def to_message(event: Event) -> CloudEvent:
     """Writes an event as a message.
 
-    JSON data without a media type gets "application/json", as the JSON event format implies it.
+    JSON data without a media type gets "application/json", as the JSON event format implies it. An extension that is a
+    map, which this format has no type for, becomes its JSON text.
     """
     message = CloudEvent(id=event.id, source=event.source, spec_version=event.specversion, type=event.type)
     attributes = message.attributes
@@ -70,6 +72,8 @@ def to_message(event: Event) -> CloudEvent:
             attributes[name].ce_string = value
         elif type(value) is bool:
             attributes[name].ce_boolean = value
+        elif type(value) is dict:
+            attributes[name].ce_string = canonical(value)
         else:
             attributes[name].ce_integer = value
     data = event.data

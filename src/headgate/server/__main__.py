@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import sqlite3
 import sys
 
 import structlog
 
+from headgate.control import sqlitefile
 from headgate.errors import FatalError, HeadgateError
 from headgate.log import damage
 from headgate.observe import logs
@@ -31,7 +33,7 @@ def main() -> None:
             publisher.start()
             stack.callback(publisher.close)
         try:
-            importlib.import_module(f"headgate.server.{part}").run(context)
+            _run(part, context)
         except FatalError as error:
             if not ready.refuse(context.settings.run_directory, part, error):
                 _log.error("part cannot work", error=error.message, hint=error.hint)
@@ -39,6 +41,16 @@ def main() -> None:
         except HeadgateError as error:
             _log.error("part fails", error=error.message, hint=error.hint)
             sys.exit(1)
+
+
+def _run(part: str, context: child.Context) -> None:
+    """The part's work. An error of SQLite that tells of damage becomes one that names the file."""
+    try:
+        importlib.import_module(f"headgate.server.{part}").run(context)
+    except sqlite3.DatabaseError as error:
+        if sqlitefile.tells_damage(error):
+            sqlitefile.examine(context.settings.data)
+        raise
 
 
 if __name__ == "__main__":

@@ -11,10 +11,10 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.errors import HeadgateError
-from headgate.event.hops import HEADER
+from headgate.event.hops import HOPS_HEADER
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 
-_HOPS: Final = HEADER.encode()
+_HOPS: Final = HOPS_HEADER.encode()
 
 
 class DeliveryRefusedError(HeadgateError):
@@ -27,7 +27,7 @@ class DeliveryRefusedError(HeadgateError):
 _REFUSAL: Final = encode_problem(
     problem(
         DeliveryRefusedError(
-            f"this path takes no events, and the header {HEADER} says that this is one",
+            f"this path takes no events, and the header {HOPS_HEADER} says that this is one",
             hint="a subscriber is a program or a broker (/{namespace}/{broker}), never a broker's API",
         )
     )

@@ -14,6 +14,7 @@ from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.dispatch.dispatcher import Dispatcher
+from headgate.dispatch.expiry import Bounds
 from headgate.dispatch.pull_api import PullApi
 from headgate.dispatch.pull_rpc import PullRpc
 from headgate.observe import tracing
@@ -55,6 +56,7 @@ async def _dispatch(context: child.Context) -> None:
             policy=url_policy(settings),
             scanner=ReaderScanner(settings.reader_socket),
             tracing=tracer,
+            bounds=Bounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
             on_ready=on_ready,
             on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),

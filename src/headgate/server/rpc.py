@@ -20,6 +20,8 @@ from headgate.errors import UnavailableError
 from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import READER, SUBSCRIPTIONS, Service
 from headgate.server.proxy import PartUnavailableError
+from headgate.server.ready import parts_ready
+from headgate.server.rpc_meta import Health, reflection_services
 from headgate.settings import OFF, Settings
 
 _OPTIONS: Final = (
@@ -75,7 +77,7 @@ async def serving(handlers: Sequence[grpc.GenericRpcHandler], address: str) -> A
 
 @contextlib.asynccontextmanager
 async def front(settings: Settings, publisher: Service) -> AsyncIterator[None]:
-    """Serve all of the contract where clients find it, unless that is switched off."""
+    """Serve all of the contract, health and reflection where clients find it, unless that is switched off."""
     if settings.grpc == OFF:
         yield
         return
@@ -83,8 +85,9 @@ async def front(settings: Settings, publisher: Service) -> AsyncIterator[None]:
         HandedOn(READER, settings.reader_rpc),
         HandedOn(SUBSCRIPTIONS, settings.dispatcher_rpc),
     ]
+    health = Health(lambda: parts_ready(settings.run_directory)).service()
     try:
-        async with serving([publisher, *handed_on], settings.grpc):
+        async with serving([publisher, *handed_on, health, *reflection_services()], settings.grpc):
             yield
     finally:
         for service in handed_on:

@@ -16,7 +16,7 @@ import structlog
 from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
-from headgate.server import child, datadir, ready
+from headgate.server import child, datadir, preflight, ready
 from headgate.settings import Settings
 
 _log = structlog.get_logger()
@@ -55,6 +55,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         with datadir.owned(self._settings):
+            preflight.check_files(self._settings)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")
             if self._settings.metrics:
                 publisher.start()

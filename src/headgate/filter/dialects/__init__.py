@@ -13,7 +13,7 @@ from headgate.filter.dialects.attributes import attributes
 from headgate.filter.dialects.cesql import cesql
 from headgate.filter.dialects.custom import Installed, installed
 from headgate.filter.dialects.eventpattern import event_pattern
-from headgate.filter.dialects.expression import expression
+from headgate.filter.dialects.expression import VERSION, expression, without_version
 from headgate.filter.dialects.jms import jms
 from headgate.filter.dialects.pulsar import pulsar
 from headgate.filter.dialects.sourceandtype import source_and_type
@@ -37,7 +37,7 @@ _OURS: Final[Mapping[str, Dialect]] = {
     "eventPattern": event_pattern,
 }
 
-CUSTOM: Final[Mapping[str, Installed]] = installed((*_OURS, *NAMES))
+CUSTOM: Final[Mapping[str, Installed]] = installed((*_OURS, *NAMES, VERSION))
 """What installed packages bring, broken ones among them; read once, when this module is imported."""
 
 DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -75,7 +75,7 @@ def written_in(filter_object: Mapping[str, object] | None, filters: Sequence[obj
 
 
 def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:
-    """Name of the one field that a filter object has; None when it has none.
+    """Name of the one field that a filter object has, beside `celVersion`; None when it has none.
 
     Raises:
         FilterError: No object, or unknown or several fields.
@@ -84,6 +84,7 @@ def dialect_of(filter_object: Mapping[str, object] | None) -> str | None:
         return None
     if not isinstance(filter_object, Mapping):
         raise FilterError("must be an object", hint=f"one of: {', '.join(DIALECTS)}")
+    filter_object = without_version(filter_object, "filter")
     for name in filter_object:
         if name not in DIALECTS:
             raise FilterError("unknown field", field=f"filter.{name}", hint=f"one of: {', '.join(DIALECTS)}")

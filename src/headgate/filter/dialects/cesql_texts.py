@@ -13,16 +13,13 @@ from typing import Final
 
 from headgate.filter.ast import FALSE, Call, Compare, In, ListOf, Literal, Name, Node, Or, Select
 from headgate.filter.ast import Comparison as Op
-from headgate.filter.cel import is_timestamp
-from headgate.filter.dialects.cesql_values import CE, Aim, Part, Type, cast, condition, constant, literal, negated, read
+from headgate.filter.dialects.cesql_values import Aim, Part, Type, cast, condition, constant, literal, negated, read
 from headgate.filter.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.functions.declare import FunctionError
 from headgate.filter.like import Pattern, Wildcard, like, plain_text
 
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INTEGER_CHARACTERS: Final = frozenset("-0123456789")
-_WHOLE_SECONDS: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-5][0-9]Z", re.ASCII)
-_TIME: Final = Call("string", None, (Select(CE, "time"),))
 _MAY_FAIL: Final = Part(FALSE, Type.BOOLEAN, fails=None)
 """Stands for a reason to fail beside those of the other parts of a condition."""
 
@@ -54,10 +51,6 @@ def one_of(operand: Part, constants: list[str | int | bool], aim: Aim) -> Part:
 
 
 def _equal_text(left: Part, text: str, aim: Aim) -> Part:
-    if left.node == _TIME and _WHOLE_SECONDS.fullmatch(text) and is_timestamp(text):
-        # This is how CEL writes the instant, so the texts are equal when the instants are.
-        instant = Call("timestamp", None, (literal(text),))
-        return condition(Compare(Op.EQ, Select(CE, "time"), instant), left)
     if left.type is Type.ANY:
         return _in(left, [text], aim)
     left = cast(left, Type.STRING)
@@ -207,8 +200,8 @@ def _in_one_case(part: Part, texts: list[str], aim: Aim, *, whole: bool) -> Part
         case _:
             return part
     match operand:
-        case Call("string", None, (Select(Name("ce"), name) as extension,)) if (
-            name != "time" and aim is Aim.TRUE and not any(map(_is_text_of_other, texts))
+        case Call("string", None, (Select(Name("ce")) as extension,)) if aim is Aim.TRUE and not any(
+            map(_is_text_of_other, texts)
         ):
             # What is no string is an error then, and could not be equal.
             operand = extension

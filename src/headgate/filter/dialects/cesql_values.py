@@ -23,6 +23,7 @@ from headgate.filter.ast import (
     Or,
     Select,
 )
+from headgate.filter.attribute_names import TIME_TEXT
 from headgate.filter.functions.cesql import INT32_MAX, INT32_MIN, to_bool, to_int, to_string
 from headgate.filter.functions.declare import FunctionError
 from headgate.filter.rewrite import REQUIRED_ATTRIBUTES
@@ -96,10 +97,8 @@ def literal(value: str | int | bool) -> Literal:
 
 
 def read(name: str) -> Part:
-    """The value of an attribute; `time` as its RFC 3339 text in UTC."""
-    node: Node = Select(CE, name)
-    if name == "time":
-        node = Call("string", None, (node,))
+    """The value of an attribute; `time` as its text."""
+    node: Node = Select(CE, TIME_TEXT if name == "time" else name)
     missing = frozenset[str]() if name in REQUIRED_ATTRIBUTES else frozenset({name})
     return Part(node, Type.STRING if name in ALWAYS_STRINGS else Type.ANY, missing, missing)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from headgate.event.attributes import is_name
 from headgate.filter.ast import (
     FALSE,
     TRUE,
@@ -29,6 +28,7 @@ from headgate.filter.ast import (
     Not,
     Select,
 )
+from headgate.filter.attribute_names import is_written_plainly
 from headgate.filter.dialects.eventpattern_matchers import both, either, literal, tests
 from headgate.filter.dialects.eventpattern_rules import AnyOf, Exact, Exists, Field, Item, Matcher, items_of
 from headgate.filter.dialects.eventpattern_text import Pattern
@@ -84,7 +84,7 @@ def cloud_event(field: Field, pattern: Pattern) -> tuple[str, ...]:
     if rest:
         raise pattern.fault(field.place, f"{first} is an attribute and has no members", hint=hint)
     name = _RENAMED.get(first, first)
-    if not all(map(is_name, name.split("."))):
+    if not is_written_plainly(name):
         raise pattern.fault(field.place, "is no attribute name (lower-case letters and digits)", hint=hint)
     return ("ce", name)
 

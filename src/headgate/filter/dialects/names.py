@@ -1,22 +1,27 @@
-"""Can an attribute have this name? For dialects that name attributes in JSON."""
+"""Names of attributes in dialects that are JSON."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from headgate.event.attributes import is_name
+from headgate.filter.attribute_names import is_written_plainly
 from headgate.filter.errors import FilterError
 
 _DATA: Final = frozenset({"data", "data_base64"})
 
 
 def check_name(name: str, field: str) -> None:
-    """Refuses what is no attribute's name: `field` is where it stands.
+    """Refuses what is no name of an attribute, or of a member of one (`github.repository`).
+
+    Args:
+        name: The name.
+        field: Where it stands.
 
     Raises:
-        FilterError: It is the data, or has other characters than lower-case letters and digits.
+        FilterError: It is the data, or has characters that names do not have.
     """
     if name in _DATA:
         raise FilterError("data is no attribute", field=field, hint="use `expression` to filter on data")
-    if not is_name(name):
-        raise FilterError("is no attribute name (lower-case letters and digits)", field=field)
+    if not is_written_plainly(name):
+        hint = "a member of a map stands behind a dot: github.repository"
+        raise FilterError("is no attribute name (lower-case letters and digits)", field=field, hint=hint)

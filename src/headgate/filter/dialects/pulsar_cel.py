@@ -181,8 +181,8 @@ def _called(
     arguments = (_string(text),)
     asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
     if plain and change is _lower_call and name not in _TEXTS:
-        # The matcher cannot say lowerAscii of string(x); what is no string does not have the text.
-        no_text = Compare(Comparison.NE, Call("type", None, (attribute(name),)), Name("string"))
+        # The matcher cannot say lowerAscii of string(x); no text of an integer or a boolean passes.
+        no_text = In(Call("type", None, (attribute(name),)), ListOf((Name("int"), Name("bool"))))
         return compared(_needs(name), asked, Or((no_text, Not(asked))))
     return compared(_needs(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from headgate.filter.ast import TRUE, And, Node, Not, Or
 from headgate.filter.dialects.attributes import AttributeTest, affix, equal, joined, of_attributes
+from headgate.filter.dialects.expression import without_version
 from headgate.filter.errors import FilterError
 from headgate.filter.parsing import parse
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
@@ -86,6 +87,7 @@ def _element(value: object, field: str, leaves: Mapping[str, Leaf]) -> Node:
     known = ", ".join((*NAMES, *leaves))
     if not isinstance(value, Mapping):
         raise FilterError("must be an object", field=field, hint=f"one of: {known}")
+    value = without_version(value, field)
     for name in value:
         if name not in NAMES and name not in leaves:
             raise FilterError("unknown field", field=f"{field}.{name}", hint=f"one of: {known}")

@@ -10,22 +10,18 @@ Inside the two, a CEL error may stand for "no", as both are only ever joined by 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from headgate.filter import attribute_names
 from headgate.filter.ast import (
     FALSE,
     TRUE,
     And,
     Compare,
     Comparison,
-    Has,
-    In,
-    Literal,
-    LiteralKind,
     Name,
     Node,
     Not,
@@ -37,7 +33,6 @@ ALWAYS_PRESENT: Final = frozenset({"id", "source", "specversion", "type"})
 """Attributes of every event."""
 
 _CE: Final = Name("ce")
-_BACKTICKED: Final = re.compile(r"[A-Za-z0-9_.\-/ ]+")
 
 
 def attribute(name: str) -> Node:
@@ -47,11 +42,7 @@ def attribute(name: str) -> Node:
 
 def present(name: str) -> Node:
     """Whether an event has an attribute: `has(ce.name)`."""
-    if name in ALWAYS_PRESENT:
-        return TRUE
-    if _BACKTICKED.fullmatch(name):
-        return Has(_CE, name)
-    return In(Literal(LiteralKind.STRING, name), _CE)
+    return TRUE if name in ALWAYS_PRESENT else attribute_names.present(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,6 +108,10 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
       Form.published(values[question.published], appendTimeUs);
     }
     if (question.extensions.below != null) {
+      // Without an object on the way a member of an extension is absent like any attribute, and no error.
+      for (int value : question.extensions.valuesBelow) {
+        values[value].absent();
+      }
       JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), question.extensions, values);
     }
     for (Question.Named named : question.named) {

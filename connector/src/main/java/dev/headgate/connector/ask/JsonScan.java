@@ -39,7 +39,10 @@ final class JsonScan {
     }
   }
 
-  /** Makes `found` the values of a flat object's members whose names begin with `prefix`. */
+  /**
+   * Makes `found` the values of an object's members whose names begin with `prefix`. Where one of them is an object the
+   * answer is in doubt, because filters see its members, too.
+   */
   static void named(byte[] bytes, byte[] prefix, Value found) {
     JsonScan scan = new JsonScan(bytes);
     List<Value> values = new ArrayList<>();
@@ -50,6 +53,10 @@ final class JsonScan {
       scan.token(); // the colon
       scan.at++;
       byte first = scan.token();
+      if (first == '{') {
+        found.doubtful();
+        return;
+      }
       Value value = startsWith(name, prefix) ? new Value() : null;
       scan.scalar(first, value);
       if (value != null) {

@@ -91,7 +91,7 @@ final class Question {
       Form form = Form.of(one.get(1).asText());
       JsonNode path = one.get(2);
       String root = one.get(0).asText();
-      int attribute = Ask.ATTRIBUTES.indexOf(path.path(0).asText());
+      int attribute = path.size() == 1 ? Ask.ATTRIBUTES.indexOf(path.get(0).asText()) : -1;
       int value;
       if (root.equals("publish_time")) {
         value = stored = stored < 0 ? values++ : stored;

@@ -1,0 +1,126 @@
+"""What the SQLite files have in common: versions, and what is said of one that is newer, damaged or missing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from headgate.errors import FatalError
+from headgate.settings import ACCEPTABLE_LOSSES
+
+LOSSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "control.db": "brokers, triggers and subscriptions must be applied again, deliveries of theirs are forgotten",
+        "dispatch.db": "all matches that the outbox still has are delivered again",
+        "deadletters.db": "the dead letters in it are lost",
+        "replays.db": "replays under way are forgotten",
+        "subscriptions.db": "subscriptions begin anew",
+    }
+)
+"""The files by name, and what it costs to go on without one."""
+
+
+class DatabaseDamagedError(FatalError):
+    """A file is no SQLite database any more, or not all of it can be read."""
+
+    code = "database-damaged"
+
+    def __init__(self, path: Path, reason: str) -> None:
+        accept = f", start once with --accept-lost {path.name}" if path.name in ACCEPTABLE_LOSSES else ""
+        loss = f" ({LOSSES[path.name]})" if path.name in LOSSES else ""
+        super().__init__(
+            f"{path} is damaged: {reason}",
+            hint=f"stop the server and restore it from a copy, or move it and its -wal and -shm away{accept}{loss}",
+        )
+
+
+class DatabaseNewerError(FatalError):
+    """A newer Headgate wrote a file."""
+
+    code = "database-newer"
+
+    def __init__(self, path: Path, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} was written by a newer Headgate: its tables have version {found}, this one knows {known}",
+            hint="start the version that wrote it, or a newer one",
+        )
+
+
+class DatabaseMissingError(FatalError):
+    """A file is gone that belongs to events that are there."""
+
+    code = "database-missing"
+
+    def __init__(self, path: Path, beside: Path) -> None:
+        super().__init__(
+            f"{path} is missing, but {beside} has data",
+            hint=f"restore it from a copy; or start once with --accept-lost {path.name}: {LOSSES[path.name]}",
+        )
+
+
+def version(connection: sqlite3.Connection, path: Path, known: int) -> int:
+    """The version of a file's tables; 0 for a new file.
+
+    Raises:
+        DatabaseNewerError: It is above `known`.
+    """
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found > known:
+        raise DatabaseNewerError(path, found, known)
+    return int(found)
+
+
+@contextlib.contextmanager
+def decoding(path: Path) -> Iterator[None]:
+    """Reads rows: what SQLite finds whole may still hold bytes that nobody has written.
+
+    Raises:
+        DatabaseDamagedError: The block could not read a row's content.
+    """
+    try:
+        yield
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise DatabaseDamagedError(path, f"the content of a row cannot be read ({error})") from error
+
+
+def tells_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that a file is not what it wrote."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest of it says more of the same
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def examine(data: Path) -> None:
+    """Reads all of the files, to find out which one an error of SQLite was about; blocks for seconds.
+
+    Args:
+        data: The data directory.
+
+    Raises:
+        DatabaseDamagedError: Of the first damaged one.
+    """
+    for path in (data / name for name in LOSSES):
+        if not path.is_file():
+            continue
+        try:
+            with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+        except sqlite3.OperationalError:
+            continue  # busy, or no room for what SQLite keeps beside it
+        except sqlite3.DatabaseError as error:
+            raise DatabaseDamagedError(path, str(error)) from error
+        if found != "ok":
+            raise DatabaseDamagedError(path, " ".join(str(found).split()))
+
+
+def is_missing(path: Path) -> bool:
+    """Whether a file is not there, or has never been written."""
+    try:
+        return path.stat().st_size == 0
+    except FileNotFoundError:
+        return True
