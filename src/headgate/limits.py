@@ -560,6 +560,11 @@ METRICS_WRITE_S: Final = 1.0
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
+TREE_EVENTS_MAX: Final = 100
+"""Events of one tree that a trace shows, of at most DESCENDANTS_MAX."""
+TREE_BYTES_MAX: Final = 256 << 20
+TREE_SECONDS_MAX: Final = 2.0
+"""The search for an event's replies, forward from its root: stored bytes and time; most replies follow at once."""
 TRACE_EVENTS_MAX: Final = 20
 """Events of one id that `headgate trace --all` shows."""
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate.control.store import Store
 from headgate.dispatch.journal import Origin
+from headgate.event.hops import place_root, with_lineage
+from headgate.event.model import Event
 from headgate.filter.plan import Verdict
+from headgate.inspect import tree
 from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
@@ -127,3 +132,44 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
         offsets.append(trace.found.offset)
         search = EventSearch("e1", before=result.next)
     assert offsets == [5, 3, 2, 0]
+
+
+def replied(number: int, hops: int, root: str) -> Event:
+    return with_lineage(event(number), hops, root)
+
+
+def test_a_reply_and_what_it_comes_of_name_each_other(tmp_path: Path) -> None:
+    log = EventLog(tmp_path)
+    other = BROKER.replace("default/", "elsewhere/")
+    log.append([event(0), event(1)])
+    root = place_root(event(1), 0, 1)
+    log.append([replied(2, 1, root), event(3)])
+    log.append([replied(4, 2, root)])
+    log.append([replied(5, 1, root)], broker=other)
+    log.append([replied(6, 1, place_root(event(0), 0, 0))])
+    log.close()
+
+    def family(id_: str) -> list[tuple[int, str]]:
+        trace = traced(tmp_path, id_)
+        assert trace is not None
+        assert trace.tree.complete
+        return [(one.hops, one.stored.event.id) for one in trace.tree.events]
+
+    assert family("e1") == [(1, "e2"), (2, "e4")]
+    assert family("e2") == [(0, "e1"), (2, "e4")]
+    assert family("e4") == [(0, "e1"), (1, "e2")]
+    assert family("e0") == [(1, "e6")]
+    assert family("e3") == []
+
+
+def test_the_search_for_replies_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = EventLog(tmp_path)
+    log.append([event(0)])
+    root = place_root(event(0), 0, 0)
+    for number in range(1, 6):
+        log.append([replied(number, 1, root)])
+    log.close()
+    monkeypatch.setattr(tree, "TREE_EVENTS_MAX", 3)
+    trace = traced(tmp_path, "e0")
+    assert trace is not None
+    assert ([one.stored.event.id for one in trace.tree.events], trace.tree.complete) == (["e1", "e2", "e3"], False)

@@ -82,6 +82,12 @@ def _lines(trace: dict[str, Any]) -> list[str]:
         lines.append("matched by no filter" if trace["evaluated"] else "not matched yet")
     for match in matches:
         lines += _match_lines(match)
+    for one in trace.get("tree", []):
+        kind = f"hop {one['hops']}" if one["hops"] else "root"
+        place = f"partition {one['partition']}, offset {one['offset']}"
+        lines.append(f"{one['stored']}  {kind}: event {one['id']}  source {one['source']}  type {one['type']}, {place}")
+    if not trace.get("treeComplete", True):
+        lines.append("replies: not all of the log was searched")
     for entry in trace.get("replays", []):
         lines.append(f"{entry['time']}  {entry_text(entry)}")
     return lines

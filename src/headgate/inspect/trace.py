@@ -14,6 +14,7 @@ from headgate.dispatch.letters import Letter
 from headgate.dispatch.pull import Cursor, Saved
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
+from headgate.inspect.tree import EventTree, tree_of
 
 
 class PullState(StrEnum):
@@ -67,12 +68,14 @@ class EventTrace:
         found: The event, and where it is stored.
         evaluated: Whether the matcher has passed it.
         matches: Every trigger and subscription that it was matched for, in order.
+        tree: What the event descends from, and what has come of it.
         others: Attempts without a row, the oldest first: replays to a URL, or to a trigger of today.
     """
 
     found: Found
     evaluated: bool
     matches: tuple[MatchTrace, ...]
+    tree: EventTree
     others: tuple[Entry, ...]
 
 
@@ -116,7 +119,8 @@ class Tracer:
             matches.append(MatchTrace(row, key, attempts, letter, pull))
         matched = {row.target for row in rows}
         others = tuple(entry for entry in known if entry.target not in matched)
-        return EventTrace(found, evaluated or bool(rows), tuple(matches), others), result
+        tree = tree_of(self._records.log, found)
+        return EventTrace(found, evaluated or bool(rows), tuple(matches), tree, others), result
 
 
 def _pull(row: MatchRow, subscriptions: Mapping[int, Saved]) -> PullTrace:

@@ -13,6 +13,7 @@ from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, Expl
 from headgate.inspect.find import Found, OtherBroker
 from headgate.inspect.sentences import time_text
 from headgate.inspect.trace import EventTrace, MatchTrace
+from headgate.inspect.tree import Relative
 from headgate.log import positions
 
 
@@ -150,6 +151,18 @@ class MatchView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel")
     subscription: PullView | None = None
 
 
+class RelativeView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """An event that the traced one descends from, or that has come of it or of the same one."""
+
+    hops: int
+    id: str
+    source: str
+    type: str
+    partition: int
+    offset: int
+    stored: str
+
+
 class EventTraceView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """An event's whole way.
 
@@ -158,6 +171,8 @@ class EventTraceView(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
         chunk: First and last offset of the chunk that holds it.
         evaluated: Whether the matcher has passed it.
         matches: Every trigger and subscription that it was matched for.
+        tree: The event's relatives, by replies and forwarding: the root first.
+        tree_complete: Whether the log was searched for them to its end.
         replays: Replays to targets that it was not matched for.
     """
 
@@ -165,6 +180,8 @@ class EventTraceView(msgspec.Struct, frozen=True, omit_defaults=True, rename="ca
     chunk: tuple[int, int]
     evaluated: bool
     matches: tuple[MatchView, ...] = ()
+    tree: tuple[RelativeView, ...] = ()
+    tree_complete: bool = True
     replays: tuple[EntryView, ...] = ()
 
 
@@ -220,6 +237,8 @@ def trace_view(trace: EventTrace) -> EventTraceView:
         (found.chunk_first_offset, last),
         trace.evaluated,
         tuple(map(_match, trace.matches)),
+        tuple(map(_relative, trace.tree.events)),
+        trace.tree.complete,
         tuple(map(_entry, trace.others)),
     )
 
@@ -228,6 +247,12 @@ def found_view(found: Found) -> FoundView:
     """An event in the log."""
     event = msgspec.Raw(encode_event(found.stored.event))
     return FoundView(path_of(found.stored.broker), found.partition, found.offset, _time(found.append_time_us), event)
+
+
+def _relative(one: Relative) -> RelativeView:
+    event = one.stored.event
+    stored = _time(one.append_time_us)
+    return RelativeView(one.hops, event.id, event.source, event.type, one.partition, one.offset, stored)
 
 
 def _trigger(one: TriggerExplanation) -> TriggerWhyView:
