@@ -19,6 +19,7 @@ class _Plan(msgspec.Struct, array_like=True, frozen=True):
     cel: str
     rows: tuple[_Row, ...]
     notes: tuple[str, ...]
+    sure_bytes: int
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -31,7 +32,7 @@ def encode_plan(plan: CompiledFilter) -> bytes:
     rows = tuple(
         _Row(msgspec.Raw(_ENCODER.encode(row.signature)), tuple(row.key), tuple(row.constants)) for row in plan.rows
     )
-    return _ENCODER.encode(_Plan(plan.cel, rows, tuple(plan.notes)))
+    return _ENCODER.encode(_Plan(plan.cel, rows, tuple(plan.notes), plan.sure_bytes))
 
 
 class PlanDecoder:
@@ -47,6 +48,7 @@ class PlanDecoder:
             cel=plan.cel,
             rows=tuple(PlanRow(self._signature(row.signature), row.key, row.constants) for row in plan.rows),
             notes=plan.notes,
+            sure_bytes=plan.sure_bytes,
         )
 
     def _signature(self, raw: msgspec.Raw) -> Signature:

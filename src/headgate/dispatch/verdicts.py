@@ -13,7 +13,7 @@ from headgate.dispatch.targets import Delivery
 from headgate.event.identity import path_of
 from headgate.filter.errors import FilterError
 from headgate.filter.evaluate import Outcome, OutcomeKind, program
-from headgate.filter.plan import Verdict
+from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.observe import metrics
 
 _FILTERED: Final = {
@@ -22,6 +22,7 @@ _FILTERED: Final = {
     "foreign": metrics.FILTERED.labels("not"),
     "error": metrics.FILTERED.labels("error"),
 }
+_CHARACTER_BYTES_MAX: Final = 4
 _log = structlog.get_logger(__name__)
 
 Judge = Callable[[str, SharedEvent], Outcome]
@@ -106,11 +107,19 @@ class FilterErrors:
         return reports
 
 
+def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
+    """Whether cel-cpp evaluates the filter on an event of this size: a MATCH is its word only then."""
+    if event.size_bytes * _CHARACTER_BYTES_MAX <= compiled.sure_bytes:
+        return True
+    size = event.view.rough_size
+    return size.attributes_bytes + size.data_bytes <= compiled.sure_bytes
+
+
 class LastLook:
     """The last look before delivery: the right broker, and what the matcher left open.
 
     Args:
-        judge_filter: Decides whatever is not a MATCH.
+        judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
         errors: Where filter errors are counted.
     """
 
@@ -127,7 +136,7 @@ class LastLook:
             result = "foreign"
             if path_of(event.broker) != path_of(target.broker):
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
-        elif delivery.verdict != Verdict.MATCH:
+        elif delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
             decision = self._judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
                 result = "filtered"

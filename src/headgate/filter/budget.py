@@ -33,6 +33,7 @@ from headgate.filter.ast import (
 )
 from headgate.filter.errors import over_limit
 from headgate.filter.functions.json import OF_DATA
+from headgate.filter.plan import UNBOUNDED_BYTES
 from headgate.filter.regex import RegexSize, regex_size
 from headgate.limits import (
     EVENT_BYTES_MAX,
@@ -118,6 +119,16 @@ def steps(tree: Node, size: EventSize) -> float:
     estimate = _Estimate(size)
     estimate.walk(tree, {}, 1.0)
     return estimate.steps
+
+
+def sure_bytes(tree: Node) -> int:
+    """Attributes and data of the largest event on which a filter is surely evaluated, a power of two; or no bound."""
+    if steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX:
+        return UNBOUNDED_BYTES
+    size = EVENT_BYTES_MAX
+    while size and steps(tree, _of_bytes(size)) > FILTER_EVALUATION_STEPS_MAX:
+        size //= 2
+    return size
 
 
 def check_budget(tree: Node) -> None:

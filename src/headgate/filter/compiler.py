@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from headgate.filter.ast import Node
+from headgate.filter.budget import sure_bytes
 from headgate.filter.cel import compile_expression
 from headgate.filter.conjunctions import Conjunction, conjunctions
 from headgate.filter.dialects import to_cel, written_in
@@ -92,7 +93,7 @@ def compile_cel(text: str) -> CompiledFilter:
         what = f"the expression's canonical form has {len(meaning)} characters"
         raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
     rows, notes = plan(canonical)
-    return CompiledFilter(cel=meaning, rows=rows, notes=notes)
+    return CompiledFilter(cel=meaning, rows=rows, notes=notes, sure_bytes=sure_bytes(canonical))
 
 
 def _compiles(text: str) -> bool:

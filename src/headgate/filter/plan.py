@@ -228,6 +228,10 @@ SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)
 """The shape of last resort: every event of the broker is a CANDIDATE, cel-cpp decides."""
 
 
+UNBOUNDED_BYTES: Final = 1 << 62
+"""No event is too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledFilter:
     """A filter as everything after admission sees it.
@@ -236,8 +240,11 @@ class CompiledFilter:
         cel: Canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter.
         rows: Conjunctions; empty when the filter is false for every event.
         notes: Why a conjunction is CANDIDATE or a scan, for people; empty when Catalyst decides by an index.
+        sure_bytes: Attributes and data of the largest event on which cel-cpp surely evaluates the filter. It may
+            refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery.
     """
 
     cel: str
     rows: tuple[PlanRow, ...]
     notes: tuple[str, ...] = ()
+    sure_bytes: int = UNBOUNDED_BYTES

@@ -19,7 +19,7 @@ NOTE: Final = "candidate: onFilterError asks for every event for which the filte
 def watchful(compiled: CompiledFilter) -> CompiledFilter:
     """The same filter, with rows that no event escapes for which it is true or an error."""
     rows = dict.fromkeys(map(_row, compiled.rows))
-    return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE))
+    return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE), compiled.sure_bytes)
 
 
 def _row(row: PlanRow) -> PlanRow:
