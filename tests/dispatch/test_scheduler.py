@@ -19,13 +19,13 @@ from headgate.dispatch.cursors import CursorChange, Cursors, TargetCursor
 from headgate.dispatch.events import SharedEvent
 from headgate.dispatch.letters import Letter
 from headgate.dispatch.outbox import DurableChunk, Segment
+from headgate.dispatch.replies import Answered
 from headgate.dispatch.retry import Answer, Outcome
 from headgate.dispatch.scheduler import Scheduler
 from headgate.dispatch.targets import Delivery, Lag
 from headgate.dispatch.verdicts import FilterErrors, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
-from headgate.event.model import Event
 from headgate.event.trace import Context
 from tests.dispatch.harness import BROKER, event, run, target
 
@@ -107,13 +107,13 @@ class Subscribers:
         self.delivered.append((url, dict(headers)["ce-id"]))
         return Outcome(202)
 
-    async def store(self, broker: str, event: Event, answer: Answer, trace: Context) -> Outcome:
+    async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
         """Replies: the delivery ends when the reply is stored, and not before."""
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)
         if not self.calm and self.chance.random() < 0.4:
             return Outcome(200, "reply-refused")
-        self.delivered.append((answer.headers[0][1], event.id))
+        self.delivered.append((answer.headers[0][1], to.event.id))
         return Outcome(200)
 
     async def bury(self, letter: Letter) -> None:
