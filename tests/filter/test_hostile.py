@@ -94,7 +94,7 @@ def nested(text: str, depth: int, kind: str = "all") -> str:
 REFUSED: dict[str, tuple[str, str]] = {
     "brackets": ("[" * 8_000, "FILTER_NODES_MAX"),
     "closed brackets": ("[" * 500 + "]" * 500, "FILTER_DEPTH_MAX"),
-    "parentheses": ("(" * 500 + "true" + ")" * 500, "FILTER_DEPTH_MAX"),
+    "negated parentheses": ("!(" * 500 + "true" + ")" * 500, "FILTER_DEPTH_MAX"),
     "comparisons without spaces": ("||".join(f"data.a=={n}" for n in range(1_100)), "FILTER_NODES_MAX"),
     "conditionals": ("true ? (" * 900 + "true" + ") : false" * 900, "FILTER_DEPTH_MAX"),
     "a literal of a megabyte": ('ce.type == "' + "a" * MIB + '"', "FILTER_CHARACTERS_MAX"),

@@ -27,6 +27,8 @@ COMMANDS: Final = {
     "conformance": "conformance:conformance",
     "apply": "objects:apply",
     "get": "objects:get",
+    "describe": "objects:describe",
+    "delete": "objects:delete",
     "deadletter": "deadletter:app",
     "replay": "replay:app",
     "subscription": "subscriptions:app",

@@ -16,6 +16,7 @@ filters change would let none ever come into force.
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -177,6 +178,7 @@ class Matcher:
         self._targets: dict[int, int] = {}  # run -> triggers in its table
         self._active_at: float | None = None
         self._checked_at = 0.0
+        self._has_stopped = False
         self._desired = 0
         self._seen_version: int | None = None
         self._announced: int | None = None
@@ -261,6 +263,9 @@ class Matcher:
         now = self._clock()
         if now - self._checked_at < limits.RUN_CHECK_S:
             return
+        if self._has_stopped and self._candidate is None:
+            self._has_stopped = False
+            gc.collect()  # the JVM keeps a stopped run's tables until Python lets go of their DataFrames (cycles)
         self._checked_at = now
         for run in (self._in_force, self._candidate):
             if run is not None and not run.alive:
@@ -319,6 +324,7 @@ class Matcher:
     def _stop(self, run: Run) -> None:
         self._started_at.pop(run.number, None)
         self._targets.pop(run.number, None)
+        self._has_stopped = True
         try:
             run.stop()
         except (RunFailedError, SparkGoneError) as error:
