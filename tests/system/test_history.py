@@ -141,7 +141,7 @@ def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Su
         (422, {"broker": "default", "url": "ftp://x/"}),
         (400, {"broker": "default", "url": url, "rate": 0}),
         (400, {"broker": "default", "url": url, "from": "there"}),
-        (400, {"broker": "default", "url": url, "filter": "data.n =="}),
+        (422, {"broker": "default", "url": url, "filter": "data.n =="}),
         (404, {"broker": "none", "url": url}),
         (404, {"trigger": "none"}),
     ):

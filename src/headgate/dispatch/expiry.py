@@ -122,6 +122,7 @@ class Expiry:
 
     async def run(self) -> None:
         """Sweeps every BACKLOG_SWEEP_S, until it is cancelled."""
+        metrics.BACKLOGS_NEAR_LIMIT.set(0)
         turns = Recurring(_log, "backlogs cannot be looked after", HeadgateError, OSError)
         swept = time.monotonic()
         while True:
