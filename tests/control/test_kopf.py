@@ -7,11 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.control.support import Server, eventually, trigger
-
-pytest.importorskip("kopf", reason="kopf is not installed")
 
 HANDLERS = """\
 import pathlib
