@@ -10,6 +10,8 @@ import pytest
 from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate.control.store import Store
 from headgate.dispatch.journal import Origin
+from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
 from headgate.filter.plan import Verdict
@@ -17,6 +19,7 @@ from headgate.inspect import tree
 from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
+from headgate.log.writer import PartitionWriter
 from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.dispatch.harness import until as eventually
 
@@ -173,3 +176,28 @@ def test_the_search_for_replies_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     trace = traced(tmp_path, "e0")
     assert trace is not None
     assert ([one.stored.event.id for one in trace.tree.events], trace.tree.complete) == (["e1", "e2", "e3"], False)
+
+
+@pytest.mark.parametrize("idle_s", [0, 30, 7_200])
+@pytest.mark.parametrize("clock_back_s", [0, 1_800])
+def test_rows_are_found_after_a_pause_and_where_the_clock_was_set_back(
+    tmp_path: Path, idle_s: int, clock_back_s: int
+) -> None:
+    now_us = 10_000_000_000_000
+    log = PartitionWriter.open(tmp_path / "log/0", EVENT_SCHEMA, clock_us=lambda: now_us)
+    outbox = PartitionWriter.open(tmp_path / "outbox/0", OUTBOX_SCHEMA, clock_us=lambda: now_us)
+    for number in range(3):
+        now_us += idle_s * 1_000_000
+        log.append(to_batch([StoredEvent(BROKER, event(number))]), ["t"])
+        now_us -= clock_back_s * 1_000_000
+        segments = [Segment(0, 1, [(number, target_id, int(Verdict.MATCH)) for target_id in (1, 2)])]
+        outbox.append(*encode_chunk(segments, {0: (number + 1, 1)}))
+    log.close()
+    outbox.close()
+    for number in range(3):
+        trace = traced(tmp_path, f"e{number}")
+        assert trace is not None
+        assert [(match.row.target, match.row.position) for match in trace.matches] == [
+            (1, 3 * number),
+            (2, 3 * number + 1),
+        ]

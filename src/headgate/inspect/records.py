@@ -28,6 +28,7 @@ from headgate.log.search import newest_first
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
+_NEAR_US = 60_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +111,27 @@ class Records:
 
     def rows(self, found: Found) -> list[MatchRow]:
         """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
-        matches: list[MatchRow] = []
         if not self._outbox.is_dir():
-            return matches
-        with PartitionReader.open_at_time(self._outbox, found.append_time_us - _CLOCK_SLACK_US) as reader:
+            return []
+        # Rows are written soon after their event. Only where the clock was set back since, they may look older.
+        near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
+        return near if are_all else self._rows_since(found, found.append_time_us - _CLOCK_SLACK_US)[0]
+
+    def _rows_since(self, found: Found, time_us: int) -> tuple[list[MatchRow], bool]:
+        """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
+        matches: list[MatchRow] = []
+        with PartitionReader.open_at_time(self._outbox, time_us) as reader:
+            are_all = reader.position <= reader.first_offset()
             while (chunk := reader.read()) is not None:
                 batch = chunk.batch
                 matches += [
                     _match(batch, row, chunk.first_offset, chunk.append_time_us) for row in _rows(batch, found, None)
                 ]
                 matched_to = _progress(batch, found.partition)
-                # Where the clock was set back, chunks of before the event may have a later time than its own chunk.
-                is_later = bool(matches) or chunk.append_time_us >= found.append_time_us
-                if is_later and matched_to is not None and matched_to > found.offset:
+                if matched_to is not None and matched_to > found.offset:
                     break
-        return matches
+                are_all |= matched_to is not None  # the event was not matched yet
+        return matches, are_all
 
     def oldest_row_us(self) -> int:
         """When the oldest row was written that the outbox still has; 0 when nothing was trimmed."""
