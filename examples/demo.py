@@ -42,6 +42,7 @@ class Board:
         self.repeated = 0
         self.latencies_ms: list[float] = []
         self.filter_errors: Counter[str] = Counter()
+        self.told = ""
 
     def accept(self) -> None:
         """Notes one event that the broker answered with 202."""
@@ -190,15 +191,19 @@ async def watch_filter_errors(server: Server, board: Board) -> None:
         await asyncio.sleep(0.5)
 
 
+def tell(board: Board, console: Console) -> None:
+    """Prints the headline, unless it is the line that was printed last."""
+    if (line := board.headline()) != board.told:
+        console.print(line)
+        board.told = line
+
+
 async def show(board: Board, console: Console) -> None:
     """Draws the board: a live table on a terminal, a line every two seconds elsewhere."""
     if not console.is_terminal:
-        last = ""
         while True:
             await asyncio.sleep(2)
-            if (line := board.headline()) != last and not board.settled:  # the summary begins with the last one
-                console.print(line)
-            last = line
+            tell(board, console)
     with Live(board.table(board.headline()), console=console, transient=True, auto_refresh=False) as live:
         while True:
             live.update(board.table(board.headline()), refresh=True)
@@ -237,7 +242,7 @@ async def run(events: int, rate_per_s: float, console: Console) -> int:
 
 def summary(board: Board, console: Console) -> int:
     """Prints what happened beside what should have happened; returns the exit status."""
-    console.print(board.headline())
+    tell(board, console)
     console.print(board.table(title=""))
     if wrong := board.wrong():
         console.print(f"[bold red]WRONG[/]: the counts of {', '.join(wrong)} differ from what was expected")
