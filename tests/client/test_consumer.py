@@ -165,7 +165,7 @@ def test_a_server_that_opens_and_then_refuses_is_given_up(refused):
             received = await anext(consumer)
             fake.breaks = lambda point: point in ("ack received", refused)
             done = consumer.ack(received)
-            with pytest.raises(DisconnectedError, match="broken at"):
+            with pytest.raises(DisconnectedError, match=r"broken (at|off)"):
                 await done
             with pytest.raises(DisconnectedError):
                 await anext(consumer)
@@ -180,7 +180,7 @@ def test_a_server_that_opens_and_then_fails_is_given_up_also_when_nothing_is_to_
         fake = Fake(wanted=ids(1), breaks=lambda point: point == "credits")
         async with serving(fake) as target, AsyncClient(target, patience_s=0.05) as client:
             consumer = client.subscribe("jobs", consumer="me")
-            with pytest.raises(DisconnectedError, match="broken at credits"):
+            with pytest.raises(DisconnectedError, match=r"broken (at credits|off)"):
                 await anext(consumer)
             await consumer.stop()
         assert fake.streams > 1

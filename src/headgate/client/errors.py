@@ -82,8 +82,10 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
     metadata = {name: value for name, value in error.trailing_metadata() or () if isinstance(value, str)}
     code = metadata.get(_CODE)
     if code is None and (status in _BROKEN or details == _LOCAL):
+        # A message that was under way when the call ended: gRPC keeps its own error, and not the server's last word.
+        why = "the call was broken off" if details == _LOCAL else details or status.name
         return DisconnectedError(
-            f"no connection to {target}: {details or status.name}",
+            f"no connection to {target}: {why}",
             hint="is `headgate serve` running, and is this the address that its --grpc says?",
         )
     if code is None and status is _Status.UNIMPLEMENTED:
