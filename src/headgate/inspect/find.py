@@ -109,15 +109,19 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
     return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
 
 
-def _at(log: Path, place: OtherBroker, search: EventSearch) -> Found | None:
-    """The event of a place, if it still is there, and is one that is searched for: a client may name any place."""
-    partition, offset = place
+def event_at(log: Path, partition: int, offset: int) -> Found | None:
+    """The event of a place; None when there is none: a client may name any place."""
     with PartitionReader.open(log / str(partition), start=offset) as reader:
         chunk = reader.read()
         if chunk is None or chunk.first_offset != offset:
             return None
-        stored = from_batch(chunk.batch, 0)
-    if stored.event.id != search.id or search.source not in ("", stored.event.source):
-        return None
-    header = chunk.header
+        stored, header = from_batch(chunk.batch, 0), chunk.header
     return Found(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
+
+
+def _at(log: Path, place: OtherBroker, search: EventSearch) -> Found | None:
+    """The event of a place, if it still is there, and is one that is searched for."""
+    found = event_at(log, *place)
+    if found is None or found.stored.event.id != search.id:
+        return None
+    return found if search.source in ("", found.stored.event.source) else None

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.event.hops import ROOT, hops_of, place_root, root_of
-from headgate.inspect.find import Found
+from headgate.inspect.find import Found, event_at
 from headgate.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
 from headgate.log.ends import partitions_of
 from headgate.log.reader import Chunk, PartitionReader
@@ -87,16 +87,14 @@ def _root(log: Path, root: str, found: Found) -> Relative | None:
     if place is None:
         return None
     partition, offset = int(place[1]), int(place[2])
-    if (partition, offset) == (found.partition, found.offset) or not (log / str(partition)).is_dir():
+    if (partition, offset) == (found.partition, found.offset):
         return None
-    with PartitionReader.open(log / str(partition), start=offset) as reader:
-        chunk = reader.read()
-        if chunk is None or chunk.first_offset != offset:
-            return None
-        stored = from_batch(chunk.batch, 0)
-    if stored.broker != found.stored.broker or place_root(stored.event, partition, offset) != root:
+    first = event_at(log, partition, offset)
+    if first is None or first.stored.broker != found.stored.broker:
         return None
-    return Relative(0, partition, offset, chunk.append_time_us, stored)
+    if place_root(first.stored.event, partition, offset) != root:
+        return None
+    return Relative(0, partition, offset, first.append_time_us, first.stored)
 
 
 def _related(partition: int, chunk: Chunk, written: str, found: Found) -> list[Relative]:
