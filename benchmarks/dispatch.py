@@ -27,14 +27,14 @@ import uvloop
 
 from headgate.control.objects import Broker
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
-from headgate.dispatch.delivery import HttpTransport
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import CompiledFilter
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
+from headgate.server.composition import Dispatcher
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)

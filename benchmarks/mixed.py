@@ -30,8 +30,8 @@ from rich.table import Table
 
 from benchmarks.matcher import BROKER, CHUNK_EVENTS, THREADS, cpu_s, read
 from headgate.cli.tables import print_whole
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.verdicts import evaluate
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.verdicts import evaluate
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compiler import compile_filter

@@ -15,13 +15,13 @@ import uvloop
 
 from headgate.control.logrules import DEFAULT_RULE, Served
 from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.frames import Hello, encode_hello, encode_passed, encode_row
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
+from headgate.server.composition import Dispatcher
 
 TOKEN = bytes(range(32))
 BROKER = "default/default/1"

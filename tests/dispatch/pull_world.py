@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
-from headgate.dispatch.backlog import Refill
-from headgate.dispatch.consuming import Subscriptions
-from headgate.dispatch.errors import EventGoneError
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.histories import Histories
-from headgate.dispatch.letters import Burial
-from headgate.dispatch.pulled import (
-    Pulled,
-)
-from headgate.dispatch.pullstore import PullStore
-from headgate.dispatch.seeking import Seeks
-from headgate.dispatch.targets import Delivery, Lag
-from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.deadletters.store import Burial
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.filter.value import filter_value_rule
+from headgate.outbox.errors import EventGoneError
+from headgate.outbox.reader import Refill
 from headgate.scan.turns import LogScanner, Scanner
+from headgate.subscriptions.backfill import Histories
+from headgate.subscriptions.messages import (
+    Pulled,
+)
+from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.store import PullStore
 from tests.dispatch.harness import BROKER, event, spec
 
 NAME = "default/s"

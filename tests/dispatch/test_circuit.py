@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.dispatch.circuit import Circuit, Rate
-from headgate.dispatch.retry import Outcome
+from headgate.delivery.circuit import Circuit, Rate
+from headgate.delivery.retry import Outcome
 from headgate.testing import free_port
 from tests.dispatch.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
 

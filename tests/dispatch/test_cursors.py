@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
-from headgate.dispatch.backlog import OutboxBacklog
-from headgate.dispatch.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.places import Accounts
-from headgate.dispatch.targets import Lag
+from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
+from headgate.delivery.permits import Accounts
+from headgate.delivery.targets import Lag
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.reader import OutboxBacklog
+from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 

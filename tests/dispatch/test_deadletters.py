@@ -14,14 +14,14 @@ import pytest
 
 from headgate import limits
 from headgate.control.routing import PullSpec, Target
-from headgate.dispatch import letters as letters_module
-from headgate.dispatch import wire
-from headgate.dispatch.deadletters import DeadLetters
-from headgate.dispatch.delivery import Transport
-from headgate.dispatch.journal import Forgetful
-from headgate.dispatch.letters import Ended, Letter, LetterStore, Line, Reschedule, State
-from headgate.dispatch.replies import Replies
-from headgate.dispatch.retry import Outcome
+from headgate.deadletters import store as letters_module
+from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State
+from headgate.delivery import encoding
+from headgate.delivery.journal import Forgetful
+from headgate.delivery.post import Transport
+from headgate.delivery.replies import Replies
+from headgate.delivery.retry import Outcome
 from headgate.filter.plan import Verdict
 from headgate.observe import metrics
 from tests.dispatch.harness import (
@@ -299,7 +299,7 @@ class Net:
         self.got: list[str] = []
         self.flying = self.most = self.shuts_after = 0
 
-    async def post(self, url: str, headers: wire.Headers, _: bytes, timeout_s: float) -> Outcome:
+    async def post(self, url: str, headers: encoding.Headers, _: bytes, timeout_s: float) -> Outcome:
         if "//hang" in url:
             await asyncio.sleep(timeout_s)
             return Outcome(0, "timeout")

@@ -11,12 +11,12 @@ import pytest
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
-from headgate.dispatch.cursors import CursorStore
-from headgate.dispatch.outbox import decode_chunk
+from headgate.delivery.cursors import CursorStore
 from headgate.errors import UnavailableError
 from headgate.filter.plan import Verdict
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import decode_chunk
 from tests.dispatch.harness import (
     EventLog,
     Request,

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.dispatch.expiry import Bounds
-from headgate.dispatch.letters import LetterStore
-from headgate.dispatch.needed import Needs
+from headgate.deadletters.store import LetterStore
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.plan import Verdict
 from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
+from headgate.retention.expiry import Bounds
+from headgate.retention.floor import Needs
 from headgate.testing import free_port
 from tests.dispatch.harness import (
     BROKER,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.dispatch.errors import LinkProtocolError
-from headgate.dispatch.frames import (
+from headgate.outbox.errors import LinkProtocolError
+from headgate.outbox.protocol import (
     HELLO_BYTES,
     FrameParser,
     Hello,

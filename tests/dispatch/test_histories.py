@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 
 from headgate.control.routing import PullSpec, RoutingTable, Target
-from headgate.dispatch.backlog import Refill
-from headgate.dispatch.consuming import Subscriptions
-from headgate.dispatch.events import LogEvents
-from headgate.dispatch.histories import Histories
-from headgate.dispatch.pulled import Place, PlaceNotFoundError
-from headgate.dispatch.pullstore import PullStore
-from headgate.dispatch.seeking import Seeks
-from headgate.dispatch.targets import Delivery, Lag
-from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.delivery.events import LogEvents
+from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.plan import CompiledFilter, Verdict
 from headgate.filter.value import filter_value_rule
+from headgate.outbox.reader import Refill
 from headgate.scan.turns import LogScanner
+from headgate.subscriptions.backfill import Histories
+from headgate.subscriptions.messages import Place, PlaceNotFoundError
+from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.store import PullStore
 from tests.dispatch.harness import BROKER, EPOCH, EventLog, event, run, spec
 
 NAME = "default/s"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.dispatch import journal as journal_module
-from headgate.dispatch.journal import DIRECTORY, Entry, Journal, Origin, entries
+from headgate.delivery import journal as journal_module
+from headgate.delivery.journal import DIRECTORY, Entry, Journal, Origin, entries
 from tests.dispatch.harness import run
 
 

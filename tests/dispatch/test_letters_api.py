@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from headgate.cli import deadletter
 from headgate.control.http import ERROR_HANDLERS
-from headgate.dispatch import letters as letters_module
-from headgate.dispatch import letters_api
-from headgate.dispatch.letters import LetterStore, State
-from headgate.dispatch.letters_api import LettersApi
+from headgate.deadletters import api as letters_api
+from headgate.deadletters import store as letters_module
+from headgate.deadletters.api import LettersApi
+from headgate.deadletters.store import LetterStore, State
 from tests.dispatch.harness import event
 from tests.dispatch.test_deadletters import letter
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.dispatch.frames import HELLO_BYTES, Hello, encode_hello
+from headgate.outbox.protocol import HELLO_BYTES, Hello, encode_hello
 from tests.dispatch.harness import TOKEN, EventLog, Routes, Subscriber, event, matcher, run, running, target, until
 
 RUN = Hello(1, 1, 0, 1, 0)

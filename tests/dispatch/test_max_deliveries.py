@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headgate.dispatch.letters import CODE_NO_ANSWER, Letter
+from headgate.deadletters.store import CODE_NO_ANSWER, Letter
 from tests.dispatch.pull_world import NAME, TIMEOUT_S, US, World, offsets, run
 
 SINK = "http://sink/"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor
-from headgate.dispatch.needed import NOTHING_KNOWN, Needed, Needs
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.pull import Held, Saved
-from headgate.dispatch.pullstore import PullStore
+from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.retention.floor import NOTHING_KNOWN, Needed, Needs
+from headgate.subscriptions.cursor import Held, Saved
+from headgate.subscriptions.store import PullStore
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
@@ -109,7 +109,7 @@ QUIET_CHUNKS = 12
 
 def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
-    monkeypatch.setattr("headgate.dispatch.needed.NEEDED_CHUNKS_MAX", 5)
+    monkeypatch.setattr("headgate.retention.floor.NEEDED_CHUNKS_MAX", 5)
     with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
         writer.append(*encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):

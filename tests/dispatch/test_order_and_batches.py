@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.dispatch.lanes import Lanes
-from headgate.dispatch.targets import Delivery
+from headgate.delivery.key_queues import Lanes
+from headgate.delivery.targets import Delivery
 from headgate.event.json_format import decode_batch
 from tests.dispatch.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 

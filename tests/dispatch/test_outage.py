@@ -9,11 +9,11 @@ import pytest
 
 from headgate import limits
 from headgate.control.delivery import resolve
-from headgate.dispatch.clocks import Clocks
-from headgate.dispatch.cursors import Tried
-from headgate.dispatch.health import Health
-from headgate.dispatch.retry import Outcome, backoff_s, is_left
-from headgate.dispatch.targets import Delivery, TargetState
+from headgate.delivery.clock import Clocks
+from headgate.delivery.cursors import Tried
+from headgate.delivery.health import Health
+from headgate.delivery.retry import Outcome, backoff_s, is_left
+from headgate.delivery.targets import Delivery, TargetState
 from headgate.testing import free_port
 from tests.dispatch.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target, until
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, DurableChunk, Outbox, Segment, decode_chunk, encode_chunk
-from headgate.dispatch.takeover import Accepted
 from headgate.log.errors import LogUnavailableError
+from headgate.outbox.takeover import Accepted
+from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, Segment, decode_chunk, encode_chunk
 from tests.dispatch.harness import run, until
 
 

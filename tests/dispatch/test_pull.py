@@ -16,15 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate import limits
 from headgate.control.routing import PullSpec, PullType, RoutingTable
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.dispatch.pull import AckIdError, ConsumerBusyError
-from headgate.dispatch.pulled import (
+from headgate.filter.plan import Verdict
+from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.subscriptions.cursor import AckIdError, ConsumerBusyError
+from headgate.subscriptions.messages import (
     Pulled,
     SubscriptionNotFoundError,
 )
-from headgate.dispatch.pullstore import PullStore
-from headgate.filter.plan import Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.subscriptions.store import PullStore
 from tests.dispatch.harness import EPOCH
 from tests.dispatch.pull_world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 

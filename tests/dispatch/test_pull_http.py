@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullSpec, Target
-from headgate.dispatch.pull_api import METHODS, PREFIX, PullApi
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local import answering
 from headgate.server.proxy import ProcessProxy
+from headgate.subscriptions.api import METHODS, PREFIX, PullApi
 from tests.dispatch.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until
 from tests.filter.test_pulsar import asked
 

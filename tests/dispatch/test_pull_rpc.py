@@ -12,12 +12,12 @@ import grpc
 import pytest
 
 from headgate import limits
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.pull_rpc import PullRpc
 from headgate.expr import property, publish_time
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
+from headgate.server.composition import Dispatcher
+from headgate.subscriptions.rpc import PullRpc
 from tests.calls import Client, Refused, Stream, served
 from tests.dispatch.harness import EPOCH, TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.dispatch.test_pull_http import subscription

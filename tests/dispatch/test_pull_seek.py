@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from headgate.dispatch.backlog import Refill
-from headgate.dispatch.outbox import OUTBOX_SCHEMA
-from headgate.dispatch.pulled import (
+from headgate.errors import InvalidInputError
+from headgate.log.writer import PartitionWriter
+from headgate.outbox.reader import Refill
+from headgate.outbox.writer import OUTBOX_SCHEMA
+from headgate.scan.turns import Located, Sifted, Wish
+from headgate.subscriptions.messages import (
     Place,
     PlaceNotFoundError,
     SeekBusyError,
     SeekCancelledError,
     Sought,
 )
-from headgate.errors import InvalidInputError
-from headgate.log.writer import PartitionWriter
-from headgate.scan.turns import Located, Sifted, Wish
 from tests.dispatch.harness import EPOCH, EventLog, event
 from tests.dispatch.pull_world import NAME, World, offsets, run
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.dispatch.letters import LetterStore
-from headgate.dispatch.replays import (
+from headgate.deadletters.store import LetterStore
+from headgate.replay.store import (
     FILE,
     Progress,
     Replay,
@@ -239,7 +239,7 @@ def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tm
 
 
 def test_the_oldest_that_ended_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.dispatch.replays.REPLAYS_MAX", 3)
+    monkeypatch.setattr("headgate.replay.store.REPLAYS_MAX", 3)
     store = ReplayStore(tmp_path / FILE)
     first, second, third = (store.create(asked()) for _ in range(3))
     with pytest.raises(ReplaysOverloadError):

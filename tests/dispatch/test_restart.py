@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.dispatch.cursors import CursorStore
-from headgate.dispatch.frames import Hello
-from headgate.dispatch.outbox import OUTBOX_SCHEMA
+from headgate.delivery.cursors import CursorStore
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.protocol import Hello
+from headgate.outbox.writer import OUTBOX_SCHEMA
 from tests.dispatch.harness import (
     EventLog,
     Peer,
@@ -178,7 +178,7 @@ import asyncio, sys
 import uvloop
 from pathlib import Path
 from tests.dispatch.harness import Routes, TOKEN, target
-from headgate.dispatch.dispatcher import Dispatcher
+from headgate.server.composition import Dispatcher
 
 async def main():
     targets = [target(n, f"http://127.0.0.1:{sys.argv[2]}/{n}", retry=1000, backoff_delay_s=0.05) for n in range(1, 6)]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.dispatch.delivery import HttpTransport
-from headgate.dispatch.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
+from headgate.delivery.post import HttpTransport
+from headgate.delivery.retry import Fate, Outcome, backoff_s, judge, pause_s, retry_after_s
 from tests.dispatch.harness import (
     EventLog,
     Request,

@@ -13,10 +13,10 @@ import pytest
 
 from headgate import limits
 from headgate.control.egress import Listener, UrlPolicy, networks
-from headgate.dispatch import delivery
-from headgate.dispatch.delivery import HttpTransport
-from headgate.dispatch.retry import Outcome
-from headgate.dispatch.routes import Hop
+from headgate.delivery import post as post_module
+from headgate.delivery.post import HttpTransport
+from headgate.delivery.resolver import Hop
+from headgate.delivery.retry import Outcome
 from tests.dispatch.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
 
 LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
@@ -62,7 +62,7 @@ def test_a_name_is_sent_to_the_address_that_was_judged_with_its_host_header() ->
 
 
 def test_a_connection_that_a_subscriber_may_be_closing_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "_IDLE_CONNECTION_S", 0.7)
+    monkeypatch.setattr(post_module, "_IDLE_CONNECTION_S", 0.7)
 
     async def work() -> None:
         async with Subscriber() as subscriber, HttpTransport() as transport:
@@ -241,8 +241,8 @@ def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, mon
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=shop.example"]
     command += ["-addext", "subjectAltName=DNS:shop.example", "-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    plain = delivery._builder
-    monkeypatch.setattr(delivery, "_builder", lambda: plain().add_root_certificate_pem(certificate.read_bytes()))
+    plain = post_module._builder
+    monkeypatch.setattr(post_module, "_builder", lambda: plain().add_root_certificate_pem(certificate.read_bytes()))
     heads: list[bytes] = []
     names: list[str | None] = []
 

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.dispatch.backlog import Refill
-from headgate.dispatch.cursors import CursorChange, Cursors, TargetCursor
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.letters import Letter
-from headgate.dispatch.outbox import DurableChunk, Segment
-from headgate.dispatch.replies import Answered
-from headgate.dispatch.retry import Answer, Outcome
-from headgate.dispatch.scheduler import Scheduler
-from headgate.dispatch.targets import Delivery, Lag
-from headgate.dispatch.verdicts import FilterErrors, evaluate
+from headgate.deadletters.store import Letter
+from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.replies import Answered
+from headgate.delivery.retry import Answer, Outcome
+from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
+from headgate.outbox.reader import Refill
+from headgate.outbox.writer import DurableChunk, Segment
 from tests.dispatch.harness import BROKER, event, run, target
 
 

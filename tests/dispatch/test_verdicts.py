@@ -8,9 +8,9 @@ import pytest
 
 from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.routing import Target
-from headgate.dispatch.events import SharedEvent
-from headgate.dispatch.targets import Delivery
-from headgate.dispatch.verdicts import FilterErrors, LastLook, evaluate
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.targets import Delivery
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.model import DataKind, Event
 from headgate.filter.compiler import compile_cel
 from headgate.filter.evaluate import OutcomeKind

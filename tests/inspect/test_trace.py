@@ -9,8 +9,7 @@ import pytest
 
 from headgate.control.objects import Broker, Kind, Metadata, ObjectKey
 from headgate.control.store import Store
-from headgate.dispatch.journal import Origin
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.delivery.journal import Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
@@ -20,6 +19,7 @@ from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.dispatch.harness import until as eventually
 

@@ -19,10 +19,9 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.dispatch.cursors import CursorChange, CursorStore, TargetCursor, Tried
-from headgate.dispatch.journal import DIRECTORY, Journal, Origin
-from headgate.dispatch.letters import Letter, LetterStore
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.deadletters.store import Letter, LetterStore
+from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
+from headgate.delivery.journal import DIRECTORY, Journal, Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import Verdict
@@ -33,6 +32,7 @@ from headgate.inspect.find import EventSearch, Found
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.why import Why
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'

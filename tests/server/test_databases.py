@@ -13,21 +13,21 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control import sqlitefile
-from headgate.control.sqlitefile import (
+from headgate.control.store import Store
+from headgate.deadletters.store import LetterStore
+from headgate.delivery.cursors import CursorStore
+from headgate.replay.store import ReplayStore
+from headgate.server import preflight
+from headgate.settings import Settings
+from headgate.storage import sqlite
+from headgate.storage.sqlite import (
     LOSSES,
     DatabaseDamagedError,
     DatabaseMissingError,
     DatabaseNewerError,
     examine,
 )
-from headgate.control.store import Store
-from headgate.dispatch.cursors import CursorStore
-from headgate.dispatch.letters import LetterStore
-from headgate.dispatch.pullstore import PullStore
-from headgate.dispatch.replays import ReplayStore
-from headgate.server import preflight
-from headgate.settings import Settings
+from headgate.subscriptions.store import PullStore
 from headgate.testing import free_port
 from tests.match.events import append, event, writing
 
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_found_and_named(data: Path, name: str) -> None:
     (data / name).write_bytes(b"not a database" * 1_000)
     with pytest.raises(sqlite3.DatabaseError) as failure, OPEN[name](data / name):
         pass
-    assert sqlitefile.tells_damage(failure.value)
+    assert sqlite.tells_damage(failure.value)
     with pytest.raises(DatabaseDamagedError, match=f"{data / name} is damaged") as found:
         examine(data)
     assert LOSSES[name] in found.value.hint

@@ -12,11 +12,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate import limits
-from headgate.dispatch import gauges
-from headgate.dispatch.needed import Needed, Needs
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, encode_chunk
+from headgate.delivery import gauges
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
+from headgate.outbox.writer import OUTBOX_SCHEMA, encode_chunk
+from headgate.retention.floor import Needed, Needs
 from headgate.server import child, front, retention
 from headgate.server.listening import AddressError
 from headgate.settings import Settings

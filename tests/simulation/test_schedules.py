@@ -18,9 +18,9 @@ from unittest import mock
 import pytest
 import structlog
 
-from headgate.dispatch.attempts import Attempts
-from headgate.dispatch.retry import Fate, Outcome, judge
-from headgate.dispatch.targets import Delivery, TargetState
+from headgate.delivery.attempts import Attempts
+from headgate.delivery.retry import Fate, Outcome, judge
+from headgate.delivery.targets import Delivery, TargetState
 from tests.simulation.verdicts import faults, repeated
 from tests.simulation.world import World
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from headgate.control.routing import Target
-from headgate.dispatch.retry import Fate, backoff_s, judge
+from headgate.delivery.retry import Fate, backoff_s, judge
 from tests.simulation.world import PARTITIONS, Attempt, Ledger, World
 
 Pair = tuple[int, tuple[int, int]]

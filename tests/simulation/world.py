@@ -20,19 +20,19 @@ from unittest import mock
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.dispatch import dispatcher as dispatcher_module
-from headgate.dispatch.clocks import Clocks
-from headgate.dispatch.cursors import CursorChange, CursorStore, Flusher
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.letters import LetterStore
-from headgate.dispatch.retry import Answer, Outcome
-from headgate.dispatch.takeover import Accepted
+from headgate.deadletters.store import LetterStore
+from headgate.delivery.clock import Clocks
+from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
+from headgate.delivery.retry import Answer, Outcome
 from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.plan import Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
+from headgate.outbox.takeover import Accepted
+from headgate.server import composition as dispatcher_module
+from headgate.server.composition import Dispatcher
 from tests.dispatch.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 

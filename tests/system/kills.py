@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headgate.dispatch.cursors import CursorStore
-from headgate.dispatch.pullstore import FILE as PULL_FILE
-from headgate.dispatch.pullstore import PullStore
+from headgate.delivery.cursors import CursorStore
+from headgate.subscriptions.store import FILE as PULL_FILE
+from headgate.subscriptions.store import PullStore
 from headgate.testing import START_S_MAX, Server
 from tests.dispatch import harness
 from tests.system.publishing import Publisher

@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.sqlitefile import DatabaseDamagedError
 from headgate.errors import UnavailableError
+from headgate.storage.sqlite import DatabaseDamagedError
 
 BUSY_TIMEOUT_MS: Final = 10_000
 """How long a writer waits for another process's transaction."""

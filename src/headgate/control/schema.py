@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from headgate.control.sqlitefile import version
+from headgate.storage.sqlite import version
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headgate.dispatch.journal import Entry
+from headgate.delivery.journal import Entry
 from headgate.filter.trace import Trace
 from headgate.inspect.find import Found, OtherBroker
 

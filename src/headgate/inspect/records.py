@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.dispatch.cursors import Cursors, CursorStore
-from headgate.dispatch.journal import DIRECTORY, Entry, entries
-from headgate.dispatch.letters import Letter, LetterStore
-from headgate.dispatch.outbox import OUTBOX_SCHEMA, PROGRESS_TARGET
-from headgate.dispatch.pull import Saved
-from headgate.dispatch.pullstore import FILE as PULL_FILE
-from headgate.dispatch.pullstore import PullStore
+from headgate.deadletters.store import Letter, LetterStore
+from headgate.delivery.cursors import Cursors, CursorStore
+from headgate.delivery.journal import DIRECTORY, Entry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.plan import Verdict
 from headgate.inspect.find import Found
 from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
+from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.subscriptions.cursor import Saved
+from headgate.subscriptions.store import FILE as PULL_FILE
+from headgate.subscriptions.store import PullStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)

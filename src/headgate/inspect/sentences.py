@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.control.objects import Condition, Trigger
-from headgate.dispatch.journal import Entry, Origin
-from headgate.dispatch.letters import Letter, State
+from headgate.deadletters.store import Letter, State
+from headgate.delivery.journal import Entry, Origin
 from headgate.event import rfc3339
 from headgate.event.status import status_text
 from headgate.inspect.explanation import AttemptSummary

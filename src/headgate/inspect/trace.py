@@ -9,12 +9,12 @@ from enum import StrEnum
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.reconcile import identity_of
 from headgate.control.store import Store
-from headgate.dispatch.journal import Entry
-from headgate.dispatch.letters import Letter
-from headgate.dispatch.pull import Cursor, Saved
+from headgate.deadletters.store import Letter
+from headgate.delivery.journal import Entry
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.tree import EventTree, tree_of
+from headgate.subscriptions.cursor import Cursor, Saved
 
 
 class PullState(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.dispatch.journal import Entry
-from headgate.dispatch.letters import Letter
+from headgate.deadletters.store import Letter
+from headgate.delivery.journal import Entry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.trace import Part, Trace

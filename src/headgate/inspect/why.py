@@ -23,8 +23,8 @@ from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_st
 from headgate.control.reconcile import identity_of
 from headgate.control.routing import Target
 from headgate.control.store import Store
-from headgate.dispatch.cursors import Cursors, TargetCursor
-from headgate.dispatch.journal import Entry
+from headgate.delivery.cursors import Cursors, TargetCursor
+from headgate.delivery.journal import Entry
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.filter.cel import OutcomeKind

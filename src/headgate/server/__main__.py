@@ -9,12 +9,12 @@ import sys
 
 import structlog
 
-from headgate.control import sqlitefile
 from headgate.errors import FatalError, HeadgateError
 from headgate.log import damage
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
+from headgate.storage import sqlite
 
 _log = structlog.get_logger(__name__)
 
@@ -48,8 +48,8 @@ def _run(part: str, context: child.Context) -> None:
     try:
         importlib.import_module(f"headgate.server.{part}").run(context)
     except sqlite3.DatabaseError as error:
-        if sqlitefile.tells_damage(error):
-            sqlitefile.examine(context.settings.data)
+        if sqlite.tells_damage(error):
+            sqlite.examine(context.settings.data)
         raise
 
 

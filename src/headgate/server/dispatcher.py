@@ -13,14 +13,14 @@ from starlette.applications import Starlette
 from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.expiry import Bounds
-from headgate.dispatch.pull_api import PullApi
-from headgate.dispatch.pull_rpc import PullRpc
 from headgate.observe import tracing
+from headgate.retention.expiry import Bounds
 from headgate.server import child, local, ready, retention, rpc
 from headgate.server.asking import ReaderScanner
+from headgate.server.composition import Dispatcher
 from headgate.server.policy import url_policy
+from headgate.subscriptions.api import PullApi
+from headgate.subscriptions.rpc import PullRpc
 
 
 def run(context: child.Context) -> None:

@@ -20,11 +20,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.dispatch.letters_api import LettersApi
-from headgate.dispatch.pull_api import METHODS as PULL_METHODS
-from headgate.dispatch.pull_api import PREFIX as PULL_PATH
-from headgate.dispatch.replays import FILE as REPLAYS_FILE
-from headgate.dispatch.replays_api import ReplaysApi
+from headgate.deadletters.api import LettersApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, event_commit
@@ -39,6 +35,8 @@ from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S, THRE
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
+from headgate.replay.api import ReplaysApi
+from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.server import child, health, listening, ready, retention, rpc
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
@@ -47,6 +45,8 @@ from headgate.server.policy import url_policy
 from headgate.server.proxy import ProcessProxy
 from headgate.server.sampling import sample
 from headgate.settings import Settings
+from headgate.subscriptions.api import METHODS as PULL_METHODS
+from headgate.subscriptions.api import PREFIX as PULL_PATH
 
 _OTHER_FILES = 1_024
 """Segments, the database, the event loop's own."""

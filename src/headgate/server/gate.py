@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.dispatch.replies import TOKEN_HEADER
+from headgate.delivery.replies import TOKEN_HEADER
 from headgate.errors import UnavailableError
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 from headgate.limits import RETRY_AFTER_UNAVAILABLE_S

@@ -9,10 +9,10 @@ from typing import Final
 
 import structlog
 
-from headgate.control import sqlitefile
 from headgate.match.requirements import check_java, connector_jar
 from headgate.server import listening
 from headgate.settings import ACCEPTABLE_LOSSES, OFF, Settings
+from headgate.storage import sqlite
 
 _log = structlog.get_logger(__name__)
 
@@ -45,11 +45,11 @@ def check_files(settings: Settings) -> None:
     beside = {"control.db": settings.log_directory, "dispatch.db": settings.data / "outbox"}
     for name in ACCEPTABLE_LOSSES:
         path = settings.data / name
-        if not sqlitefile.is_missing(path) or not any(beside[name].glob("*/*.seg")):
+        if not sqlite.is_missing(path) or not any(beside[name].glob("*/*.seg")):
             continue
         if name not in settings.losses_accepted:
-            raise sqlitefile.DatabaseMissingError(path, beside[name])
-        _log.warning("goes on without what was in a file", file=str(path), cost=sqlitefile.LOSSES[name])
+            raise sqlite.DatabaseMissingError(path, beside[name])
+        _log.warning("goes on without what was in a file", file=str(path), cost=sqlite.LOSSES[name])
         if name == "control.db":
             _renew(path)
 

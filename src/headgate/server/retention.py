@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 import structlog
 
-from headgate.dispatch.dispatcher import OUTBOX_PARTITION
-from headgate.dispatch.needed import Needs
 from headgate.errors import HeadgateError
 from headgate.limits import RETENTION_EVERY_S
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
+from headgate.retention.floor import Needs
+from headgate.server.composition import OUTBOX_PARTITION
 from headgate.settings import Settings
 
 _log = structlog.get_logger(__name__)

@@ -1,0 +1,299 @@
+"""What can a person do about dead letters? List, show, redrive and discard them, a page of the store at a time.
+
+    GET  /apis/headgate.dev/v1/deadletters                         all namespaces
+    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
+    GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
+    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
+    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
+
+Every answer to a selection says where it stopped (`next`, absent at the end): the caller goes on there. So a request is
+short, one that is broken off has done what it has done, and asking again is harmless. `ceiling` is the newest letter
+at the first page: what dies while a person redrives is not redriven with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.http import JSON, decode_as, path_id, read_body
+from headgate.deadletters.store import Entry, LetterStore, State
+from headgate.errors import InvalidInputError, NotFoundError
+from headgate.event import rfc3339
+from headgate.event.json_format import encode_event
+from headgate.event.model import Event
+from headgate.filter.compiler import compile_filter
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import OutcomeKind, Program, program
+from headgate.observe import metrics
+
+_PREFIX: Final = "/apis/headgate.dev/v1"
+_TYPES: Final = frozenset({JSON})
+_IDS_NAMED: Final = 10
+_Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
+
+
+class LetterNotFoundError(NotFoundError):
+    """No dead letter has this id; it may have been sent, or discarded."""
+
+    code = "letter-not-found"
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which letters are meant; what is empty selects all.
+
+    Attributes:
+        trigger: Name of the trigger in the namespace.
+        reason: As letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
+        state: `sending`, `kept` or `redriving`; a redrive and a discard without it and without `ids` mean `kept`.
+        since: Died at or after, RFC 3339.
+        until: Died before, RFC 3339.
+        filter: CEL over the event, as in `spec.filter.expression`.
+        ids: These letters only.
+        after: Go on behind this id.
+        ceiling: Not beyond this id; 0 is the newest there is.
+        limit: Letters of one page.
+        rate: Letters a second, of a redrive.
+    """
+
+    trigger: str = ""
+    reason: str = ""
+    state: str = ""
+    since: str = ""
+    until: str = ""
+    filter: str = ""
+    ids: tuple[_Id, ...] = ()
+    after: _Id = 0
+    ceiling: _Id = 0
+    limit: int = limits.DEADLETTER_PAGE_MAX
+    rate: float = limits.REDRIVE_RATE_DEFAULT
+
+
+class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """A letter as people see it.
+
+    Attributes:
+        bytes: Of the event in the store.
+        event: In the JSON format; only where one letter is shown.
+    """
+
+    id: int
+    namespace: str
+    trigger: str
+    state: str
+    reason: str
+    died: str
+    attempts: int
+    code: int
+    destination: str
+    answer: str = ""
+    sink: str = ""
+    problem: str = ""
+    event_id: str
+    event_source: str
+    event_type: str
+    bytes: int
+    event: msgspec.Raw | None = None
+
+
+class LettersApi:
+    """The handlers.
+
+    Args:
+        path: `deadletters.db`.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(self, path: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+        self._path = path
+        self._clock_us = clock_us
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        base = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
+        yield Route(f"{_PREFIX}/deadletters", self._list, methods=["GET"])
+        yield Route(base, self._list, methods=["GET"])
+        yield Route(f"{base}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{base}/discard", self._discard, methods=["POST"])
+        yield Route(f"{base}/{{id}}", self._show, methods=["GET"])
+
+    async def _list(self, request: Request) -> Response:
+        selection = _converted(dict(request.query_params))
+        namespace = request.path_params.get("namespace")
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            return msgspec.json.encode({"items": [_view(one) for one in found], **page})
+
+        return await self._answer(work)
+
+    async def _show(self, request: Request) -> Response:
+        key, namespace = path_id(request), request.path_params["namespace"]
+
+        def work(store: LetterStore) -> bytes:
+            found = store.entries("id = ?", (key,), after=0, limit=1)
+            event = store.event(key)
+            if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
+                raise LetterNotFoundError(f"there is no dead letter {key}", hint="it may have been sent or discarded")
+            return msgspec.json.encode(_view(found[0], event))
+
+        return await self._answer(work)
+
+    async def _redrive(self, request: Request) -> Response:
+        selection, namespace = await _asked(request), request.path_params["namespace"]
+        least, most = limits.RATE_PER_S_MIN, limits.REDRIVE_RATE_MAX
+        if not least <= selection.rate <= most:
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} letters a second")
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            pace_us = int(1e6 / selection.rate)
+            count = store.redrive([one.id for one in found], now_us=self._clock_us(), pace_us=pace_us)
+            return msgspec.json.encode({"count": count, **page})
+
+        return await self._answer(work)
+
+    async def _discard(self, request: Request) -> Response:
+        selection, namespace = await _asked(request), request.path_params["namespace"]
+
+        def work(store: LetterStore) -> bytes:
+            page, found = _select(store, namespace, selection)
+            count = store.discard(one.id for one in found)
+            metrics.DEAD_LETTERS.labels("discarded").inc(count)
+            return msgspec.json.encode({"count": count, **page})
+
+        return await self._answer(work)
+
+    async def _answer(self, work: Callable[[LetterStore], bytes]) -> Response:
+        def run() -> bytes:
+            store = LetterStore(self._path)
+            try:
+                return work(store)
+            finally:
+                store.close()
+
+        return Response(await run_in_threadpool(run), media_type=JSON)
+
+
+def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Entry]]:
+    """The letters of one page that are meant, and where the next page begins."""
+    wanted = _program(selection.filter)
+    limit = selection.limit
+    if not 1 <= limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
+        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} letters")
+    conditions: list[str] = []
+    parameters: list[object] = []
+
+    def need(condition: str, *values: object) -> None:
+        conditions.append(condition)
+        parameters.extend(values)
+
+    ceiling = selection.ceiling or store.newest()
+    need("id <= ?", ceiling)
+    if namespace is not None:
+        if selection.trigger:
+            need("trigger = ?", f"{namespace}/{selection.trigger}")
+        else:
+            need("trigger >= ? AND trigger < ?", f"{namespace}/", f"{namespace}0")
+    if selection.reason:
+        need("reason = ?", selection.reason)
+    if selection.state:
+        if selection.state not in set(State):
+            raise InvalidInputError(f"state must be one of {', '.join(State)}")
+        need("state = ?", selection.state)
+    for name, sign in (("since", ">="), ("until", "<")):
+        text = getattr(selection, name)
+        if text:
+            instant = rfc3339.micros(text)
+            if instant is None:
+                raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
+            need(f"died_us {sign} ?", instant)
+    if selection.ids:
+        if not selection.after:  # a later page has taken the earlier ones away
+            _check_ids(store, namespace, selection.ids)
+        need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
+    found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
+    if wanted is not None:
+        found = [one for one in found if _takes(wanted, store.event(one.id))]  # one event in memory at a time
+    return page, found
+
+
+def _check_ids(store: LetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
+    """Refuses ids of letters that are not there, before anything is done with the others.
+
+    Raises:
+        LetterNotFoundError: One or more are not.
+    """
+    wanted = f"id IN ({', '.join('?' * len(ids))})"
+    known = store.entries(wanted, ids, after=0, limit=len(ids))
+    unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
+    if unknown:
+        named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
+        letters = "dead letter" if len(unknown) == 1 else "dead letters"
+        hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
+        raise LetterNotFoundError(f"there is no {letters} {named} in this namespace; nothing was done", hint=hint)
+
+
+def _takes(wanted: Program, event: Event | None) -> bool:
+    """Whether a filter takes an event; one whose letter has just gone is none."""
+    return event is not None and wanted.evaluate(event).kind is OutcomeKind.TRUE
+
+
+def _program(expression: str) -> Program | None:
+    if not expression:
+        return None
+    found = program(compile_filter({"expression": expression}).cel)
+    if found.reads_publish_time:
+        hint = "select by the time of the failure: since, until"
+        raise FilterError("a dead letter does not keep its publish_time", field="filter", hint=hint)
+    return found
+
+
+def _view(entry: Entry, event: Event | None = None) -> LetterView:
+    """A letter in a list, or with its event."""
+    namespace, _, trigger = entry.trigger.partition("/")
+    return LetterView(
+        id=entry.id,
+        namespace=namespace,
+        trigger=trigger,
+        state=entry.state,
+        reason=entry.reason,
+        died=rfc3339.text(entry.died_us),
+        attempts=entry.attempts,
+        code=entry.code,
+        destination=entry.destination,
+        answer=entry.data.decode("utf-8", "replace") if event else "",
+        sink=entry.sink,
+        problem=entry.problem,
+        event_id=entry.event_id,
+        event_source=entry.source,
+        event_type=entry.type,
+        bytes=entry.bytes,
+        event=msgspec.Raw(encode_event(event)) if event else None,
+    )
+
+
+async def _asked(request: Request) -> Selection:
+    """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
+    body = await read_body(request, _TYPES)
+    selection = decode_as(body, Selection, "the body is no selection of dead letters")
+    if selection.ids or selection.state:
+        return selection
+    return msgspec.structs.replace(selection, state=State.KEPT)
+
+
+def _converted(query: dict[str, str]) -> Selection:
+    try:
+        return msgspec.convert(query, Selection, strict=False)  # numbers come as text
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error

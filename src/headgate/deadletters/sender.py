@@ -1,0 +1,367 @@
+"""What becomes of an event that nobody took? It is buried in the store, then sent to its sink, again if need be.
+
+A delivery ends when its letter is on disk; from then on a failing sink is no matter of the trigger any more. Letters
+are written in groups, as many as came while the last group was synced. What is sent goes by the trigger's own rules
+(retry, back-off, timeout, format); when these are used up the letter is kept for a person.
+
+Whoever hangs holds up nobody else: a trigger's letters for its sink and those that are redriven are two lines, a line
+has one attempt under way until somebody answers it, and each turn begins behind the line that was served last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Callable, Container
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from headgate import limits
+from headgate.control.delivery import resolve
+from headgate.control.routing import DeliverySpec, Target
+from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
+from headgate.delivery import encoding
+from headgate.delivery.circuit import Rate
+from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.post import Transport
+from headgate.delivery.replies import Answered, Replies
+from headgate.delivery.retry import Fate, Outcome, is_left, judge, pause_s
+from headgate.delivery.tasks import tell_failure
+from headgate.event.hops import root_of
+from headgate.event.trace import context_of
+from headgate.observe import metrics
+
+_T = TypeVar("_T")
+
+_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_LOUD_S: Final = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+class DeadLetters:
+    """The letters of a dispatcher, on one event loop.
+
+    Args:
+        path: `deadletters.db`.
+        transport: The HTTP client.
+        replies: For what subscribers answer to a redriven event.
+        find: The target of an id, as routing has it now.
+        journal: Remembers attempts for people.
+        clocks: Time, and the jitter of pauses.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        transport: Transport,
+        replies: Replies,
+        find: Callable[[int], Target | None],
+        *,
+        journal: Recorder,
+        clocks: Clocks = SYSTEM,
+    ) -> None:
+        self._transport = transport
+        self._replies = replies
+        self._find = find
+        self._journal = journal
+        self._clock_us = clocks.now_us
+        self._chance = clocks.chance
+        self._loop = asyncio.get_running_loop()
+        self._poller = LetterStore(path)  # two objects, because one is not for two threads
+        self._store = LetterStore(path)
+        self._store.resume(clocks.now_us())
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
+        self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
+        self._gone: list[Ended] = []
+        self._changed: list[Reschedule] = []
+        self._writing: asyncio.Future[None] | None = None
+        self._retry_at = 0.0
+        self._busy: set[int] = set()  # letters under way, until what became of them is on disk
+        self._by_url: Counter[str] = Counter()
+        self._by_line: Counter[Line] = Counter()
+        self._served = Line(0, State.SENDING)  # the last that was
+        self._answering: set[Line] = set()  # somebody took, or refused, the last letter of these
+        self._rates: dict[int, Rate] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._broken = False  # a write failed as none does on a full or busy disk: none follows
+        self._told_at = float("-inf")
+        self.totals = self._store.totals()
+        self._sender: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send, now that targets are known."""
+        self._sender = self._loop.create_task(self._send_due())
+        self._sender.add_done_callback(self._done)
+
+    async def bury(self, letter: Letter) -> None:
+        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._new.append((letter, done))
+        self._write_soon()
+        await done
+
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+        return not self.totals.full
+
+    async def close(self) -> None:
+        """Send nothing more, write what is known; letters under way are sent again by the next process."""
+        self._stopping = True
+        tasks = [*self._tasks] if self._sender is None else [self._sender, *self._tasks]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        try:
+            if not self._broken:
+                await self._loop.run_in_executor(self._thread, self._store.apply, [], self._gone, self._changed)
+        finally:
+            self._thread.shutdown(wait=True)
+            self._store.close()
+            self._poller.close()
+
+    # --- writing ----------------------------------------------------------------------------------------
+
+    def _write_soon(self) -> None:
+        if self._writing is None and not self._stopping and not self._broken:
+            self._writing = self._loop.create_future()
+            self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
+
+    def _write(self) -> None:
+        new: list[tuple[Letter, asyncio.Future[None]]] = []
+        size = 0
+        while self._new and len(new) < limits.DEADLETTERS_BATCH_MAX and size < limits.DEADLETTERS_BATCH_BYTES_MAX:
+            letter, done = self._new.popleft()
+            if not done.cancelled():  # else: the delivery was broken off and will be repeated
+                new.append((letter, done))
+                size += len(letter.event.data or b"")
+        gone, self._gone = self._gone, []
+        changed, self._changed = self._changed, []
+
+        def work() -> tuple[int, Totals]:
+            return self._store.apply([letter for letter, _ in new], gone, changed), self._store.totals()
+
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, done, new, gone, changed))
+
+    def _written(
+        self,
+        result: Future[tuple[int, Totals]],
+        new: list[tuple[Letter, asyncio.Future[None]]],
+        gone: list[Ended],
+        changed: list[Reschedule],
+    ) -> None:
+        # Whatever comes of it, nobody shall wait for this write any more: `close` does.
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.set_result(None)
+        error = result.exception()
+        if isinstance(error, sqlite3.OperationalError):
+            self._tell("dead letters cannot be written, their deliveries wait", error=str(error))
+            taken = 0
+            self._gone, self._changed = gone + self._gone, changed + self._changed
+        elif error is not None:
+            self._broken = True
+            raise error  # the loop's exception handler ends the dispatcher
+        else:
+            taken, self.totals = result.result()
+            self._busy.difference_update(one.id for one in (*gone, *changed))
+            self._wake.set()
+            if taken < len(new):
+                self._tell("the dead-letter store is full, deliveries wait", **self._fill())
+        for _, done in new[:taken]:
+            if not done.cancelled():
+                done.set_result(None)
+        self._new.extendleft(reversed(new[taken:]))
+        self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
+        if self._new or self._gone or self._changed:
+            self._write_soon()
+
+    def _fill(self) -> dict[str, int]:
+        return {"letters": self.totals.count, "bytes": self.totals.bytes, "kept": self.totals.kept}
+
+    def _tell(self, words: str, **facts: object) -> None:
+        now = self._loop.time()
+        if now - self._told_at >= _LOUD_S:
+            self._told_at = now
+            _log.error(words, **facts)
+
+    # --- sending ----------------------------------------------------------------------------------------
+
+    async def _send_due(self) -> None:
+        seen, next_us = -1, 0
+        while True:
+            self._wake.clear()
+            version = self._poller.data_version()
+            if version != seen or next_us <= self._clock_us():
+                seen, next_us = version, await self._start_due()
+            timer = self._loop.call_later(limits.DEADLETTER_POLL_S, self._wake.set)  # wait_for may swallow a cancel
+            await self._wake.wait()
+            timer.cancel()
+
+    async def _start_due(self) -> int:
+        """Start what is due and has a place; returns when the next letter will be, a time far away without one."""
+        run, thread = self._loop.run_in_executor, self._thread
+        now_us, next_us = self._clock_us(), 1 << 62
+        self.totals = await run(thread, self._store.totals)
+        metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
+        metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
+        metrics.DEAD_LETTERS_BYTES.set(self.totals.bytes)
+        waiting = await run(thread, self._store.waiting)
+        self._forget(waiting)
+        served = self._served
+        for line in sorted(waiting, key=lambda line: (line <= served, line)):
+            if waiting[line] > now_us:
+                next_us = min(next_us, waiting[line])
+                continue
+            next_us = now_us  # look again at the next turn: there may be more than there are places
+            room = self._room(line)
+            if room > 0:
+                work = partial(self._store.due, line, now_us, room, but=frozenset(self._busy))
+                for letter in await run(thread, work):
+                    self._start(line, letter)
+        return next_us
+
+    def _forget(self, waiting: Container[Line]) -> None:
+        """Nothing is remembered of lines without letters."""
+        self._answering = {line for line in self._answering if line in waiting}
+        self._rates = {id_: rate for id_, rate in self._rates.items() if Line(id_, State.REDRIVING) in waiting}
+
+    def _room(self, line: Line) -> int:
+        """How many more letters of a line may start now."""
+        target = self._find(line.target)
+        room = limits.DEADLETTER_ATTEMPTS_MAX - len(self._busy)
+        most = limits.DEADLETTER_URL_ATTEMPTS_MAX
+        # Each letter of a trigger that is gone has a sink of its own, and there is no subscriber.
+        url = _address(target, line.state) if target else None if line.state is State.SENDING else ""
+        if url is not None:
+            room = min(room, most - self._by_url[url])
+        if url != "" and line not in self._answering:
+            most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
+        if target is not None and line.state is State.REDRIVING:
+            most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
+            rate = self._rate(target)
+            if rate is not None:
+                rested = rate.wait_s(self._loop.time()) <= 0
+                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_POLL_S)) if rested else 0
+        return min(room, most - self._by_line[line])
+
+    def _rate(self, target: Target) -> Rate | None:
+        """The trigger's rate limit, for what is redriven."""
+        per_s = target.delivery.rate_per_s
+        if per_s is None:
+            return None
+        rate = self._rates.get(target.id)
+        if rate is None or rate.per_s != per_s:
+            rate = self._rates[target.id] = Rate(per_s)
+        return rate
+
+    def _start(self, line: Line, letter: Letter) -> None:
+        target = self._find(letter.target)
+        if target is not None:
+            url = _address(target, letter.state)
+        else:
+            url = letter.sink if letter.state is State.SENDING else ""
+        if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
+            return
+        if letter.state is State.REDRIVING and target is not None and (rate := self._rate(target)) is not None:
+            now = self._loop.time()
+            if rate.wait_s(now) > 0:
+                return
+            rate.take(now)
+        self._served = line
+        self._by_url[url] += 1
+        self._by_line[line] += 1
+        self._busy.add(letter.id)
+        task = self._loop.create_task(self._send(letter, target, url))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
+        rules = target.delivery if target else _DEFAULT_RULES
+        # A subscription has no subscriber: its letters go to the sink again.
+        redriving = letter.state is State.REDRIVING and not (target and target.pull)
+        try:
+            if not url:
+                self._keep(letter, "its trigger is gone" if redriving else "its sink has no address")
+                return
+            outcome = await self._attempt(letter, url, rules, redriving=redriving)
+        finally:
+            _drop(self._by_url, url)
+            _drop(self._by_line, Line(letter.target, letter.state))
+        fate = judge(outcome)
+        self._remember(letter, outcome, is_good=fate is Fate.DELIVERED)
+        if fate is Fate.DELIVERED:
+            metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
+            self._gone.append(Ended(letter.id, letter.state))
+            self._write_soon()
+            return
+        metrics.DEAD_LETTERS.labels("failed").inc()
+        said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
+        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
+        failures = letter.failures + 1
+        now_us = self._clock_us()
+        since_us = letter.since_us or now_us
+        if is_left(rules, outcome, failures, (now_us - since_us) / 1e6):
+            wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
+            due_us = now_us + int(wait_s * 1e6)
+            self._change(Reschedule(letter.id, letter.state, letter.state, failures, since_us, due_us, problem))
+        else:
+            self._keep(letter, problem)
+
+    async def _attempt(self, letter: Letter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
+        event = letter.event
+        if not redriving:
+            event = encoding.dead(event, letter.destination, letter.code, letter.data)
+        # A redrive is somebody's will, and begins anew; a letter to a sink that is a broker does not.
+        root = f"redrive-{letter.id}-{letter.due_us}"
+        if not redriving:
+            root = root_of(event) or f"letter-{letter.id}-{letter.died_us}"
+        headers, body = encoding.encoded(event, root, rules.format, reply=redriving)
+        outcome = await self._transport.post(url, headers, body, rules.timeout_s)
+        (self._answering.add if outcome.answered else self._answering.discard)(Line(letter.target, letter.state))
+        if redriving and outcome.reply is not None:
+            answered = Answered(letter.broker, letter.event, root)
+            return await self._replies.store(answered, outcome.reply, context_of(letter.event))
+        return outcome
+
+    def _remember(self, letter: Letter, outcome: Outcome, *, is_good: bool) -> None:
+        origin = Origin.REDRIVE if letter.state is State.REDRIVING else Origin.DEAD_LETTER
+        number, reason = letter.failures + 1, "" if is_good else outcome.label
+        self._journal.attempt(letter.partition, letter.offset, letter.target, number, outcome.status, reason, origin)
+
+    def _keep(self, letter: Letter, problem: str) -> None:
+        metrics.DEAD_LETTERS.labels("stored").inc()
+        self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
+        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, 0, problem))
+
+    def _change(self, change: Reschedule) -> None:
+        self._changed.append(change)
+        self._write_soon()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        tell_failure(task, "sending dead letters failed")
+
+
+def _address(target: Target, state: State) -> str:
+    """Where letters of a target go that are in this state; empty when nowhere."""
+    redriven = state is State.REDRIVING and target.pull is None
+    return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
+
+
+def _drop(counts: Counter[_T], one: _T) -> None:
+    """Count one less, and remember no zeros."""
+    counts[one] -= 1
+    if not counts[one]:
+        del counts[one]

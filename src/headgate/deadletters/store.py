@@ -1,0 +1,457 @@
+"""Which events could not be delivered? deadletters.db: the queue of the dead-letter sinks, and what no sink took.
+
+A letter is written, with its event, before its delivery ends (a transaction that is synced), and goes away when a sink
+or, after a redrive, the subscriber has taken it, or when a person discards it.
+
+    sending --- sink took it --> gone        redriving --- subscriber took it --> gone
+       |                           ^             |    ^
+       +-- retries used up --> kept <-----------+    |
+                                 +---- redrive -------+
+
+Events stand in a table of their own: who lists letters, or changes what is to become of them, reads and writes none.
+
+The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
+taken: the deliveries that should be buried wait, nothing is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import msgspec
+
+from headgate import limits
+from headgate.control.objects import OWN_API_VERSION
+from headgate.control.routing import Target
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.retry import Outcome
+from headgate.delivery.targets import Delivery
+from headgate.event.identity import path_of
+from headgate.event.model import Event
+from headgate.storage.statefile import SHARED_S, StoreFile
+
+CODE_NO_ANSWER: Final = 500
+"""Knative's code for an attempt that had no answer."""
+CODE_FILTER_ERROR: Final = 422
+"""Ours for an event that the filter could not judge."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS letters (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, target INTEGER NOT NULL, position INTEGER NOT NULL,
+  partition INTEGER NOT NULL, event_offset INTEGER NOT NULL, trigger TEXT NOT NULL,
+  broker TEXT NOT NULL, source TEXT NOT NULL, event_id TEXT NOT NULL, type TEXT NOT NULL, bytes INTEGER NOT NULL,
+  died_us INTEGER NOT NULL, reason TEXT NOT NULL, destination TEXT NOT NULL, code INTEGER NOT NULL, data BLOB NOT NULL,
+  attempts INTEGER NOT NULL, sink TEXT NOT NULL, state TEXT NOT NULL, failures INTEGER NOT NULL,
+  since_us INTEGER NOT NULL, due_us INTEGER NOT NULL, pace_us INTEGER NOT NULL, problem TEXT NOT NULL,
+  UNIQUE (target, position, source, event_id)) STRICT;
+CREATE TABLE IF NOT EXISTS events (id INTEGER PRIMARY KEY, event BLOB NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS letters_due ON letters (target, state, due_us) WHERE state != 'kept';
+CREATE INDEX IF NOT EXISTS letters_paced ON letters (target, due_us) WHERE state = 'redriving' AND failures = 0;
+CREATE INDEX IF NOT EXISTS letters_trigger ON letters (trigger, id);
+CREATE TABLE IF NOT EXISTS totals (
+  id INTEGER PRIMARY KEY CHECK (id = 0), count INTEGER NOT NULL, bytes INTEGER NOT NULL, kept INTEGER NOT NULL) STRICT;
+INSERT OR IGNORE INTO totals VALUES (0, 0, 0, 0);
+CREATE TRIGGER IF NOT EXISTS letters_in AFTER INSERT ON letters BEGIN
+  UPDATE totals SET count = count + 1, bytes = bytes + NEW.bytes, kept = kept + (NEW.state = 'kept'); END;
+CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
+  DELETE FROM events WHERE id = OLD.id;
+  UPDATE totals SET count = count - 1, bytes = bytes - OLD.bytes, kept = kept - (OLD.state = 'kept'); END;
+CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
+  UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
+"""
+_FIELDS: Final = (
+    "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
+    " destination, code, data, attempts, sink, state, failures, since_us, due_us, pace_us, problem"
+)
+_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 23)})"
+# A walk from target to target over the index, where GROUP BY would read all of it.
+_WAITING: Final = """
+WITH RECURSIVE walk(target) AS (
+  SELECT min(target) FROM letters WHERE state != 'kept'
+  UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
+  FROM walk WHERE walk.target NOTNULL)
+SELECT target, line, (
+  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = line) AS first_us
+FROM walk, (SELECT 'sending' AS line UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
+"""
+_DUE: Final = """
+SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
+ORDER BY due_us, id LIMIT ?
+"""
+_LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_ENTRIES: Final = (
+    "SELECT id, trigger, state, reason, died_us, attempts, code, destination, data, sink, problem, source, event_id,"
+    " type, bytes FROM letters"
+)
+_encode_event = msgspec.msgpack.Encoder().encode
+_decode_event = msgspec.msgpack.Decoder(Event).decode
+
+
+class Burial(Protocol):
+    """What those who give up events need of the dead letters."""
+
+    async def bury(self, letter: Letter) -> None:
+        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+
+    def has_room(self) -> bool:
+        """Whether a letter would be taken now."""
+
+
+class State(StrEnum):
+    """What is to become of a letter."""
+
+    SENDING = "sending"
+    KEPT = "kept"
+    REDRIVING = "redriving"
+
+
+class Line(NamedTuple):
+    """Letters that wait behind each other: those of a target (its id) for its sink, or for its subscriber again."""
+
+    target: int
+    state: State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """An event that could not be delivered.
+
+    Attributes:
+        id: Grows with time; 0 before it is stored.
+        target: Id of its trigger.
+        position: Of its outbox row.
+        partition: Of the event in the log.
+        offset: Of the event in the log.
+        trigger: `namespace/name`.
+        broker: `namespace/name`.
+        event: As it was accepted.
+        died_us: When it was given up, microseconds since 1970 UTC.
+        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
+        destination: URL that did not take it.
+        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
+        data: First bytes of the last answer, or words.
+        attempts: How often it was tried.
+        sink: Where it goes when its trigger is gone; empty when nowhere.
+        state: What is to become of it.
+        failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
+        since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
+        due_us: When the next one may start, microseconds since 1970 UTC.
+        pace_us: Of a redrive, between the letter before it and this one.
+        problem: Why the last of them failed, for people.
+    """
+
+    id: int = 0
+    target: int
+    position: int
+    partition: int
+    offset: int
+    trigger: str
+    broker: str
+    event: Event
+    died_us: int
+    reason: str
+    destination: str
+    code: int
+    data: bytes
+    attempts: int
+    sink: str = ""
+    state: State = State.SENDING
+    failures: int = 0
+    since_us: int = 0
+    due_us: int = 0
+    pace_us: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A stored letter without its event; what has the same name as in `Letter` is the same.
+
+    Attributes:
+        source: Of the event.
+        event_id: Of the event.
+        type: Of the event.
+        bytes: Of the event in the store.
+    """
+
+    id: int
+    trigger: str
+    state: str
+    reason: str
+    died_us: int
+    attempts: int
+    code: int
+    destination: str
+    data: bytes
+    sink: str
+    problem: str
+    source: str
+    event_id: str
+    type: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """How full the store is; `kept` of the letters wait for a person."""
+
+    count: int
+    bytes: int
+    kept: int
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is taken."""
+        return self.count >= limits.DEADLETTERS_MAX or self.bytes >= limits.DEADLETTERS_BYTES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt after which a stored letter goes away.
+
+    Attributes:
+        id: Of the letter.
+        began: Its state when the attempt began; a letter that is in another one now stays as it is.
+    """
+
+    id: int
+    began: State
+
+
+@dataclass(frozen=True, slots=True)
+class Reschedule(Ended):
+    """Another state, or another attempt later, for a stored letter."""
+
+    state: State
+    failures: int
+    since_us: int
+    due_us: int
+    problem: str
+
+
+class LetterStore(StoreFile):
+    """The file. Blocking; one thread at a time an object, any number of objects and processes.
+
+    Args:
+        path: `deadletters.db` of the data directory, made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
+
+    def totals(self) -> Totals:
+        """How full it is."""
+        return Totals(*self._connection.execute("SELECT count, bytes, kept FROM totals").fetchone())
+
+    # --- the dispatcher's -------------------------------------------------------------------------------
+
+    def apply(self, new: Sequence[Letter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
+        """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+
+        What a person decided while an attempt was under way holds, whatever came of the attempt.
+
+        Returns:
+            How many of the new ones are on disk now, from the first on.
+        """
+        run, many = self._connection.execute, self._connection.executemany
+        with self._transaction():
+            many("DELETE FROM letters WHERE id = ? AND state = ?", [(one.id, one.began) for one in gone])
+            many(
+                "UPDATE letters SET state = ?, failures = ?, since_us = ?, due_us = ?, problem = ?"
+                " WHERE id = ? AND state = ?",
+                [(c.state, c.failures, c.since_us, c.due_us, c.problem, c.id, c.began) for c in changed],
+            )
+            taken = 0
+            for letter in new:
+                if self.totals().full:
+                    break
+                raw = _encode_event(letter.event)
+                row = run(_INSERT, _row(letter, len(raw)))
+                if row.rowcount:  # else: it was there already
+                    run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
+                taken += 1
+        return taken
+
+    def resume(self, now_us: int) -> None:
+        """After a start: redrives that should have gone while nothing ran keep their pace from now on.
+
+        A letter stands `pace_us` behind the one before it, whatever pace that one has.
+        """
+        self._connection.execute(
+            "UPDATE letters SET due_us = ?1 + behind_us FROM ("
+            " SELECT id AS one, sum(pace_us) OVER line - first_value(pace_us) OVER line AS behind_us FROM letters"
+            " WHERE state = 'redriving' AND failures = 0"
+            " WINDOW line AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+            ") WHERE id = one AND due_us < ?1 + behind_us",
+            (now_us,),
+        )
+
+    def waiting(self) -> dict[Line, int]:
+        """Lines with letters to send, and when the first one of each is due."""
+        rows = self._connection.execute(_WAITING).fetchall()
+        return {Line(target, State(state)): due_us for target, state, due_us in rows}
+
+    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[Letter]:
+        """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
+        rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
+        found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
+        return [letter for letter in found if letter is not None and letter.state is line.state]
+
+    # --- people's ---------------------------------------------------------------------------------------
+
+    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Entry]:
+        """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        found = (after, *parameters, limit)
+        rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
+        return [Entry(*row) for row in rows]
+
+    def event(self, id_: int) -> Event | None:
+        """The event of a letter; None when it is gone."""
+        found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
+        return _decode_event(found[0]) if found else None
+
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+        """The same with all their events: for few of them."""
+        return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
+
+    def newest(self) -> int:
+        """The highest id there is; 0 in an empty store."""
+        (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
+        return int(found or 0)
+
+    def get(self, id_: int) -> Letter | None:
+        """One letter."""
+        found = self._letters("WHERE id = ?", (id_,))
+        return found[0] if found else None
+
+    def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
+        """Send letters to their subscribers again, of each target one every `pace_us`.
+
+        They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
+        may wait for a day.
+
+        Returns:
+            How many there were.
+        """
+        run = self._connection.execute
+        count, last_us = 0, dict[int, int]()
+        with self._transaction():
+            for id_ in ids:
+                found = run("SELECT target FROM letters WHERE id = ? AND state != 'redriving'", (id_,)).fetchone()
+                if found is None:
+                    continue
+                (target,) = found
+                if target not in last_us:
+                    (end_us,) = run(_LAST_PACED, (target,)).fetchone()
+                    last_us[target] = end_us or 0
+                last_us[target] = due_us = max(now_us, last_us[target] + pace_us)
+                run(
+                    "UPDATE letters SET state = 'redriving', failures = 0, since_us = 0, due_us = ?, pace_us = ?,"
+                    " problem = '' WHERE id = ?",
+                    (due_us, pace_us, id_),
+                )
+                count += 1
+        return count
+
+    def discard(self, ids: Iterable[int]) -> int:
+        """Forget letters; returns how many there were."""
+        run = self._connection.execute
+        with self._transaction():
+            count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
+        return count
+
+    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
+        fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
+        rows = self._connection.execute(f"{fields} {clause}", parameters)
+        return [_letter(row) for row in rows]
+
+
+def letter_of(
+    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
+) -> Letter:
+    """The letter of a delivery that is given up after this outcome."""
+    words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
+    return Letter(
+        target=target.id,
+        position=delivery.position,
+        partition=delivery.partition,
+        offset=delivery.offset,
+        trigger=target.name,
+        broker=path_of(event.broker),
+        event=event.event,
+        died_us=now_us,
+        reason=reason,
+        destination=target.subscriber_uri or _path(target),
+        code=outcome.status or CODE_NO_ANSWER,
+        data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
+        attempts=delivery.failures,
+        sink=target.delivery.dead_letter_uri or "",
+    )
+
+
+def _path(target: Target) -> str:
+    """Names a subscription, which has no subscriber: where it stands in the API."""
+    namespace, _, name = target.name.partition("/")
+    return f"/apis/{OWN_API_VERSION}/namespaces/{namespace}/subscriptions/{name}"
+
+
+def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
+    event = letter.event
+    return (
+        letter.target,
+        letter.position,
+        letter.partition,
+        letter.offset,
+        letter.trigger,
+        letter.broker,
+        event.source,
+        event.id,
+        event.type,
+        size_bytes,
+        letter.died_us,
+        letter.reason,
+        letter.destination,
+        letter.code,
+        letter.data,
+        letter.attempts,
+        letter.sink,
+        letter.state,
+        letter.failures,
+        letter.since_us,
+        letter.due_us,
+        letter.pace_us,
+        letter.problem,
+    )
+
+
+def _letter(row: tuple[Any, ...]) -> Letter:
+    id_, event, target, position, partition, offset, trigger, broker, *rest = row
+    _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
+    sink, state, failures, since_us, due_us, pace_us, problem = rest
+    return Letter(
+        id=id_,
+        target=target,
+        position=position,
+        partition=partition,
+        offset=offset,
+        trigger=trigger,
+        broker=broker,
+        event=_decode_event(event),
+        died_us=died_us,
+        reason=reason,
+        destination=destination,
+        code=code,
+        data=data,
+        attempts=attempts,
+        sink=sink,
+        state=State(state),
+        failures=failures,
+        since_us=since_us,
+        due_us=due_us,
+        pace_us=pace_us,
+        problem=problem,
+    )

@@ -1,0 +1,260 @@
+"""Which deliveries have ended? dispatch.db: one position for all, and a row only for a target that is behind.
+
+* `position` G: every outbox row below it has been handed to the scheduler.
+* `watermarks`: per log partition, what the outbox's progress rows below G say, so that a restart reads from G on
+  only.
+* a target's row: `pending`, outbox positions handed out and not ended (at most a queue's length, so it is bounded by
+  construction; the ended ones above a low watermark would not be), `lag_from`, from which on the target has not
+  read, and `retries`, which of the pending have failed how often, for how long, and when they are due again.
+
+Everything else below G has ended. A flush is one transaction, every CURSOR_FLUSH_S. WAL without a sync per commit
+(synchronous=NORMAL): after a power cut the file is whole but may be some flushes old, after kill -9 at most one. Old
+cursors only repeat deliveries, which at-least-once allows; they never skip one, because G and all rows move
+together. A cursor above the outbox's end (the outbox was removed) is worth nothing and is dropped with a warning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from headgate import limits
+from headgate.storage.sqlite import decoding
+from headgate.storage.statefile import StoreFile, read_only
+
+_log = structlog.get_logger(__name__)
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS position (id INTEGER PRIMARY KEY CHECK (id = 0), value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS watermarks (partition INTEGER PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS targets (
+  id INTEGER PRIMARY KEY, lag_from INTEGER, pending BLOB NOT NULL, retries BLOB NOT NULL) STRICT;
+"""
+
+
+class Tried(NamedTuple):
+    """A delivery that has failed and not ended.
+
+    Attributes:
+        position: Of its outbox row.
+        failures: Attempts that failed.
+        due_us: When the next one is due, microseconds since 1970 UTC.
+        tried_us: Microseconds from its first attempt to the last one, as far as a dispatcher ran: no clock that jumps
+            and no server that was off brings an event to its end.
+    """
+
+    position: int
+    failures: int
+    due_us: int
+    tried_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetCursor:
+    """A target that is behind.
+
+    Attributes:
+        target: Its id.
+        lag_from: Outbox position from which on it has read nothing; None when it is up to G.
+        pending: Positions below `lag_from` (or G) that have not ended, in order.
+        retries: Those of them that have failed.
+    """
+
+    target: int
+    lag_from: int | None
+    pending: tuple[int, ...]
+    retries: tuple[Tried, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cursors:
+    """Everything that is remembered, at one moment.
+
+    Attributes:
+        position: G.
+        watermarks: Per log partition.
+        targets: Those that are behind.
+    """
+
+    position: int = 0
+    watermarks: dict[int, int] = field(default_factory=dict)
+    targets: tuple[TargetCursor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CursorChange:
+    """What one flush writes.
+
+    Attributes:
+        position: G.
+        watermarks: Per log partition; those not named stay.
+        behind: Targets that are behind now.
+        done: Ids of targets that are no longer.
+    """
+
+    position: int
+    watermarks: dict[int, int]
+    behind: list[TargetCursor]
+    done: list[int]
+
+
+class CursorStore(StoreFile):
+    """The file. Blocking; one thread at a time.
+
+    Args:
+        path: `dispatch.db` of the data directory, made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, _SCHEMA, synced=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Cursors:
+        """What another process last wrote to the file, which exists.
+
+        Raises:
+            sqlite3.OperationalError: The file is busy, or has no tables yet.
+        """
+        with read_only(path) as connection:
+            connection.execute("BEGIN")  # one moment for all tables
+            return _load(connection)
+
+    def load(self) -> Cursors:
+        """What the last flush wrote; the beginning of everything when there was none."""
+        with decoding(self._path):
+            return _load(self._connection)
+
+    def flush(self, change: CursorChange) -> None:
+        """Write a change, all or nothing."""
+        with self._transaction() as connection:
+            connection.execute("REPLACE INTO position VALUES (0, ?)", (change.position,))
+            connection.executemany("REPLACE INTO watermarks VALUES (?, ?)", change.watermarks.items())
+            connection.executemany("DELETE FROM targets WHERE id = ?", [(target,) for target in change.done])
+            connection.executemany("REPLACE INTO targets VALUES (?, ?, ?, ?)", map(_row, change.behind))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._transaction() as connection:
+            for table in ("position", "watermarks", "targets"):
+                connection.execute(f"DELETE FROM {table}")
+
+
+def _load(connection: sqlite3.Connection) -> Cursors:
+    run = connection.execute
+    row = run("SELECT value FROM position").fetchone()
+    targets = [
+        TargetCursor(target, lag_from, tuple(array("q", pending)), _tried(array("q", retries)))
+        for target, lag_from, pending, retries in run("SELECT id, lag_from, pending, retries FROM targets ORDER BY id")
+    ]
+    watermarks = dict(run("SELECT partition, value FROM watermarks").fetchall())
+    return Cursors(row[0] if row else 0, watermarks, tuple(targets))
+
+
+def _row(cursor: TargetCursor) -> tuple[int, int | None, bytes, bytes]:
+    retries = _packed(chain.from_iterable(cursor.retries))
+    return cursor.target, cursor.lag_from, _packed(cursor.pending), retries
+
+
+def _tried(numbers: Sequence[int]) -> tuple[Tried, ...]:
+    width = len(Tried._fields)
+    return tuple(map(Tried._make, zip(*(numbers[field::width] for field in range(width)), strict=True)))
+
+
+def _packed(positions: Iterable[int]) -> bytes:
+    return array("q", positions).tobytes()
+
+
+class Flusher:
+    """Writes cursor changes, one transaction every CURSOR_FLUSH_S at most, in a thread of its own.
+
+    Args:
+        store: The file.
+        take: Gives what changed since it was last asked.
+        on_flush: Called on the loop after a transaction.
+    """
+
+    def __init__(self, store: CursorStore, take: Callable[[], CursorChange], on_flush: Callable[[], None]) -> None:
+        self._store = store
+        self._take = take
+        self._on_flush = on_flush
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cursors")
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._again = False
+        self._closed = False
+        self._unwritten: CursorChange | None = None
+
+    def wake(self) -> None:
+        """There is something to write."""
+        if self._closed:
+            return
+        if self._writing:
+            self._again = True
+        elif self._timer is None:
+            self._timer = self._loop.call_later(limits.CURSOR_FLUSH_S, self._flush)
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run something else that may block in the same thread."""
+        future = self._thread.submit(work)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(done.result))
+
+    async def close(self) -> None:
+        """Write what is left, giving up when the disk refuses; what changes later is not written."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        change = _merged(self._unwritten, self._take())
+        try:
+            await self._loop.run_in_executor(self._thread, self._store.flush, change)
+        except sqlite3.OperationalError as error:  # the rest of the stop is not to be left out for it
+            _log.error("cursors cannot be written, their deliveries are repeated", error=str(error))
+        finally:
+            self._thread.shutdown(wait=True)
+
+    def _flush(self) -> None:
+        self._timer = None
+        self._writing, self._again = True, False
+        change = self._unwritten = _merged(self._unwritten, self._take())
+        future = self._thread.submit(self._store.flush, change)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._flushed, done))
+
+    def _flushed(self, done: Future[None]) -> None:
+        self._writing = False
+        error = done.exception()
+        if isinstance(error, sqlite3.OperationalError):  # disk full, busy: deliveries go on, more would be repeated
+            _log.error("cursors cannot be written, trying again", error=str(error))
+            if not self._closed:
+                self._timer = self._loop.call_later(1.0, self._flush)
+            return
+        done.result()
+        if self._closed:
+            return
+        self._unwritten = None
+        if self._again:
+            self.wake()
+        self._on_flush()
+
+
+def _merged(old: CursorChange | None, new: CursorChange) -> CursorChange:
+    """One change in the place of two; the newer one wins."""
+    if old is None:
+        return new
+    behind = {cursor.target: cursor for cursor in old.behind}
+    done = dict.fromkeys(old.done)
+    for target in new.done:
+        behind.pop(target, None)
+        done[target] = None
+    for cursor in new.behind:
+        done.pop(cursor.target, None)
+        behind[cursor.target] = cursor
+    return CursorChange(new.position, {**old.watermarks, **new.watermarks}, list(behind.values()), list(done))

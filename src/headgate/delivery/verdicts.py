@@ -1,0 +1,153 @@
+"""Is this event wanted after all? cel-cpp's word on what the matcher left open, and words for filter errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from headgate.control.routing import Target, TargetReport
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.targets import Delivery
+from headgate.event.identity import path_of
+from headgate.filter.errors import FilterError
+from headgate.filter.evaluate import Outcome, OutcomeKind, program
+from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.observe import metrics
+
+_FILTERED: Final = {
+    "matched": metrics.FILTERED.labels("matched"),
+    "filtered": metrics.FILTERED.labels("not"),
+    "foreign": metrics.FILTERED.labels("not"),
+    "error": metrics.FILTERED.labels("error"),
+}
+_CHARACTER_BYTES_MAX: Final = 4
+_log = structlog.get_logger(__name__)
+
+Judge = Callable[[str, SharedEvent], Outcome]
+"""Evaluates canonical CEL text on an event; never raises."""
+
+
+def evaluate(cel: str, event: SharedEvent) -> Outcome:
+    """cel-cpp's answer; the event is decoded once for all filters that ask."""
+    try:
+        return program(cel).evaluate_view(event.view)
+    except FilterError as error:  # the store holds a text that this version no longer takes: closed, and told
+        return Outcome(OutcomeKind.ERROR, error.message)
+
+
+class FilterErrors:
+    """Counts filter errors per target between two reports; keeps words for one of each, because finding them costs.
+
+    Beside them, what is wrong with subscribers: the same people read it, in the same place.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._words: dict[int, tuple[str, str]] = {}
+        self._troubles: dict[int, str] = {}
+        self._backlogs: dict[int, str] = {}
+        self._dropped: dict[int, tuple[int, str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._counts or self._troubles or self._backlogs or self._dropped)
+
+    def trouble(self, target: int, text: str) -> None:
+        """Say what is wrong with a target's subscriber now; empty for nothing."""
+        self._troubles[target] = text
+
+    def backlog(self, target: int, text: str) -> None:
+        """Say what is wrong with a target's backlog now; empty for nothing."""
+        self._backlogs[target] = text
+
+    def dropped(self, target: int, text: str, count: int = 1) -> None:
+        """Events of a target are given up and kept nowhere; which the last one is, and why."""
+        self._dropped[target] = self._dropped.get(target, (0, ""))[0] + count, text
+
+    def untold(self, reports: list[TargetReport]) -> None:
+        """These reports did not arrive: what is wrong must still be said, unless there is newer word."""
+        for report in reports:
+            if report.trouble is not None:
+                self._troubles.setdefault(report.target, report.trouble)
+            if report.backlog is not None:
+                self._backlogs.setdefault(report.target, report.backlog)
+            if report.dropped:
+                self.dropped(report.target, report.last_dropped, report.dropped)
+
+    def add(self, target: int) -> bool:
+        """Count one error; True when the caller should `describe` it, as the first since the last report."""
+        count = self._counts.get(target, 0)
+        self._counts[target] = count + 1
+        return count == 0
+
+    def describe(self, target: int, message: str, event: SharedEvent) -> None:
+        """Say what the error was and of which event."""
+        self._words[target] = (message, f"{event.event.source} {event.event.id}")
+
+    def take(self) -> list[TargetReport]:
+        """Everything since the last call."""
+        counts, words, troubles, dropped = self._counts, self._words, self._troubles, self._dropped
+        backlogs, self._backlogs = self._backlogs, {}
+        reports = [
+            TargetReport(
+                target,
+                counts.get(target, 0),
+                *words.get(target, ("", "")),
+                troubles.get(target),
+                *dropped.get(target, (0, "")),
+                backlogs.get(target),
+            )
+            for target in dict.fromkeys([*counts, *troubles, *backlogs, *dropped])
+        ]
+        self._counts.clear()
+        self._words.clear()
+        self._troubles = {}
+        self._dropped = {}
+        return reports
+
+
+def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
+    """Whether cel-cpp evaluates the filter on an event of this size: a MATCH is its word only then."""
+    if event.size_bytes * _CHARACTER_BYTES_MAX <= compiled.sure_bytes:
+        return True
+    size = event.view.rough_size
+    return size.attributes_bytes + size.data_bytes <= compiled.sure_bytes
+
+
+class LastLook:
+    """The last look before delivery: the right broker, and what the matcher left open.
+
+    Args:
+        judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
+        errors: Where filter errors are counted.
+    """
+
+    def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
+        self._judge_filter = judge_filter
+        self._errors = errors
+
+    def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
+        """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
+        result = ""
+        if event.broker != target.broker:
+            # Keys are hashes, two brokers may share one: a hash is never the last word on who may see an event. Nor is
+            # a row of the time before the trigger's broker was made anew.
+            result = "foreign"
+            if path_of(event.broker) != path_of(target.broker):
+                _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
+        elif delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
+            decision = self._judge_filter(target.filter.cel, event)
+            if decision.kind is OutcomeKind.FALSE:
+                result = "filtered"
+            elif decision.kind is OutcomeKind.ERROR:
+                result = "error"
+                if self._errors.add(target.id):
+                    self._errors.describe(target.id, decision.message, event)
+        if not delivery.failures:
+            _FILTERED[result or "matched"].inc()
+        return result
+
+    def words(self, target: Target, event: SharedEvent) -> str:
+        """Why the filter is an error."""
+        return self._judge_filter(target.filter.cel, event).message

@@ -1,1 +1,0 @@
-"""Has everyone received it? Match link, outbox, cursors, delivery, retry."""

@@ -1,0 +1,338 @@
+"""Who speaks on the match link? The server side of docs/spec/match-link.md, on loopback.
+
+Between bytes and steps there is nothing but the two pure parts: `frames` (bytes -> whole events) and `takeover`
+(whose events count). Backpressure is not reading: while the outbox is full no run is read, while a run holds too
+many rows for its turn, that run is not read. TCP does the rest, up to the Spark task that writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+import msgspec
+import structlog
+
+from headgate import limits
+from headgate.outbox.errors import LinkProtocolError
+from headgate.outbox.protocol import HELLO_ACCEPTED, HELLO_BYTES, FrameParser, Hello, decode_hello
+from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+
+ADDRESS_FILE: Final = "match-link.json"
+
+_log = structlog.get_logger(__name__)
+
+
+class Sink(Protocol):
+    """What the link needs of the rooms behind it."""
+
+    def take(self, accepted: Accepted) -> None:
+        """Take rows that count; never refuses."""
+
+    def is_full(self) -> bool:
+        """Whether the link should stop reading for now; `Link.relieve` is called when that may have changed."""
+
+    def end_offset(self, partition: int) -> int:
+        """Offset behind the last event of the partition: nobody can have matched what is above."""
+
+
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    """One line of the driver's connection."""
+
+    op: str
+    run: int = 0
+    generation: int = 0
+
+
+_decode_request = msgspec.json.Decoder(_Request).decode
+
+
+class Link:
+    """The listening side: all connections, the takeover between runs, and what the matcher's driver wants to know.
+
+    Args:
+        token: 32 random bytes that every peer must show.
+        takeover: Whose rows count.
+        sink: Where accepted rows go.
+        resume: Start offsets for a run when no other is alive, per partition.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        token: bytes,
+        takeover: Takeover,
+        sink: Sink,
+        resume: Callable[[], dict[int, int]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.token = token
+        self.clock = clock
+        self.sink = sink
+        self._takeover = takeover
+        self._resume = resume
+        self._connections: set[_Connection] = set()
+        self._outcomes: dict[int, dict[str, object]] = {}  # run -> the last line about it
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.TimerHandle | None = None
+
+    async def start(self, run_directory: Path) -> int:
+        """Listen on a free loopback port and publish it as `run/match-link.json`; returns the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        _publish(run_directory / ADDRESS_FILE, port)
+        self._watch = loop.call_later(1.0, self._close_silent)
+        _log.info("match link listens", port=port)
+        return port
+
+    async def close(self) -> None:
+        """Stop listening and close every connection: every run is dead."""
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.close()
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def relieve(self) -> None:
+        """Something has left the rooms behind: read those again that may be read."""
+        if self.sink.is_full():
+            return
+        for connection in self._connections:
+            if connection.paused:
+                self._weigh(connection)
+
+    # --- what connections call --------------------------------------------------------------------
+
+    def joined(self, connection: _Connection) -> bool:
+        """A socket was accepted; False when there are too many."""
+        if len(self._connections) >= limits.LINK_CONNECTIONS_MAX:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def opened(self, connection: _Connection, hello: Hello) -> None:
+        """A connection has shown the token and said who it is."""
+        if hello.is_driver:
+            _log.info("matcher connected")
+            return
+        _log.info("run connected", run=hello.run, generation=hello.generation, partition=hello.partition)
+        self._apply(self._takeover.open(hello))
+
+    def spoke(self, connection: _Connection, hello: Hello, parser: FrameParser, data: bytes) -> None:
+        """Bytes of a run's connection.
+
+        Raises:
+            LinkProtocolError: No frames, or they speak of events that do not exist.
+        """
+        rows, passed = parser.feed(data)
+        if passed > self.sink.end_offset(hello.partition):
+            raise LinkProtocolError(f"partition {hello.partition} has no event {passed - 1} yet")
+        self._apply(self._takeover.frames(hello.run, hello.partition, rows, passed))
+        self._weigh(connection)
+
+    def asked(self, connection: _Connection, line: bytes) -> None:
+        """One JSON line of the driver.
+
+        Raises:
+            LinkProtocolError: Not a request.
+        """
+        try:
+            request = _decode_request(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise LinkProtocolError(f"the driver sent no request: {error}") from error
+        if request.op == "resume":
+            offsets = {str(partition): offset for partition, offset in self._resume().items()}
+            connection.say({"op": "resume", "offsets": offsets})
+        elif request.op == "started":
+            connection.runs.add(request.run)
+            outcome = self._outcomes.get(request.run)
+            if outcome is not None:
+                connection.say(outcome)
+        else:
+            raise LinkProtocolError(f"the driver asks for {request.op!r}")
+
+    def left(self, connection: _Connection, reason: str) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        hello = connection.hello
+        if hello is None or hello.is_driver:
+            return
+        if reason:
+            self._apply(self._takeover.reject(hello.run, reason))
+        self._apply(self._takeover.close(hello.run, hello.partition))
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _apply(self, steps: list[Step]) -> None:
+        for step in steps:
+            if type(step) is Accepted:
+                self.sink.take(step)
+            elif isinstance(step, RunActive):
+                _log.info("run took over", run=step.run, generation=step.generation)
+                self._tell(step.run, {"op": "active", "run": step.run, "generation": step.generation})
+            elif isinstance(step, RunRejected):
+                # The matcher knows whether it meant to end the run, and warns when it did not.
+                _log.info("run over", run=step.run, reason=step.reason)
+                self._tell(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
+                for connection in list(self._connections):
+                    if connection.hello is not None and connection.hello.run == step.run:
+                        connection.close()
+        if steps:
+            for connection in self._connections:
+                if connection.paused:
+                    self._weigh(connection)
+
+    def _tell(self, run: int, line: dict[str, object]) -> None:
+        self._outcomes[run] = line
+        while len(self._outcomes) > limits.LINK_DEAD_RUNS_MAX:
+            del self._outcomes[next(iter(self._outcomes))]
+        for connection in self._connections:
+            if run in connection.runs:
+                connection.say(line)
+
+    def _weigh(self, connection: _Connection) -> None:
+        """Read this connection or not."""
+        hello = connection.hello
+        if hello is None or hello.is_driver:
+            return
+        held = self._takeover.held_rows(hello.run, hello.partition)
+        bound = limits.LINK_HELD_ROWS_MAX // 2 if connection.paused else limits.LINK_HELD_ROWS_MAX
+        connection.pause(self.sink.is_full() or held > bound)
+
+    def _close_silent(self) -> None:
+        now = self.clock()
+        for connection in list(self._connections):
+            connection.check_silence(now)
+        self._watch = asyncio.get_running_loop().call_later(1.0, self._close_silent)
+
+
+class _Connection(asyncio.Protocol):
+    """One socket: hello, then frames or JSON lines.
+
+    Attributes:
+        hello: Who speaks; None before the hello.
+        paused: Whether it is not read now.
+        runs: Runs that this driver has started and wants to hear about.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self.runs: set[int] = set()
+        self.hello: Hello | None = None
+        self.paused = False
+        self._link = link
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._parser: FrameParser | None = None
+        self._heard_at = link.clock()
+        self._closing_reason = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
+        if not self._link.joined(self):
+            _log.warning("match link has too many connections")
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        self._heard_at = self._link.clock()
+        try:
+            if self._parser is not None and self.hello is not None:
+                self._link.spoke(self, self.hello, self._parser, data)
+            elif self.hello is not None:
+                self._lines(data)
+            else:
+                self._greet(data)
+        except LinkProtocolError as error:
+            _log.warning("match link connection closed", reason=error.message, run=self.hello and self.hello.run)
+            self._closing_reason = error.message
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._link.left(self, self._closing_reason)
+
+    def say(self, line: dict[str, object]) -> None:
+        """Send one JSON line."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > limits.LINK_LINE_BYTES_MAX:
+            _log.warning("match link connection closed", reason="the driver does not read")
+            self.close()
+            return
+        transport.write(json.dumps(line).encode() + b"\n")
+
+    def pause(self, paused: bool) -> None:
+        """Stop or go on reading."""
+        if paused == self.paused or self._transport is None or self._transport.is_closing():
+            return
+        self.paused = paused
+        if paused:
+            self._transport.pause_reading()
+        else:
+            self._heard_at = self._link.clock()
+            self._transport.resume_reading()
+
+    def check_silence(self, now: float) -> None:
+        """Close what has not said hello, and a run that has stopped speaking while it was read."""
+        silent_s = now - self._heard_at
+        if self.hello is None:
+            late = silent_s > limits.LINK_HELLO_S_MAX
+        else:
+            late = self._parser is not None and not self.paused and silent_s > limits.LINK_SILENCE_S_MAX
+        if late:
+            self._closing_reason = f"silent for {silent_s:.0f} s"
+            _log.warning("match link connection closed", reason=self._closing_reason, run=self.hello and self.hello.run)
+            self.close()
+
+    def close(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _greet(self, data: bytes) -> None:
+        data = self._rest + data
+        if len(data) < HELLO_BYTES:
+            self._rest = data
+            return
+        self._rest = b""
+        hello, token = decode_hello(data[:HELLO_BYTES])
+        if not hmac.compare_digest(token, self._link.token):
+            raise LinkProtocolError("wrong token")
+        self.hello = hello
+        assert self._transport is not None
+        self._transport.write(HELLO_ACCEPTED)
+        if not hello.is_driver:
+            self._parser = FrameParser(hello.start)
+        self._link.opened(self, hello)
+        if len(data) > HELLO_BYTES:
+            self.data_received(data[HELLO_BYTES:])
+
+    def _lines(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > limits.LINK_LINE_BYTES_MAX or any(len(x) > limits.LINK_LINE_BYTES_MAX for x in lines):
+            raise LinkProtocolError(f"a line is over {limits.LINK_LINE_BYTES_MAX} bytes")
+        for line in lines:
+            self._link.asked(self, line)
+
+
+def _publish(path: Path, port: int) -> None:
+    """Write the address file at once (rename), readable for the owner only."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump({"host": "127.0.0.1", "port": port}, file)
+    temporary.replace(path)

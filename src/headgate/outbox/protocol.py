@@ -1,0 +1,157 @@
+"""What do the bytes of the match link say? Pure: docs/spec/match-link.md, parsed in bulk.
+
+An event is handed on only when it is complete: rows of one event are contiguous and an event's last row is known by
+what follows it (a row of a later event, or a passed frame). So the outbox never holds half an event, and "complete
+below P" is one number per partition.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from headgate import limits
+from headgate.outbox.errors import LinkProtocolError
+
+HELLO_MAGIC: Final = b"HGM1"
+HELLO_BYTES: Final = 84
+HELLO_ACCEPTED: Final = b"\x06"
+TOKEN_BYTES: Final = 32
+FRAME_BYTES: Final = 14
+DRIVER_PARTITION: Final = -1
+
+FRAME_ROW: Final = 1
+FRAME_PASSED: Final = 2
+
+_HELLO: Final = struct.Struct("<4s32sqqiiq16s")
+_FRAME: Final = struct.Struct("<BBiq")
+
+Row = tuple[int, int, int]
+"""(offset, target, verdict) of one match; tuples because a busy link makes 40,000 of them a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Who speaks on a connection.
+
+    Attributes:
+        run: Number of the Spark query, at least 1; 0 on the driver's connection.
+        generation: Version of the set of filters that the run evaluates.
+        partition: The partition this connection speaks about; -1 on the driver's connection.
+        partitions: How many partitions the run reads.
+        start: Offset of the first event this connection speaks about.
+    """
+
+    run: int
+    generation: int
+    partition: int
+    partitions: int
+    start: int
+
+    @property
+    def is_driver(self) -> bool:
+        """Whether this is the matcher's own connection, which speaks JSON lines."""
+        return self.partition == DRIVER_PARTITION
+
+
+def encode_hello(hello: Hello, token: bytes) -> bytes:
+    """The 84 bytes that open a connection (tests, benchmarks and the matcher's driver connection use it)."""
+    return _HELLO.pack(
+        HELLO_MAGIC, token, hello.run, hello.generation, hello.partition, hello.partitions, hello.start, bytes(16)
+    )
+
+
+def decode_hello(data: bytes) -> tuple[Hello, bytes]:
+    """Read a hello.
+
+    Args:
+        data: Exactly `HELLO_BYTES` bytes.
+
+    Returns:
+        The hello and the token that came with it, which the caller compares.
+
+    Raises:
+        LinkProtocolError: Wrong magic, or a number out of its range.
+    """
+    magic, token, run, generation, partition, partitions, start, reserved = _HELLO.unpack(data)
+    if magic != HELLO_MAGIC:
+        raise LinkProtocolError("the connection does not begin with the match link's magic")
+    hello = Hello(run, generation, partition, partitions, start)
+    if reserved != bytes(16):
+        raise LinkProtocolError("the reserved bytes of the hello are not zero")
+    if hello.is_driver:
+        if run != 0 or generation != 0:
+            raise LinkProtocolError("a driver connection names a run")
+        return hello, token
+    if run < 1 or generation < 0 or start < 0:
+        raise LinkProtocolError(f"run {run}, generation {generation} or start {start} is out of range")
+    if not 0 <= partition < limits.LINK_PARTITIONS_MAX or not 1 <= partitions <= limits.LINK_PARTITIONS_MAX:
+        raise LinkProtocolError(f"partition {partition} of {partitions} is out of range")
+    return hello, token
+
+
+def encode_row(verdict: int, target: int, offset: int) -> bytes:
+    """One row frame."""
+    return _FRAME.pack(FRAME_ROW, verdict, target, offset)
+
+
+def encode_passed(offset: int) -> bytes:
+    """One passed frame: every event below `offset` has been matched and all its rows stand before this frame."""
+    return _FRAME.pack(FRAME_PASSED, 0, 0, offset)
+
+
+class FrameParser:
+    """Bytes of one connection in, complete events out.
+
+    Args:
+        start: The hello's start offset: nothing below it may be spoken of.
+    """
+
+    __slots__ = ("_open", "_open_offset", "_passed", "_rest")
+
+    def __init__(self, start: int) -> None:
+        self._rest = b""
+        self._passed = start
+        self._open_offset = -1
+        self._open: dict[int, int] = {}
+
+    def feed(self, data: bytes) -> tuple[list[Row], int]:
+        """Take the next bytes.
+
+        Returns:
+            Rows of the events completed by these bytes, in order of offset, one per (event, target) with the highest
+            verdict; and P, every event below which is complete now (P never falls).
+
+        Raises:
+            LinkProtocolError: The bytes are no frames, or go back behind what was complete.
+        """
+        buffer = self._rest + data if self._rest else data
+        whole = len(buffer) - len(buffer) % FRAME_BYTES
+        self._rest = buffer[whole:]
+        rows: list[Row] = []
+        passed, open_offset, held = self._passed, self._open_offset, self._open
+        for kind, verdict, target, offset in _FRAME.iter_unpack(memoryview(buffer)[:whole]):
+            if kind == FRAME_ROW:
+                if offset != open_offset:
+                    if offset < passed:
+                        raise LinkProtocolError(f"a row of event {offset} comes after event {passed - 1} was complete")
+                    rows += [(open_offset, t, v) for t, v in held.items()]
+                    held.clear()
+                    open_offset = passed = offset
+                if target < 0 or not 1 <= verdict <= 3:
+                    raise LinkProtocolError(f"a row with target {target} and verdict {verdict}")
+                if verdict > held.get(target, 0):
+                    held[target] = verdict
+                    if len(held) > limits.LINK_ROWS_PER_EVENT_MAX:
+                        raise LinkProtocolError(f"event {offset} has over {limits.LINK_ROWS_PER_EVENT_MAX} targets")
+            elif kind == FRAME_PASSED and verdict == 0 and target == 0 and offset >= 0:
+                # A passed frame may trail the rows (it speaks of what is behind); only a later one says something new.
+                if offset > open_offset and offset > passed:
+                    rows += [(open_offset, t, v) for t, v in held.items()]
+                    held.clear()
+                    open_offset, passed = -1, offset
+            else:
+                raise LinkProtocolError(f"no such frame: kind {kind}, {verdict}, {target}, {offset}")
+        self._passed, self._open_offset = passed, open_offset
+        return rows, passed

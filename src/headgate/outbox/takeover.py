@@ -1,0 +1,303 @@
+"""Whose rows count? Pure: which run of the matcher owns each partition, and what it takes to follow it.
+
+Per partition there is a watermark W (every event below it is complete: its rows have been accepted) and a row of
+contenders in the order of their runs. The first one may be the owner. Events are accepted from the owner only, in
+order, each exactly once, never with a gap: W moves from event to event, nothing above W was ever accepted. That one
+sentence is all the rest relies on: the outbox of a partition is in offset order, and an ordered trigger stays
+ordered while one run follows another.
+
+A contender's rows are *held* in memory from W on until they count or the owner has passed them, so that whoever
+dies, the next one can go on at W. Held rows are bounded: over the limit the link stops reading that connection.
+
+    contender    what comes from it        leaves the state when
+    ---------    ----------------------    ---------------------------------------------------------------------
+    waiting      held                      first in its partition and start <= W          -> owner
+                                           first in its partition and start >  W (a gap)  -> run rejected
+                                           next to the owner and start <= W <= passed     -> owner, the old one retires
+    owner        accepted, W moves         the next one becomes the owner                 -> retired
+      limited    accepted below X, held    the same; the next one dies: held rows count   -> owner
+    retired      ignored                   its connection closes
+
+Who follows the owner never waits for it to be slow: it takes over at the first moment at which it has passed W. On a
+busy partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
+is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and
+the next one walks the last few events to it. The limit lies ahead of both, so mostly nobody meets it. No deadlock:
+while the owner stands at X, the next one holds nothing (all it says is below W), so it is never the one that is not
+being read.
+
+A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
+after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
+partition 0 would have nobody. So a run that is retired in a partition that has lost everybody else is rejected too,
+and the matcher starts anew from the watermarks.
+
+Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events
+would be delivered before earlier ones, W is no longer one number, and a restart must compare identities); taking
+over in all partitions at once (the slowest partition would hold all others).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate import limits
+from headgate.outbox.protocol import Hello, Row
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Rows that count, of whole events: every event of `partition` below `passed` is complete after them."""
+
+    partition: int
+    generation: int
+    rows: list[Row]
+    passed: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunActive:
+    """The run owns all its partitions: the one before it may stop. Said once."""
+
+    run: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunRejected:
+    """The run is dead: its connections are to be closed. Said once."""
+
+    run: int
+    reason: str
+
+
+Step = Accepted | RunActive | RunRejected
+"""What the caller must do, in order."""
+
+
+@dataclass(slots=True)
+class _Contender:
+    run: int
+    generation: int
+    start: int
+    passed: int
+    spoke: bool = False  # a first frame has come: it reads
+    held: list[Row] = field(default_factory=list)  # in order of offset, none below W
+
+
+@dataclass(slots=True)
+class _Partition:
+    watermark: int
+    contenders: list[_Contender] = field(default_factory=list)  # in order of run
+    owned: bool = False  # whether contenders[0] is the owner
+    limit: int | None = None  # X
+
+    def find(self, run: int) -> _Contender | None:
+        return next((c for c in self.contenders if c.run == run), None)
+
+
+@dataclass(slots=True)
+class _Run:
+    generation: int
+    partitions: int  # how many it reads
+    seen: set[int] = field(default_factory=set)  # has or had a connection
+    owned: set[int] = field(default_factory=set)
+    retired: set[int] = field(default_factory=set)
+    active: bool = False
+
+
+class Takeover:
+    """The state machine of all partitions. No clock, no I/O; every method returns the steps to take, in order.
+
+    Args:
+        watermarks: W per partition, as the outbox has it; a partition not named starts at 0.
+    """
+
+    def __init__(self, watermarks: Mapping[int, int]) -> None:
+        self._partitions = {p: _Partition(w) for p, w in watermarks.items()}
+        self._runs: dict[int, _Run] = {}
+        self._dead: dict[int, None] = {}  # the last few, in order of death
+
+    def watermarks(self) -> dict[int, int]:
+        """W per partition: where the next run must start when no run is alive."""
+        return {p: state.watermark for p, state in sorted(self._partitions.items())}
+
+    def in_force(self) -> dict[int, tuple[int, int]]:
+        """Of each partition that a run owns: W, and the generation by which events from W on are matched."""
+        return {p: (s.watermark, s.contenders[0].generation) for p, s in self._partitions.items() if s.owned}
+
+    def raise_floor(self, partition: int, offset: int) -> None:
+        """Events below `offset` no longer exist (retention took them): nothing below it can be matched any more."""
+        state = self._partitions.setdefault(partition, _Partition(0))
+        if not state.contenders:
+            state.watermark = max(state.watermark, offset)
+
+    def held_rows(self, run: int, partition: int) -> int:
+        """Rows held in memory of one connection: over LINK_HELD_ROWS_MAX it should not be read for a while."""
+        state = self._partitions.get(partition)
+        contender = state.find(run) if state else None
+        return len(contender.held) if contender else 0
+
+    def open(self, hello: Hello) -> list[Step]:
+        """A run's connection for one partition has said hello."""
+        number, partition = hello.run, hello.partition
+        state = self._partitions.setdefault(partition, _Partition(0))
+        run = self._runs.get(number)
+        reason = self._refusal(hello, state, run)
+        if reason:
+            return self._kill(number, reason) if run is not None else [RunRejected(number, reason)]
+        if run is None:
+            run = self._runs[number] = _Run(hello.generation, hello.partitions)
+        run.seen.add(partition)
+        state.contenders.append(_Contender(number, hello.generation, hello.start, hello.start))
+        return self._settle(partition)
+
+    def frames(self, run: int, partition: int, rows: list[Row], passed: int) -> list[Step]:
+        """Complete events from one connection.
+
+        Args:
+            run: The connection's run.
+            partition: The connection's partition.
+            rows: In order of offset, all below `passed`, none below an earlier `passed`.
+            passed: P of this connection now.
+        """
+        state = self._partitions.get(partition)
+        contender = state.find(run) if state else None
+        if state is None or contender is None:
+            return []  # retired, or dead and not closed yet
+        contender.passed, contender.spoke = passed, True
+        if contender is state.contenders[0] and state.owned and not contender.held:
+            rows, contender.held = self._split(rows, state.watermark, state.limit)
+            reached = passed if state.limit is None else min(passed, state.limit)
+            accepted = self._accept(partition, state, contender, rows, reached)
+        else:
+            contender.held += self._from(rows, state.watermark)
+            accepted = []
+        return accepted + self._settle(partition)
+
+    def close(self, run: int, partition: int) -> list[Step]:
+        """A connection has closed: the run is dead everywhere."""
+        known = self._runs.get(run)
+        if known is None:
+            return []
+        steps = self._kill(run, f"its connection for partition {partition} closed")
+        # Followed everywhere it has nothing more to say: this is the orderly end, nobody needs to be told.
+        return steps[1:] if len(known.retired) == known.partitions else steps
+
+    def reject(self, run: int, reason: str) -> list[Step]:
+        """The caller gives a run up (it broke the protocol)."""
+        return self._kill(run, reason) if run in self._runs else []
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _refusal(self, hello: Hello, state: _Partition, run: _Run | None) -> str:
+        if hello.run in self._dead:
+            return "the run is dead already"
+        if run is not None and (run.generation, run.partitions) != (hello.generation, hello.partitions):
+            return "its connections disagree about the generation or the number of partitions"
+        if run is not None and hello.partition in run.seen:
+            return f"partition {hello.partition} has a second connection"
+        if state.contenders and state.contenders[-1].run > hello.run:
+            return f"partition {hello.partition} has the newer run {state.contenders[-1].run}"
+        if run is None and len(self._runs) >= limits.LINK_RUNS_MAX:
+            return f"over {limits.LINK_RUNS_MAX} runs are alive"
+        return ""
+
+    def _settle(self, partition: int) -> list[Step]:
+        """Move the partition on as far as it goes now."""
+        state = self._partitions[partition]
+        steps: list[Step] = []
+        while state.contenders:
+            first = state.contenders[0]
+            if not state.owned:
+                if first.start > state.watermark:
+                    reason = (
+                        f"a gap in partition {partition}: it starts at {first.start}, complete below {state.watermark}"
+                    )
+                    return steps + self._kill(first.run, reason)
+                steps += self._promote(partition, state, first)
+            if len(state.contenders) < 2:
+                break
+            follower = state.contenders[1]
+            if not (follower.spoke and follower.start <= state.watermark):
+                break
+            if follower.passed >= state.watermark:
+                self._runs[first.run].owned.discard(partition)
+                self._runs[first.run].retired.add(partition)
+                state.contenders.pop(0)
+                state.owned, state.limit = False, None
+                continue
+            if state.limit is None and follower.passed >= state.watermark - limits.TAKEOVER_NEAR_EVENTS:
+                state.limit = state.watermark + limits.TAKEOVER_NEAR_EVENTS
+            break
+        return steps
+
+    def _promote(self, partition: int, state: _Partition, owner: _Contender) -> list[Step]:
+        state.owned = True
+        run = self._runs[owner.run]
+        run.owned.add(partition)
+        rows, owner.held = self._from(owner.held, state.watermark), []
+        steps = self._accept(partition, state, owner, rows, owner.passed)
+        if len(run.owned) == run.partitions and not run.active:
+            run.active = True
+            steps.append(RunActive(owner.run, owner.generation))
+        return steps
+
+    def _accept(
+        self, partition: int, state: _Partition, owner: _Contender, rows: list[Row], reached: int
+    ) -> list[Step]:
+        if reached <= state.watermark:
+            return []
+        state.watermark = reached
+        for follower in state.contenders[1:]:
+            if follower.held and follower.held[0][0] < reached:
+                follower.held = self._from(follower.held, reached)
+        return [Accepted(partition, owner.generation, rows, reached)]
+
+    def _kill(self, number: int, reason: str) -> list[Step]:
+        run = self._runs.pop(number)
+        self._dead[number] = None
+        while len(self._dead) > limits.LINK_DEAD_RUNS_MAX:
+            del self._dead[next(iter(self._dead))]
+        steps: list[Step] = [RunRejected(number, reason)]
+        # First it leaves every partition, then the partitions move on: what they do may kill another run.
+        for partition in sorted(run.seen):
+            steps += self._leave(number, partition)
+        for partition in sorted(run.seen):
+            steps += self._settle(partition)
+            if not self._partitions[partition].contenders:
+                for other in [n for n, r in self._runs.items() if partition in r.retired]:
+                    if other in self._runs:
+                        steps += self._kill(other, f"run {number} took partition {partition} over from it and is dead")
+        return steps
+
+    def _leave(self, number: int, partition: int) -> list[Step]:
+        state = self._partitions[partition]
+        contender = state.find(number)
+        if contender is None:
+            return []
+        index = state.contenders.index(contender)
+        state.contenders.pop(index)
+        if index == 0 and state.owned:
+            state.owned, state.limit = False, None
+        elif index == 1 and state.limit is not None:
+            state.limit = None
+            owner = state.contenders[0]
+            rows, owner.held = owner.held, []
+            return self._accept(partition, state, owner, rows, owner.passed)
+        return []
+
+    @staticmethod
+    def _from(rows: list[Row], offset: int) -> list[Row]:
+        """The rows at or above `offset`."""
+        if not rows or rows[0][0] >= offset:
+            return rows
+        return rows[bisect_left(rows, (offset,)) :]
+
+    def _split(self, rows: list[Row], watermark: int, limit: int | None) -> tuple[list[Row], list[Row]]:
+        """Rows from W on, cut at the limit X: what counts now, and what is held."""
+        rows = self._from(rows, watermark)
+        if limit is None or not rows or rows[-1][0] < limit:
+            return rows, []
+        cut = bisect_left(rows, (limit,))
+        return rows[:cut], rows[cut:]

@@ -1,0 +1,272 @@
+"""Which matches are on disk? Rows on their way from the link to the outbox, and where the outbox says matching stands.
+
+The outbox is a partition of the chunk log: rows (partition, offset, target, verdict, generation), filter value =
+target. A row with target -1 is progress: "events of this partition below `offset` are complete". A chunk is all or
+nothing and ends with the progress of every partition it has rows of. So a chunk moves watermark and rows together,
+nothing ever stands above the watermark, and a restart has nothing to compare: it goes on at the watermark.
+
+Group commit: while one chunk is written and synced by a thread, rows collect; they are the next chunk. Rows are
+written at once; progress alone (events that match nothing) waits up to OUTBOX_PROGRESS_S_MAX, because losing it
+costs no delivery, only a restart that matches those events again. Nothing is handed on before its chunk is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import pyarrow as pa
+import structlog
+
+from headgate import limits
+from headgate.errors import UnavailableError
+from headgate.observe.metrics import CHUNK_RECORDS
+from headgate.outbox.protocol import Row
+from headgate.outbox.takeover import Accepted
+
+OUTBOX_SCHEMA: Final = pa.schema(
+    [
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("target", pa.int32(), nullable=False),
+        pa.field("verdict", pa.int8(), nullable=False),
+        pa.field("generation", pa.int64(), nullable=False),
+    ]
+)
+PROGRESS_TARGET: Final = -1
+
+_CHUNKS: Final = CHUNK_RECORDS.labels("outbox")
+
+_log = structlog.get_logger(__name__)
+
+
+class ChunkWriter(Protocol):
+    """What the outbox needs of `log.writer.PartitionWriter`."""
+
+    @property
+    def next_offset(self) -> int:
+        """Offset that the next record gets."""
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        filter_values: Sequence[str | None],
+        *,
+        time_range_us: tuple[int, int] | None = None,
+    ) -> int:
+        """Write one chunk durably; returns the offset of its first record. Raises UnavailableError, nothing stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Rows of one partition and generation, in order of event offset."""
+
+    partition: int
+    generation: int
+    rows: list[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class DurableChunk:
+    """A chunk of the outbox that is on disk.
+
+    Attributes:
+        first_position: Outbox offset of the first row.
+        segments: Its rows, in the order of their positions; progress rows follow behind them.
+        next_position: Outbox offset behind the chunk.
+        watermarks: What its progress rows say, per partition.
+    """
+
+    first_position: int
+    segments: list[Segment]
+    next_position: int
+    watermarks: dict[int, int]
+
+
+@dataclass(slots=True)
+class _Pending:
+    segments: list[Segment] = field(default_factory=list)
+    progress: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition -> (watermark, generation)
+    rows_count: int = 0
+
+
+def encode_chunk(
+    segments: Sequence[Segment], progress: dict[int, tuple[int, int]]
+) -> tuple[pa.RecordBatch, list[str | None]]:
+    """One outbox chunk: the rows in order, then one progress row per partition; and each row's filter value."""
+    partitions: list[int] = []
+    offsets: list[int] = []
+    targets: list[int] = []
+    verdicts: list[int] = []
+    generations: list[int] = []
+    for segment in segments:
+        columns = list(zip(*segment.rows, strict=True))
+        count = len(segment.rows)
+        offsets += columns[0]
+        targets += columns[1]
+        verdicts += columns[2]
+        partitions += [segment.partition] * count
+        generations += [segment.generation] * count
+    for partition, (watermark, generation) in progress.items():
+        partitions.append(partition)
+        offsets.append(watermark)
+        targets.append(PROGRESS_TARGET)
+        verdicts.append(0)
+        generations.append(generation)
+    arrays = [
+        pa.array(values, column.type)
+        for values, column in zip((partitions, offsets, targets, verdicts, generations), OUTBOX_SCHEMA, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=OUTBOX_SCHEMA), [str(target) for target in targets]
+
+
+def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
+    """The inverse of `encode_chunk`, for what a restart reads."""
+    segments: list[Segment] = []
+    watermarks: dict[int, int] = {}
+    last: tuple[int, int] | None = None
+    columns = [batch.column(index).to_pylist() for index in range(5)]
+    for partition, offset, target, verdict, generation in zip(*columns, strict=True):
+        if target == PROGRESS_TARGET:
+            watermarks[partition] = max(offset, watermarks.get(partition, 0))
+            continue
+        if last != (partition, generation):
+            segments.append(Segment(partition, generation, []))
+            last = (partition, generation)
+        segments[-1].rows.append((offset, target, verdict))
+    return DurableChunk(first_position, segments, first_position + batch.num_rows, watermarks)
+
+
+class Outbox:
+    """Collects accepted rows, writes them in chunks, tells when they are durable. Lives on one event loop.
+
+    Args:
+        writer: The outbox partition; from now on only this object appends.
+        on_durable: Called on the loop with every chunk, in order, as soon as it is durable.
+        on_room: Called on the loop when rows have left the queue (who held back may look again).
+    """
+
+    def __init__(
+        self,
+        writer: ChunkWriter,
+        on_durable: Callable[[DurableChunk], None],
+        on_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._writer = writer
+        self._on_durable = on_durable
+        self._on_room = on_room
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
+        self._waiting = _Pending()
+        self._writing: _Pending | None = None
+        self._progress_timer: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._failing = False
+
+    @property
+    def failing(self) -> bool:
+        """Whether the disk refuses rows now."""
+        return self._failing
+
+    @property
+    def rows_pending(self) -> int:
+        """Rows not durable yet."""
+        return self._waiting.rows_count + (self._writing.rows_count if self._writing else 0)
+
+    def add(self, accepted: Accepted) -> None:
+        """Take accepted rows and the watermark that comes with them."""
+        waiting = self._waiting
+        if accepted.rows:
+            waiting.segments.append(Segment(accepted.partition, accepted.generation, accepted.rows))
+            waiting.rows_count += len(accepted.rows)
+        waiting.progress[accepted.partition] = (accepted.passed, accepted.generation)
+        if self._writing is None:
+            if waiting.segments:
+                self._start()
+            elif self._progress_timer is None:
+                self._progress_timer = self._loop.call_later(limits.OUTBOX_PROGRESS_S_MAX, self._start)
+
+    async def close(self) -> None:
+        """Write what waits (giving up when the disk refuses), then stop the thread. The writer stays open."""
+        if self._writing is None and (self._waiting.segments or self._waiting.progress):
+            self._start()
+        if self._writing is not None and not self._failing:
+            self._idle = self._loop.create_future()
+            await self._idle
+        self._cancel_timer()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        self._thread.shutdown(wait=True)
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    def _cancel_timer(self) -> None:
+        if self._progress_timer is not None:
+            self._progress_timer.cancel()
+            self._progress_timer = None
+
+    def _start(self) -> None:
+        self._cancel_timer()
+        if self._writing is not None:
+            return
+        chunk = self._writing = self._take()
+        self._submit(chunk)
+
+    def _submit(self, chunk: _Pending) -> None:
+        # Our own hop back instead of run_in_executor: its future would cost one more turn of the loop.
+        future = self._thread.submit(self._write, chunk)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, chunk, done))
+
+    def _take(self) -> _Pending:
+        """What goes into the next chunk: all that waits, up to OUTBOX_CHUNK_ROWS_MAX rows."""
+        waiting = self._waiting
+        if waiting.rows_count <= limits.OUTBOX_CHUNK_ROWS_MAX:
+            self._waiting = _Pending()
+            return waiting
+        taken = _Pending()
+        while waiting.segments and (
+            not taken.segments or taken.rows_count + len(waiting.segments[0].rows) <= limits.OUTBOX_CHUNK_ROWS_MAX
+        ):
+            segment = waiting.segments.pop(0)
+            taken.segments.append(segment)
+            taken.rows_count += len(segment.rows)
+            # Complete up to this segment's last event; the rest of what `passed` said stands behind later rows.
+            taken.progress[segment.partition] = (segment.rows[-1][0] + 1, segment.generation)
+        waiting.rows_count -= taken.rows_count
+        return taken
+
+    def _write(self, chunk: _Pending) -> int:
+        batch, filter_values = encode_chunk(chunk.segments, chunk.progress)
+        return self._writer.append(batch, filter_values)
+
+    def _written(self, chunk: _Pending, done: Future[int]) -> None:
+        error = done.exception()
+        if isinstance(error, UnavailableError):
+            if not self._failing:
+                _log.error("outbox does not take rows, trying again", error=str(error), rows=chunk.rows_count)
+            self._failing = True
+            if self._idle is not None:
+                self._idle.set_result(None)
+                return
+            self._retry_timer = self._loop.call_later(limits.OUTBOX_RETRY_S, self._submit, chunk)
+            return
+        first = done.result()
+        _CHUNKS.observe(chunk.rows_count)
+        if self._failing:
+            self._failing = False
+            _log.info("outbox takes rows again")
+        self._writing = None
+        if self._waiting.segments or (self._waiting.progress and self._idle is not None):
+            self._start()
+        elif self._waiting.progress and self._progress_timer is None:
+            self._progress_timer = self._loop.call_later(limits.OUTBOX_PROGRESS_S_MAX, self._start)
+        next_position = first + chunk.rows_count + len(chunk.progress)
+        watermarks = {partition: watermark for partition, (watermark, _) in chunk.progress.items()}
+        self._on_durable(DurableChunk(first, chunk.segments, next_position, watermarks))
+        self._on_room()
+        if self._writing is None and self._idle is not None:
+            self._idle.set_result(None)

@@ -1,0 +1,236 @@
+"""How is a replay asked for, looked at and ended?
+
+    POST /apis/headgate.dev/v1/namespaces/NS/replays
+         {"broker", "trigger" or "url", "from", "to", "filter", "rate", "dryRun"}
+    GET  /apis/headgate.dev/v1/namespaces/NS/replays               the newest first
+    GET  /apis/headgate.dev/v1/namespaces/NS/replays/ID
+    POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
+
+It writes down what is wanted; the dispatcher does it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.egress import UrlPolicy
+from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
+from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey, Trigger
+from headgate.control.store import Store
+from headgate.errors import InvalidInputError, NotFoundError
+from headgate.event import rfc3339
+from headgate.event.identity import identity, path_of
+from headgate.event.names import full_name
+from headgate.filter.compiler import compile_filter
+from headgate.log import positions
+from headgate.replay.store import Replay, ReplaySpec, ReplayState, ReplayStore
+from headgate.scan.places import NEXT
+from headgate.subscriptions.seek import start_of
+
+_T = TypeVar("_T")
+_BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
+
+
+class ReplayNotFoundError(NotFoundError):
+    """No replay has this id; the oldest that ended are forgotten."""
+
+    code = "replay-not-found"
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """What a person asks for.
+
+    Attributes:
+        broker: Name of the broker in the namespace; may be left out with a trigger.
+        trigger: Name of the trigger that gets the events.
+        url: Or the URL that does.
+        from_: Where history begins: earliest, a time, or a position.
+        to: Where it ends, exclusive: next (now), a time, or a position.
+        filter: CEL, or an object as in a trigger's spec.filter.
+        rate: Events a second at most.
+        dry_run: Only count.
+    """
+
+    broker: str = ""
+    trigger: str = ""
+    url: str = ""
+    from_: str = msgspec.field(name="from", default="earliest")
+    to: str = NEXT
+    filter: str | dict[str, object] = ""
+    rate: float = limits.REPLAY_RATE_DEFAULT
+    dry_run: bool = False
+
+
+class ReplayView(msgspec.Struct, frozen=True, rename="camel"):
+    """A replay as people see it."""
+
+    id: int
+    state: str
+    broker: str
+    trigger: str
+    url: str
+    filter: str
+    start: str
+    end: str
+    position: str
+    rate: float
+    dry_run: bool
+    created: str
+    events_passed: int
+    events_total: int
+    matched: int
+    delivered: int
+    dead_lettered: int
+    failed: int
+    lost: int
+    filter_errors: int
+    problem: str
+
+
+class ReplaysApi:
+    """The handlers.
+
+    Args:
+        path: `replays.db`.
+        log: Directory of the log's partitions.
+        store: The objects.
+        policy: Which URLs events may go to.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        log: Path,
+        store: Store,
+        policy: UrlPolicy,
+        *,
+        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+    ) -> None:
+        self._path = path
+        self._log = log
+        self._objects = store
+        self._policy = policy
+        self._clock_us = clock_us
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(_BASE, self._list, methods=["GET"])
+        yield Route(_BASE, self._create, methods=["POST"])
+        yield Route(f"{_BASE}/{{id}}", self._show, methods=["GET"])
+        yield Route(f"{_BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
+
+    async def _list(self, request: Request) -> Response:
+        namespace = request.path_params["namespace"]
+        found = await self._with(lambda replays: replays.page(namespace))
+        return json_response({"items": [_view(replay) for replay in found]})
+
+    async def _show(self, request: Request) -> Response:
+        return json_response(_view(await self._found(request)))
+
+    async def _cancel(self, request: Request) -> Response:
+        found = await self._found(request)
+        ended = await self._with(lambda replays: replays.end(found.id, ReplayState.CANCELLED))
+        return json_response({"cancelled": ended})
+
+    async def _create(self, request: Request) -> Response:
+        asked = decode_as(await read_body(request, frozenset({JSON})), ReplayRequest, "the body is no replay")
+        namespace = request.path_params["namespace"]
+
+        def work(replays: ReplayStore) -> Replay:
+            return replays.create(self._spec(namespace, asked))
+
+        return json_response(_view(await self._with(work)), status_code=201)
+
+    async def _found(self, request: Request) -> Replay:
+        namespace, id_ = request.path_params["namespace"], path_id(request)
+        found = await self._with(lambda replays: replays.get(namespace, id_))
+        if found is None:
+            raise ReplayNotFoundError(f"there is no replay {id_}", hint="headgate replay list")
+        return found
+
+    async def _with(self, work: Callable[[ReplayStore], _T]) -> _T:
+        def run() -> _T:
+            with closing(ReplayStore(self._path)) as replays:
+                return work(replays)
+
+        return await run_in_threadpool(run)
+
+    def _spec(self, namespace: str, asked: ReplayRequest) -> ReplaySpec:
+        """Checked; blocking."""
+        if bool(asked.trigger) == bool(asked.url):
+            raise InvalidInputError("a replay has one target: trigger or url")
+        least, most = limits.RATE_PER_S_MIN, limits.REPLAY_RATE_MAX
+        if not least <= asked.rate <= most:
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} events a second")
+        broker = full_name(asked.broker, namespace) if asked.broker else ""
+        if asked.trigger:
+            trigger = self._objects.get(ObjectKey(Kind.TRIGGER, namespace, asked.trigger))
+            assert isinstance(trigger, Trigger)
+            if broker and broker != trigger.broker_key:
+                raise InvalidInputError(f"trigger {asked.trigger!r} is of broker {trigger.broker_key!r}")
+            broker = trigger.broker_key
+        elif not broker:
+            raise InvalidInputError("broker is missing: whose history is it?")
+        else:
+            self._policy.check(asked.url)
+        place, _, name = broker.partition("/")
+        if place != namespace:
+            raise InvalidInputError(f"broker {broker!r} is not in namespace {namespace!r}, the replay's")
+        found = self._objects.get(ObjectKey(Kind.BROKER, place, name))
+        written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
+        cel = compile_filter(written, ()).cel if asked.filter else ""
+        now = start_of(self._log, NEXT)
+        begin, end = start_of(self._log, asked.from_), start_of(self._log, asked.to)
+        end = {partition: min(at, now[partition]) for partition, at in end.items()}
+        begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
+        return ReplaySpec(
+            namespace,
+            identity(broker, found.metadata.uid),
+            asked.trigger,
+            asked.url,
+            cel,
+            begin,
+            end,
+            asked.rate,
+            asked.dry_run,
+            self._clock_us(),
+        )
+
+
+def _view(replay: Replay) -> ReplayView:
+    spec, progress = replay.spec, replay.progress
+    return ReplayView(
+        id=replay.id,
+        state=replay.state,
+        broker=path_of(spec.broker),
+        trigger=spec.trigger,
+        url=spec.url,
+        filter=spec.cel,
+        start=positions.write(spec.start),
+        end=positions.write(spec.end),
+        position=positions.write(progress.positions),
+        rate=spec.rate_per_s,
+        dry_run=spec.dry_run,
+        created=rfc3339.text(spec.created_us),
+        events_passed=sum(progress.positions[partition] - at for partition, at in spec.start.items()),
+        events_total=sum(spec.end[partition] - at for partition, at in spec.start.items()),
+        matched=progress.matched,
+        delivered=progress.delivered,
+        dead_lettered=progress.dead_lettered,
+        failed=progress.failed,
+        lost=progress.lost,
+        filter_errors=progress.errors,
+        problem=replay.problem,
+    )

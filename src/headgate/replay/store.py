@@ -1,0 +1,182 @@
+"""Which replays were asked for, and how far are they? replays.db: a row each, written by the API and the dispatcher.
+
+running --- reached its end --> done
+|  `---- cannot go on -----> failed
++------- a person ---------> cancelled
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import OverloadedError
+from headgate.limits import REPLAYS_MAX
+from headgate.storage.sqlite import decoding
+from headgate.storage.statefile import SHARED_S, StoreFile
+
+FILE: Final = "replays.db"
+EXTENSION: Final = "headgatereplay"
+"""The extension that every replayed event carries: the id of its replay."""
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS replays (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, state TEXT NOT NULL, spec BLOB NOT NULL,
+  progress BLOB NOT NULL, problem TEXT NOT NULL) STRICT;
+CREATE INDEX IF NOT EXISTS replays_state ON replays (state, id);
+"""
+
+
+class ReplaysOverloadError(OverloadedError):
+    """REPLAYS_MAX replays have not ended."""
+
+    code = "replays"
+
+
+class ReplayState(StrEnum):
+    """What becomes of a replay."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class ReplaySpec(msgspec.Struct, frozen=True):
+    """What is asked for.
+
+    Attributes:
+        namespace: Of the broker and the trigger.
+        broker: Its identity: history of a broker made anew is another one.
+        trigger: Name of the trigger that gets the events, by its own filter and delivery rules; else empty.
+        url: Else the URL that does.
+        cel: CEL text of a filter, beside the trigger's; empty for none.
+        start: First offset, by partition.
+        end: Offset behind the last one, for each of them.
+        rate_per_s: Events a second at most.
+        dry_run: Count, and send nothing.
+        created_us: Microseconds since 1970 UTC.
+    """
+
+    namespace: str
+    broker: str
+    trigger: str
+    url: str
+    cel: str
+    start: dict[int, int]
+    end: dict[int, int]
+    rate_per_s: float
+    dry_run: bool
+    created_us: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far it is; what is counted has ended.
+
+    Attributes:
+        positions: Where it goes on, by partition.
+        matched: Events that the filter takes.
+        delivered: Of them, those that the target took.
+        dead_lettered: Those that became dead letters.
+        failed: Those that were given up without a dead-letter sink.
+        lost: Those that retention had removed from the log.
+        errors: Events for which the filter is an error.
+    """
+
+    positions: dict[int, int]
+    matched: int = 0
+    delivered: int = 0
+    dead_lettered: int = 0
+    failed: int = 0
+    lost: int = 0
+    errors: int = 0
+
+
+class Replay(msgspec.Struct, frozen=True):
+    """A row."""
+
+    id: int
+    state: ReplayState
+    spec: ReplaySpec
+    progress: Progress
+    problem: str = ""
+
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_SPEC: Final = msgspec.msgpack.Decoder(ReplaySpec)
+_PROGRESS: Final = msgspec.msgpack.Decoder(Progress)
+
+
+class ReplayStore(StoreFile):
+    """The file. Blocking; one thread at a time an object, any number of objects and processes.
+
+    Args:
+        path: Made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
+
+    def create(self, spec: ReplaySpec) -> Replay:
+        """A new one; the oldest that have ended make room.
+
+        Raises:
+            ReplaysOverloadError: None has.
+        """
+        run = self._connection.execute
+        with self._transaction():
+            (count,) = run("SELECT count(*) FROM replays").fetchone()
+            if count >= REPLAYS_MAX:
+                ended = run(
+                    "DELETE FROM replays WHERE id = (SELECT min(id) FROM replays WHERE state != 'running')"
+                ).rowcount
+                if not ended:
+                    raise ReplaysOverloadError(
+                        f"{REPLAYS_MAX} replays have not ended", hint="cancel some: headgate replay list"
+                    )
+            row = run(
+                "INSERT INTO replays (namespace, state, spec, progress, problem) VALUES (?, 'running', ?, ?, '')"
+                f" RETURNING {_FIELDS}",
+                (spec.namespace, _ENCODER.encode(spec), _ENCODER.encode(Progress(spec.start))),
+            ).fetchone()
+        return _replay(row)
+
+    def page(self, namespace: str) -> list[Replay]:
+        """A namespace's, the newest first."""
+        return self._all("namespace = ? ORDER BY id DESC", (namespace,))
+
+    def get(self, namespace: str, id_: int) -> Replay | None:
+        """One of them."""
+        found = self._all("namespace = ? AND id = ?", (namespace, id_))
+        return found[0] if found else None
+
+    def running(self, count_max: int) -> list[Replay]:
+        """The oldest that have not ended."""
+        return self._all("state = 'running' ORDER BY id LIMIT ?", (count_max,))
+
+    def advance(self, id_: int, progress: Progress) -> None:
+        """It is so far; whoever ended it meanwhile is right all the same."""
+        self._connection.execute("UPDATE replays SET progress = ? WHERE id = ?", (_ENCODER.encode(progress), id_))
+
+    def end(self, id_: int, state: ReplayState, problem: str = "") -> bool:
+        """It ends, unless it has; whether it did."""
+        changed = self._connection.execute(
+            "UPDATE replays SET state = ?, problem = ? WHERE id = ? AND state = 'running'", (state, problem, id_)
+        )
+        return changed.rowcount > 0
+
+    def _all(self, condition: str, parameters: tuple[object, ...]) -> list[Replay]:
+        rows = self._connection.execute(f"SELECT {_FIELDS} FROM replays WHERE {condition}", parameters).fetchall()
+        with decoding(self._path):
+            return [_replay(row) for row in rows]
+
+
+_FIELDS: Final = "id, state, spec, progress, problem"
+
+
+def _replay(row: tuple[Any, ...]) -> Replay:
+    id_, state, spec, progress, problem = row
+    return Replay(id_, ReplayState(state), _SPEC.decode(spec), _PROGRESS.decode(progress), problem)

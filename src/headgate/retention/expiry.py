@@ -1,0 +1,231 @@
+"""The bounds of a backlog: what nobody takes is given up, by age and by bytes, and does not keep the log for ever.
+
+A target (trigger or subscription) is told to be near its bound at BACKLOG_NEAR of it, and loses its oldest events only
+when a sweep finds it over the bound after an earlier one has told so. What is given up is a dead letter where the
+trigger has a sink and the store has room, else dropped, counted and told (`EventsKept`).
+
+Age is that of the match. The bound in bytes is one of age, too: as old as the first of the newest bytes of a partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from headgate import limits
+from headgate.deadletters.store import Letter, letter_of
+from headgate.delivery.events import Events, load_or_none
+from headgate.delivery.retry import Outcome
+from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.verdicts import FilterErrors, LastLook
+from headgate.errors import HeadgateError
+from headgate.filter.plan import Verdict
+from headgate.log.errors import CorruptChunkError
+from headgate.log.retention import time_of_newest
+from headgate.observe import metrics
+from headgate.observe.logs import Recurring
+from headgate.outbox.reader import Backlog
+from headgate.subscriptions.seek import outbox_position
+from headgate.subscriptions.service import Subscriptions
+
+_US: Final = 1_000_000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a backlog may keep.
+
+    Attributes:
+        seconds: Of age.
+        bytes: Of each partition of the log, and of the outbox.
+    """
+
+    seconds: float = limits.BACKLOG_S_MAX
+    bytes: int = limits.BACKLOG_BYTES_MAX
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.seconds / 3_600:g} hours or {self.bytes >> 20} MiB of the log"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place in the outbox: rows below `position` were matched before `time_us`, microseconds since 1970 UTC."""
+
+    time_us: int
+    position: int
+
+
+def cut(data: Path, outbox: Path, bounds: Bounds, now_us: int, part: float) -> Cut:
+    """Where a backlog reaches a part of its bounds; blocking."""
+    times = [now_us - int(bounds.seconds * part * _US)]
+    for directory in (*_partitions(data), outbox):
+        found = time_of_newest(directory, int(bounds.bytes * part))
+        if found is not None:
+            times.append(found)
+    return Cut(max(times), outbox_position(outbox, max(times)))
+
+
+def _partitions(data: Path) -> Iterator[Path]:
+    return (path for path in (data / "log").glob("*") if path.name.isdecimal())
+
+
+class Expiry:
+    """Looks after the backlogs of all targets, on the dispatcher's event loop.
+
+    Args:
+        data: The data directory.
+        outbox: Directory of the outbox partition.
+        bounds: How much a backlog may keep.
+        scheduler: Has the triggers'.
+        subscriptions: Have theirs.
+        triggers: Gives up what a trigger has.
+        errors: Where people are told.
+        on_change: Called when there is something to tell them.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        data: Path,
+        outbox: Path,
+        bounds: Bounds,
+        *,
+        scheduler: Scheduler,
+        subscriptions: Subscriptions,
+        triggers: TriggerExpiry,
+        errors: FilterErrors,
+        on_change: Callable[[], None],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._data = data
+        self._on_change = on_change
+        self._outbox = outbox
+        self._bounds = bounds
+        self._scheduler = scheduler
+        self._subscriptions = subscriptions
+        self._triggers = triggers
+        self._errors = errors
+        self._clock_us = clock_us
+        self._near: set[int] = set()
+
+    async def run(self) -> None:
+        """Sweeps every BACKLOG_SWEEP_S, until it is cancelled."""
+        metrics.BACKLOGS_NEAR_LIMIT.set(0)
+        turns = Recurring(_log, "backlogs cannot be looked after", HeadgateError, OSError)
+        swept = time.monotonic()
+        while True:
+            await asyncio.sleep(limits.BACKLOG_SWEEP_S - (time.monotonic() - swept) % limits.BACKLOG_SWEEP_S)
+            swept = time.monotonic()
+            with turns.attempt():
+                await self.sweep()
+
+    async def sweep(self) -> None:
+        """Tells who is near the bounds, and gives up what is over them of those who were told before."""
+        now_us, handed = self._clock_us(), self._scheduler.handed
+        find = partial(cut, self._data, self._outbox, self._bounds, now_us)
+        near = await asyncio.to_thread(find, limits.BACKLOG_NEAR)
+        over = await asyncio.to_thread(find, 1.0)
+        told, position = self._near, min(over.position, handed)
+        found: set[int] = set()
+        for state in list(self._scheduler.behind):
+            if state.target.id in told:
+                await self._triggers.expire(state, position)
+            if _oldest(state) < min(near.position, handed):
+                found.add(state.target.id)
+        found |= await self._subscriptions.sweep(told, near.time_us, near.position, over.time_us, position)
+        text = f"BacklogNearLimit: the oldest events are given up at {self._bounds.words}"
+        for id_ in found ^ told:
+            self._errors.backlog(id_, text if id_ in found else "")
+        self._near = found
+        if self._errors:
+            self._on_change()
+        metrics.BACKLOGS_NEAR_LIMIT.set(len(found))
+
+
+def _oldest(state: TargetState) -> int:
+    """The first outbox position that a trigger has not ended; behind everything when there is none."""
+    first = [next(iter(state.live), 1 << 62)]
+    if state.lag is not None:
+        first += [state.lag.next, *state.lag.unread]
+    return min(first)
+
+
+class TriggerExpiry:
+    """Gives up the oldest events of a trigger.
+
+    Args:
+        scheduler: Whose states they are.
+        events: The log.
+        backlog: The outbox.
+        look: Decides what the matcher left open: what nobody wants is not dropped.
+        errors: Where people are told.
+        bury: Stores a dead letter.
+        has_room: Whether the dead-letter store takes more: a full one does not keep the log.
+        bounds: For words.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        events: Events,
+        backlog: Backlog,
+        look: LastLook,
+        errors: FilterErrors,
+        *,
+        bury: Callable[[Letter], Awaitable[None]],
+        has_room: Callable[[], bool],
+        bounds: Bounds,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._scheduler = scheduler
+        self._events = events
+        self._backlog = backlog
+        self._look = look
+        self._errors = errors
+        self._bury = bury
+        self._has_room = has_room
+        self._bounds = bounds
+        self._clock_us = clock_us
+
+    async def expire(self, state: TargetState, position: int) -> None:
+        """Ends whatever of a trigger stands below an outbox position and is not under way."""
+        while gone := [delivery for delivery in state.queue if delivery.position < position]:
+            state.queue = deque(delivery for delivery in state.queue if delivery.position >= position)
+            for delivery in gone:  # the end of one may bring the next one of its lane into the queue
+                result = await self._result(state, delivery)
+                self._scheduler.end(state, delivery, "gone" if state.gone else result)
+        await self._scheduler.end_lag(state, position, self._result)
+
+    async def _result(self, state: TargetState, delivery: Delivery) -> str:
+        target = state.target
+        place = f"partition {delivery.partition}, offset {delivery.offset}"
+        bury = target.delivery.has_sink and self._has_room()
+        if bury or delivery.verdict != Verdict.MATCH:
+            try:
+                event = await load_or_none(self._events, delivery.partition, delivery.offset)
+            except CorruptChunkError:
+                event = None
+            if event is None:
+                return "lost"
+            if result := self._look(target, delivery, event):
+                return result
+            if bury:
+                outcome = Outcome(0, "expired", f"not delivered within {self._bounds.words}")
+                now_us = self._clock_us()
+                await self._bury(letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
+                return "dead_lettered"
+        self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.words}")
+        return "expired"

@@ -1,0 +1,259 @@
+"""How are subscriptions consumed over HTTP? Pull, acknowledge, seek and ask, below the object's own path.
+
+    POST .../subscriptions/NAME/pull      {"consumer": "a", "max": 100, "wait": 20}
+    POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID}
+    POST .../subscriptions/NAME/nack      {"ids": [...], "delay": 5}
+    POST .../subscriptions/NAME/leave     {"consumer": "a"}
+    POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": FILTER, ...}
+    GET  .../subscriptions/NAME/seek      how far the one under way is
+    DELETE .../subscriptions/NAME/seek    break it off
+    POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
+    GET  .../subscriptions/NAME/stats
+
+It runs in the process that owns the cursors; the front hands requests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Self, TypeVar
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.http import JSON, Handler, decode_as, json_response, read_body
+from headgate.control.objects import OWN_API_VERSION
+from headgate.errors import InvalidInputError
+from headgate.event import rfc3339
+from headgate.event.json_format import encode_event
+from headgate.filter.asked import condition
+from headgate.filter.compiler import compile_filter
+from headgate.log import positions
+from headgate.subscriptions.cursor import Acked
+from headgate.subscriptions.messages import Handed, Place, Stats
+from headgate.subscriptions.service import Subscriptions
+
+_T = TypeVar("_T", bound="_Asked")
+PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
+METHODS: Final = {
+    "pull": ("POST",),
+    "ack": ("POST",),
+    "nack": ("POST",),
+    "leave": ("POST",),
+    "seek": ("POST", "GET", "DELETE"),
+    "analyze": ("POST",),
+    "stats": ("GET",),
+}
+"""What can be asked below a subscription's path, and how."""
+_TYPES: Final = frozenset({JSON})
+
+
+class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    consumer: str = ""
+
+
+class _Pull(_Asked, frozen=True):
+    max: int = limits.PULL_EVENTS_DEFAULT
+    wait: float = 0.0
+
+
+class _Ack(_Asked, frozen=True):
+    ids: tuple[str, ...] = ()
+    up_to: str = ""
+
+
+class _Nack(_Asked, frozen=True):
+    ids: tuple[str, ...] = ()
+    delay: float = 0.0
+
+
+class _Seek(_Asked, frozen=True):
+    to: str = "earliest"
+    first: str | dict[str, object] = ""
+    last: str | dict[str, object] = ""
+    after: bool = False
+
+
+class _Analyze(_Asked, frozen=True):
+    filter: dict[str, object] | None = None
+    filters: tuple[dict[str, object], ...] = ()
+
+
+class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
+    """One event of a pull; `position` is its place in the log."""
+
+    ack_id: str
+    deliveries: int
+    position: str
+    event: msgspec.Raw
+
+
+class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """What pull gives; see `consuming.Pulled`."""
+
+    events: list[PulledEvent]
+    epoch: int
+    active: bool
+
+
+class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A seek: what it did, or how far it is."""
+
+    running: bool
+    epoch: int | None = None
+    position: str | None = None
+    to: str | None = None
+    first: str | None = None
+    last: str | None = None
+    events_scanned: int | None = None
+    events_total: int | None = None
+
+
+class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """What stats gives; see `consuming.Stats` and `pull.Counters`."""
+
+    processed: int
+    accepted: int
+    rejected: int
+    errors: int
+    lost: int
+    acknowledged: int
+    redelivered: int
+    expired: int
+    backlog: int
+    candidates: int
+    unacknowledged: int
+    oldest_unacknowledged: str | None
+    history_left: int
+    epoch: int
+    consumer: str | None
+
+    @classmethod
+    def of(cls, stats: Stats) -> Self:
+        """As it is told."""
+        return cls(
+            **msgspec.structs.asdict(stats.counters),
+            backlog=stats.backlog,
+            candidates=stats.candidates,
+            unacknowledged=stats.unacknowledged,
+            oldest_unacknowledged=rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else None,
+            history_left=stats.history_left,
+            epoch=stats.epoch,
+            consumer=stats.consumer,
+        )
+
+
+class PullApi:
+    """The handlers.
+
+    Args:
+        subscriptions: Gives them; raises UnavailableError until they are there.
+    """
+
+    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
+        self._subscriptions = subscriptions
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        handlers: dict[str, Handler] = {
+            "pull": self._pull,
+            "ack": self._ack,
+            "nack": self._nack,
+            "leave": self._leave,
+            "seek": self._seek,
+            "analyze": self._analyze,
+            "stats": self._stats,
+        }
+        for name, handler in handlers.items():
+            yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
+
+    async def _pull(self, request: Request) -> Response:
+        asked = await _decoded(request, _Pull)
+        if not 1 <= asked.max <= limits.PULL_EVENTS_MAX:
+            raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
+        if not 0 <= asked.wait <= limits.PULL_WAIT_S_MAX:
+            raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
+        pulled = await self._subscriptions().pull(
+            _name(request), asked.consumer, count_max=asked.max, wait_s=asked.wait, is_gone=request.is_disconnected
+        )
+        return json_response(PullAnswer([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
+
+    async def _ack(self, request: Request) -> Response:
+        asked = await _decoded(request, _Ack)
+        if bool(asked.ids) == bool(asked.up_to):
+            raise InvalidInputError("an acknowledgement has either ids or upTo")
+        return _acked(await self._subscriptions().ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
+
+    async def _nack(self, request: Request) -> Response:
+        asked = await _decoded(request, _Nack)
+        if not asked.ids:
+            raise InvalidInputError("ids is missing")
+        check_delay(asked.delay)
+        return _acked(await self._subscriptions().nack(_name(request), asked.ids, asked.delay))
+
+    async def _leave(self, request: Request) -> Response:
+        asked = await _decoded(request, _Asked)
+        return json_response({"released": self._subscriptions().leave(_name(request), asked.consumer)})
+
+    async def _seek(self, request: Request) -> Response:
+        name = _name(request)
+        if request.method == "DELETE":
+            return json_response({"cancelled": self._subscriptions().cancel_seek(name)})
+        if request.method == "GET":
+            under_way = self._subscriptions().seeking(name)
+            if under_way is None:
+                return json_response(SeekAnswer(running=False))
+            place, scanned, total = under_way.place, under_way.scanned, under_way.total
+            return json_response(
+                SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
+            )
+        asked = await _decoded(request, _Seek)
+        first = await run_in_threadpool(condition, asked.first, "first")
+        last = await run_in_threadpool(condition, asked.last, "last")
+        sought = await self._subscriptions().seek(name, Place(asked.to, first, last, asked.after))
+        return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
+
+    async def _analyze(self, request: Request) -> Response:
+        asked = await _decoded(request, _Analyze)
+        compiled = await run_in_threadpool(compile_filter, asked.filter, asked.filters)
+        found = await self._subscriptions().analyze(_name(request), compiled.cel)
+        return json_response({name: getattr(found, name) for name in found.__slots__})
+
+    async def _stats(self, request: Request) -> Response:
+        return json_response(StatsAnswer.of(await self._subscriptions().stats(_name(request))))
+
+
+def check_consumer(name: str) -> None:
+    """Raises InvalidInputError for a consumer's name that is too long."""
+    if len(name) > limits.CONSUMER_CHARS_MAX:
+        raise InvalidInputError(f"consumer has over {limits.CONSUMER_CHARS_MAX} characters")
+
+
+def check_delay(delay_s: float) -> None:
+    """Raises InvalidInputError for a time that nobody can wait."""
+    if not 0 <= delay_s <= limits.ACK_TIMEOUT_S_MAX:
+        raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
+
+
+def _name(request: Request) -> str:
+    return f"{request.path_params['namespace']}/{request.path_params['name']}"
+
+
+async def _decoded(request: Request, type_: type[_T]) -> _T:
+    body = await read_body(request, _TYPES)
+    asked = decode_as(body or b"{}", type_, "the body")
+    check_consumer(asked.consumer)
+    return asked
+
+
+def _event(handed: Handed) -> PulledEvent:
+    text = msgspec.Raw(encode_event(handed.event.event))
+    return PulledEvent(handed.id, handed.deliveries, f"{handed.partition}:{handed.offset}", text)
+
+
+def _acked(done: Acked) -> Response:
+    return json_response({"acknowledged": done.acknowledged, "stale": list(done.stale)})

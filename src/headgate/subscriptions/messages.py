@@ -1,0 +1,154 @@
+"""What do those who consume a subscription ask and get? Values and errors, without anything that acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.delivery.events import SharedEvent
+from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
+from headgate.subscriptions.cursor import Counters
+
+
+class SubscriptionNotFoundError(NotFoundError):
+    """There is no such subscription, or it is not in force yet."""
+
+    code = "subscription-not-found"
+
+
+class SeekBusyError(ConflictError):
+    """Another seek of the same subscription is under way."""
+
+    code = "seek-busy"
+
+
+class SeekCancelledError(ConflictError):
+    """The seek was broken off on demand."""
+
+    code = "seek-cancelled"
+
+
+class PullsOverloadError(OverloadedError):
+    """PULLS_MAX pulls wait."""
+
+    code = "pulls"
+
+
+class AckNotStoredError(UnavailableError):
+    """The disk does not take it: what was acknowledged may be handed out again after a restart."""
+
+    code = "ack-not-stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """An event with a consumer.
+
+    Attributes:
+        id: What it is acknowledged by.
+        deliveries: How often it was handed out, this time included.
+        partition: Of the log.
+        offset: Of the log.
+        event: What it is.
+    """
+
+    id: str
+    deliveries: int
+    partition: int
+    offset: int
+    event: SharedEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull gives.
+
+    Attributes:
+        events: In the order of the outbox, those handed out before first.
+        epoch: Moves when somebody has sought: what was handed out before need not be acknowledged.
+        active: False for a failover consumer whose turn it is not.
+    """
+
+    events: list[Handed]
+    epoch: int
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Where a subscription stands.
+
+    Attributes:
+        counters: Since it was made.
+        backlog: Events that have not ended: unread and unacknowledged; of the unread, candidates count too.
+        candidates: Of them, unread ones that cel-cpp has still to decide.
+        unacknowledged: Of them, those that were read.
+        oldest_us: When the oldest unacknowledged event was stored; None without one.
+        epoch: See `Pulled`.
+        consumer: Who has the lease, or had it last; None once that one has left.
+        history_left: Events of the log that its history has still to look at; not part of the backlog.
+    """
+
+    counters: Counters
+    backlog: int
+    candidates: int
+    unacknowledged: int
+    oldest_us: int | None
+    epoch: int
+    consumer: str | None
+    history_left: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What a filter would say of a backlog.
+
+    Attributes:
+        events: Looked at.
+        accepted: For which it is true.
+        rejected: For which it is false.
+        errors: For which it is an error.
+        complete: Whether these are all.
+    """
+
+    events: int
+    accepted: int
+    rejected: int
+    errors: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a seek goes.
+
+    Attributes:
+        to: `earliest` (the earliest event kept), `latest` (behind everything matched so far), a time in RFC 3339 (what
+            was stored at or after it), or a position.
+        first: The first event from there on of which this CEL is true, whoever wants that event.
+        last: The last one before the end.
+        after: Behind that event.
+    """
+
+    to: str = "earliest"
+    first: str = ""
+    last: str = ""
+    after: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """What a seek did.
+
+    Attributes:
+        epoch: The new one.
+        floor: The first offset that counts, by partition; empty when all that the cursor meets counts.
+    """
+
+    epoch: int
+    floor: dict[int, int]
+
+
+class PlaceNotFoundError(NotFoundError):
+    """No event satisfies the expression of a seek."""
+
+    code = "place-not-found"

@@ -1,0 +1,64 @@
+"""Where did the consumers of subscriptions stop? subscriptions.db: one row each, synced before an ack is answered."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headgate.storage.sqlite import decoding
+from headgate.storage.statefile import StoreFile, read_only
+from headgate.subscriptions.cursor import Saved
+
+FILE: Final = "subscriptions.db"
+_SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(Saved)
+
+
+class PullStore(StoreFile):
+    """The file. Blocking; one thread at a time.
+
+    Args:
+        path: Made when absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Synced: an answered ack survives a power cut, what was acknowledged is not handed out again.
+        super().__init__(path, _SCHEMA)
+
+    @classmethod
+    def read(cls, path: Path) -> dict[int, Saved]:
+        """What another process last wrote; nothing when there is no file yet.
+
+        Raises:
+            sqlite3.OperationalError: The file is busy, or has no table yet.
+        """
+        if not path.exists():
+            return {}
+        with read_only(path) as connection:
+            return _load(connection)
+
+    def load(self) -> dict[int, Saved]:
+        """By target id."""
+        with decoding(self._path):
+            return _load(self._connection)
+
+    def write(self, changed: Mapping[int, Saved], gone: Iterable[int] = ()) -> None:
+        """Write some and forget others, all or nothing.
+
+        Raises:
+            sqlite3.OperationalError: The disk does not take it; nothing has changed.
+        """
+        rows = [(target, _ENCODER.encode(saved)) for target, saved in changed.items()]
+        with self._transaction() as connection:
+            connection.executemany("REPLACE INTO subscriptions VALUES (?, ?)", rows)
+            connection.executemany("DELETE FROM subscriptions WHERE id = ?", [(target,) for target in gone])
+
+
+def _load(connection: sqlite3.Connection) -> dict[int, Saved]:
+    rows = connection.execute("SELECT id, body FROM subscriptions").fetchall()
+    return {target: _DECODER.decode(body) for target, body in rows}
