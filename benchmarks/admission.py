@@ -34,7 +34,7 @@ from headgate.control.routing import RoutingTable, Target
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel
+from headgate.filter.compile.compiler import compile_cel
 from headgate.limits import GC_YOUNG_OBJECTS
 from headgate.log.writer import PartitionWriter
 from headgate.match.requirements import connector_jar

@@ -21,7 +21,7 @@ from pathlib import Path
 from headgate.control.logrules import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import DEFAULT, filter_value_rule
+from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.log.commit import Encoded
 from headgate.log.format import Codec

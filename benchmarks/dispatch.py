@@ -31,7 +31,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher

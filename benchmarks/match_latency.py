@@ -30,7 +30,7 @@ import structlog
 from headgate.control.routing import DeliverySpec, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
 from headgate.log.writer import PartitionWriter
 from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar

@@ -31,8 +31,8 @@ from rich.table import Table
 from headgate.cli.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.json_format import decode_event
-from headgate.filter.compiler import compile_cel
-from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE

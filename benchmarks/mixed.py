@@ -34,9 +34,9 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import evaluate
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_filter
-from headgate.filter.evaluate import EventView, OutcomeKind
-from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.cel.evaluate import EventView, OutcomeKind
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.requirements import connector_jar

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from headgate.filter.compiler import compile_cel
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import CompiledFilter
 
 TEMPLATE = 987_654_321
 CHECKED = 97

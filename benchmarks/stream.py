@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import filter_value_rule
+from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan.scan import Query, Scan
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_filter
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.explain import explain
+from headgate.filter.tools.explain import explain
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "dialects.md"
 

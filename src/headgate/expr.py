@@ -17,10 +17,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 
-from headgate.filter.dialects import pulsar_proto
-from headgate.filter.dialects.pulsar import JsonObject, from_json, to_json
-from headgate.filter.dialects.pulsar_cel import translate
-from headgate.filter.dialects.pulsar_tree import (
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.pulsar import protobuf
+from headgate.filter.dialects.pulsar.dialect import JsonObject, from_json, to_json
+from headgate.filter.dialects.pulsar.to_cel import translate
+from headgate.filter.dialects.pulsar.tree import (
     AllOf,
     AnyOf,
     EventTime,
@@ -33,9 +35,7 @@ from headgate.filter.dialects.pulsar_tree import (
     Type,
     Value,
 )
-from headgate.filter.dialects.pulsar_tree import predicate as checked
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import unparse
+from headgate.filter.dialects.pulsar.tree import predicate as checked
 
 __all__ = ["Condition", "Term", "event_time", "property", "publish_time"]
 
@@ -74,7 +74,7 @@ class Condition:
 
     def protobuf(self) -> bytes:
         """An `Expr` message of `rpc/pulsar.proto`."""
-        return pulsar_proto.encode(self.tree)
+        return protobuf.encode(self.tree)
 
     @classmethod
     def from_json(cls, value: object) -> Condition:
@@ -92,7 +92,7 @@ class Condition:
         Raises:
             FilterError: It is none.
         """
-        return cls(pulsar_proto.decode(message, _FIELD))
+        return cls(protobuf.decode(message, _FIELD))
 
 
 class Term:

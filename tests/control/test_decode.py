@@ -13,7 +13,7 @@ from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
 from headgate.control.patches import merge_patch
-from headgate.filter.value import FilterValueRule
+from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import OBJECT_DEPTH_MAX, VALUE_CHARS_MAX
 from headgate.log.format import Codec
 from tests.control.support import broker, trigger

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from headgate.filter import union as union_module
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools import union as union_module
 from tests.control.support import Answer, Server, broker, eventually, trigger
 
 PATH = "/apis/headgate.dev/v1/namespaces/default/brokers/default/filter"

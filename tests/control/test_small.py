@@ -12,7 +12,7 @@ from headgate.control.objects import Metadata
 from headgate.control.queries import Form, form_of, is_dry_run
 from headgate.control.selectors import Fields, field_selector, label_selector
 from headgate.control.tables import human_age
-from headgate.filter.compiler import compile_cel
+from headgate.filter.compile.compiler import compile_cel
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.errors import ConflictError, InvalidInputError
-from headgate.filter.compiler import compile_filter
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.plan import CompiledFilter
 from tests.control.support import broker, facts, trigger
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.filter.advice import advice
-from headgate.filter.compiler import compile_filter
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.tools.advice import advice
 
 REFUSED = [
     ("ce.type", ".", "ce.type is a string, and neither true nor false", 'compare it: ce.type == "..."'),

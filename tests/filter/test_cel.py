@@ -6,9 +6,9 @@ import gc
 
 import pytest
 
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
-from headgate.filter.decode import decode
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression, is_regular_expression, timestamp
+from headgate.filter.cel.errors import FilterError
 from headgate.limits import FILTER_CHARACTERS_MAX
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.filter.compiler import compile_filter
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_filter
 
 TEXT = 'ce.type == "a"'
 

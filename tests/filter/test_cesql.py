@@ -9,16 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import Event
-from headgate.filter.cel import OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_cel, compile_filter
-from headgate.filter.dialects import cesql_tree as t
-from headgate.filter.dialects.cesql import cesql, translate
-from headgate.filter.dialects.cesql_parser import parse
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, program
-from headgate.filter.plan import CompiledFilter, Verdict
-from headgate.filter.rows import row_verdicts
-from headgate.filter.unparse import string_literal
+from headgate.filter.cel.engine import OutcomeKind, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, program
+from headgate.filter.cel.unparse import string_literal
+from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.filter.compile.rows import row_verdicts
+from headgate.filter.dialects.cesql import tree as t
+from headgate.filter.dialects.cesql.dialect import cesql, translate
+from headgate.filter.dialects.cesql.parser import parse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.filter import app
-from headgate.filter.evaluate import program
+from headgate.filter.cel.evaluate import program
 
 EVENTS = [
     {"specversion": "1.0", "id": "1", "source": "/a", "type": "order.created", "data": {"amount": 150}},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.filter.compiler import compile_cel
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import program
-from headgate.filter.plan import (
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import (
     DOUBT_NUMBER,
     DOUBT_TEXT,
     MANY,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from headgate.conformance import cel
 from headgate.conformance.cases import Verdict, judged, read
-from headgate.filter.cel import compile_expression
-from headgate.filter.decode import decode
-from headgate.filter.rewrite import rewrite
-from headgate.filter.unparse import unparse
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.rewrite import rewrite
+from headgate.filter.cel.unparse import unparse
 from tests.support import conformance
 
 NOT_OF_FILTERS = {"bindings_ext", "encoders_ext", "macros2", "optionals"}

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from headgate.filter.compiler import compile_filter
-from headgate.filter.explain import explain
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.tools.explain import explain
 
 FOLDER: Final = Path(__file__).parent / "corpus"
 FILTERS_MIN: Final = 300

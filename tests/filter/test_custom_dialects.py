@@ -16,7 +16,7 @@ from tests.support import REPOSITORY
 PROGRAM = """
 import json, sys
 from headgate.errors import HeadgateError
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
 
 for line in sys.stdin:
     given = json.loads(line)
@@ -141,7 +141,7 @@ import json, sys
 from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
 from headgate.control.pulling import wanted, written_field
 from headgate.errors import HeadgateError
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
 
 for line in sys.stdin:
     name, metadata = json.loads(line)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_filter
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS, to_cel
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import OutcomeKind, program
 
 EVENT = Event(
     specversion="1.0",

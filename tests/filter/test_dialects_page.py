@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 
 from headgate.filter.dialects import _OURS
-from headgate.filter.dialects.cesql_functions import FUNCTIONS
-from headgate.filter.dialects.eventpattern_rules import _OPERATORS
-from headgate.filter.dialects.pulsar_tree import Operator
+from headgate.filter.dialects.cesql.functions import FUNCTIONS
+from headgate.filter.dialects.eventpattern.rules import _OPERATORS
+from headgate.filter.dialects.pulsar.tree import Operator
 from headgate.filter.dialects.subscriptions import NAMES
 from tests.support import REPOSITORY
 

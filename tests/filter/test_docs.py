@@ -9,9 +9,9 @@ import pytest
 
 from headgate import limits
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_cel, compile_filter
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.dialects import _OURS, DIALECTS, to_cel
-from headgate.filter.evaluate import OutcomeKind, program
 from tests.support import REPOSITORY
 
 TEXT = (REPOSITORY / "docs" / "filters.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.cel.evaluate import OutcomeKind, program
 
 
 @given(data=st.binary(min_size=1, max_size=64))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel, compile_filter
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.plan import Verdict
-from headgate.filter.rows import row_verdicts
-from headgate.filter.view import decode_json
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.view import decode_json
+from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.filter.compile.plan import Verdict
+from headgate.filter.compile.rows import row_verdicts
 
 
 def event(data: bytes | None = None, kind: DataKind | None = None, **attributes: object) -> Event:

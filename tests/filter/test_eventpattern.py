@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from headgate.conformance import eventbridge
 from headgate.conformance.cases import Verdict
 from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_filter
+from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import program
+from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
-from headgate.filter.dialects.eventpattern import pattern_to_cel, whole_tree
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import program
+from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
 from tests.support import conformance
 
 EXTENSIONS: dict[str, ExtensionValue] = {"region": "eu-west-1", "count": 5, "a": {"b": "x"}}

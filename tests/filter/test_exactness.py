@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.budget import ROUNDS_MAX
-from headgate.filter.compiler import compile_cel
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.plan import Verdict
-from headgate.filter.rows import row_verdicts
+from headgate.filter.cel.budget import ROUNDS_MAX
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import Verdict
+from headgate.filter.compile.rows import row_verdicts
 from tests.filter.hostile_events import random_view, views
 from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter
 

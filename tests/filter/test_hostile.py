@@ -16,14 +16,14 @@ import pytest
 
 from headgate.errors import HeadgateError
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.regex import regex_size
+from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.literals import literals
-from headgate.filter.numbers import bounds
-from headgate.filter.prune import pruning
-from headgate.filter.regex import regex_size
+from headgate.filter.skipping.literals import literals
+from headgate.filter.skipping.numbers import bounds
+from headgate.filter.skipping.prune import pruning
 from headgate.limits import EVENT_BYTES_MAX, FILTER_REGEX_INSTRUCTIONS_MAX
 
 TRIES = 40

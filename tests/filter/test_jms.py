@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from headgate.conformance import selectors
 from headgate.conformance.cases import Verdict
 from headgate.event.model import Event
-from headgate.filter.advice import advice
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_filter
-from headgate.filter.dialects.jms import jms
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, program
-from headgate.filter.rows import row_verdicts
+from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, program
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.rows import row_verdicts
+from headgate.filter.dialects.jms.dialect import jms
+from headgate.filter.tools.advice import advice
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance

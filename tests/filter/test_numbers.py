@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.literals import ESCAPE
-from headgate.filter.numbers import Bound, bounds
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.skipping.literals import ESCAPE
+from headgate.filter.skipping.numbers import Bound, bounds
 
 BIG = 2**53
 NUMBERS = st.one_of(

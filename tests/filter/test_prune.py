@@ -9,11 +9,11 @@ import pytest
 
 from headgate.event import rfc3339
 from headgate.event.model import Event
-from headgate.filter.cel import OutcomeKind, compile_expression
-from headgate.filter.evaluate import EventView, program
-from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
-from headgate.filter.value import filter_value_rule
-from headgate.filter.view import publish_time_us
+from headgate.filter.cel.engine import OutcomeKind, compile_expression
+from headgate.filter.cel.evaluate import EventView, program
+from headgate.filter.cel.view import publish_time_us
+from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.log.bloom import build, might_contain, probe
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter

@@ -17,11 +17,15 @@ from hypothesis import strategies as st
 from headgate.event.model import Event
 from headgate.event.rfc3339 import micros
 from headgate.expr import Condition, event_time, property, publish_time
-from headgate.filter.compiler import compile_filter
-from headgate.filter.dialects.pulsar import from_json, pulsar, to_json
-from headgate.filter.dialects.pulsar_cel import translate
-from headgate.filter.dialects.pulsar_proto import decode, encode
-from headgate.filter.dialects.pulsar_tree import (
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.rows import row_verdicts
+from headgate.filter.dialects.pulsar.dialect import from_json, pulsar, to_json
+from headgate.filter.dialects.pulsar.protobuf import decode, encode
+from headgate.filter.dialects.pulsar.to_cel import translate
+from headgate.filter.dialects.pulsar.tree import (
     LISTS,
     OF_STRINGS,
     AllOf,
@@ -35,10 +39,6 @@ from headgate.filter.dialects.pulsar_tree import (
     PublishTime,
     Type,
 )
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.rows import row_verdicts
-from headgate.filter.unparse import unparse
 from headgate.rpc import pulsar_pb2 as wire
 from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY

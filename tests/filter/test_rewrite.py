@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from headgate.filter import rewrite as rules
-from headgate.filter.cel import compile_expression
-from headgate.filter.compiler import compile_cel
-from headgate.filter.decode import decode
-from headgate.filter.unparse import unparse
+from headgate.filter.cel import rewrite as rules
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.compile.compiler import compile_cel
 from tests.filter.hostile_events import random_view
 from tests.filter.strategies import random_filter, random_hard_filter
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_filter
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import DIALECTS, to_cel
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import OutcomeKind, program
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
 EVENT = Event(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from headgate.conformance import pulsar as cases
 from headgate.conformance.cases import Verdict
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_filter
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.tags import tags, tags_of
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-from headgate.filter import union as union_module
-from headgate.filter.ast import Node
-from headgate.filter.budget import ROUNDS_MAX
-from headgate.filter.compiler import compile_cel
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.union import union
+from headgate.filter.cel.ast import Node
+from headgate.filter.cel.budget import ROUNDS_MAX
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.tools import union as union_module
+from headgate.filter.tools.union import union
 from headgate.limits import FILTER_LIST_ITEMS_MAX, UNION_CHARACTERS_MAX, UNION_FILTERS_MAX, UNION_KEYS_MAX
 from tests.filter.hostile_events import random_view, views
 from tests.filter.strategies import filters, random_filter, random_hard_filter

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from headgate.filter.cel import compile_expression
-from headgate.filter.decode import decode
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import unparse
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import unparse
 from tests.filter.strategies import random_hard_filter
 from tests.support import conformance
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.limits import JSON_DEPTH_MAX
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.plan import KeyKind, PlanRow
-from headgate.filter.watchful import watchful
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.plan import KeyKind, PlanRow
 
 EVENTS = [
     Event("1.0", "1", "/s", type_, data_kind=DataKind.JSON, data=data, extensions=extensions)

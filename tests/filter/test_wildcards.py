@@ -9,13 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.event.model import DataKind, Event
-from headgate.filter.compiler import compile_cel, compile_filter
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.plan import Verdict
-from headgate.filter.prune import pruning
-from headgate.filter.rows import row_verdicts
-from headgate.filter.unparse import string_literal
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.cel.unparse import string_literal
+from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.filter.compile.plan import Verdict
+from headgate.filter.compile.rows import row_verdicts
+from headgate.filter.skipping.prune import pruning
 
 TEXTS = st.text(alphabet="ab/\n.\\*?é😀", max_size=8)
 PIECES = ["*", "?", "\\*", "\\?", "\\\\", "\\a", "a", "b", "/", ".", "é", "\n"]

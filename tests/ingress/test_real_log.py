@@ -19,7 +19,7 @@ from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import filter_value_rule
+from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, encode

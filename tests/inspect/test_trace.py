@@ -13,15 +13,15 @@ from headgate.delivery.journal import Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.hops import place_root, with_lineage
 from headgate.event.model import Event
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.inspect import tree
 from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
-from tests.dispatch.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
-from tests.dispatch.harness import until as eventually
+from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
+from tests.delivery.harness import until as eventually
 
 
 class Objects:

@@ -24,7 +24,7 @@ from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, T
 from headgate.delivery.journal import DIRECTORY, Journal, Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
 from headgate.inspect.explanation import EventFate, Explanation

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.event.arrow import StoredEvent, to_batch
 from headgate.event.model import Event
-from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.table import MatchTable
 

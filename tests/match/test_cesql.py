@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.event.model import Event, ExtensionValue
-from headgate.filter.compiler import compile_filter
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.plan import Verdict
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.plan import Verdict
 from tests.match.frames import match
 
 pytestmark = pytest.mark.spark

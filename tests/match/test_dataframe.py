@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 
 from headgate.event import json_text
 from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.filter.compiler import compile_cel
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.plan import (
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import (
     SCAN_CANDIDATE,
     CompiledFilter,
     ConstantKind,
@@ -29,11 +29,11 @@ from headgate.filter.plan import (
     Signature,
     Verdict,
 )
-from headgate.filter.rows import like
+from headgate.filter.compile.rows import like
 from headgate.limits import JSON_DEPTH_MAX
 from headgate.match.dataframe import answer, build_table, match_events
+from headgate.match.key_specs import ask
 from headgate.match.keys import Secrets, digest
-from headgate.match.questions import ask
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts
 

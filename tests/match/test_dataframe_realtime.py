@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.event.arrow import StoredEvent
-from headgate.filter.compiler import compile_cel
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import Verdict
 from headgate.match.dataframe import build_table, match_events
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_hard_filter

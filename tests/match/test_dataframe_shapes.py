@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from headgate.filter.compiler import compile_cel
-from headgate.filter.plan import SCAN_CANDIDATE, KeyKind, KeyPart, Place, Root, Signature
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import SCAN_CANDIDATE, KeyKind, KeyPart, Place, Root, Signature
 from headgate.match.shapes import SCAN, Shape, choose, fit, readable_part
 from tests.filter.strategies import random_hard_filter
 

@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_cel
-from headgate.filter.evaluate import EventView, OutcomeKind, Program, program
-from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, Program, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.limits import PATTERNS_COMPILED_MAX
 from headgate.match.dataframe import build_table
+from headgate.match.key_specs import ask
 from headgate.match.keys import Secrets
-from headgate.match.questions import ask
 from headgate.match.shapes import readable_part
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter

@@ -7,11 +7,10 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.filter.compiler import compile_cel
-from headgate.filter.plan import CompiledFilter, Verdict
-from headgate.match import questions
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.match.key_specs import Asker, ask
 from headgate.match.keys import Secrets
-from headgate.match.questions import Asker, ask
 from headgate.match.table import TableBuilder, build_table
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_filter
@@ -64,7 +63,7 @@ def test_a_broker_with_too_many_kinds_of_keys_loses_no_match(
     frame = frame_of(spark, [random_event(rng) for _ in range(200)])
     filters = [(number, BROKER, one) for number, one in some(rng, range(40))]
     exact = verdicts(frame, build_table(spark, filters))
-    monkeypatch.setattr(questions, "BROKER_KEYS_MAX", 4)
+    monkeypatch.setattr(key_specs, "BROKER_KEYS_MAX", 4)
     builder = TableBuilder(spark)
     for _ in range(2):
         coarse = verdicts(frame, builder.build(filters))

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headgate.control.routing import DeliverySpec, RoutingTable, Target
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
 from headgate.match.driver_link import DriverLink
 from headgate.match.matcher import Matcher
 from headgate.match.runner import SparkRunner

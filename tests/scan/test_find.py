@@ -11,7 +11,7 @@ import pytest
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import filter_value_rule
+from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan import find as find_module
 from headgate.scan.find import Finder, Sought, landing

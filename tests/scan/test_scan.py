@@ -14,9 +14,9 @@ from headgate.control.logrules import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import canonical
 from headgate.event.model import DataKind, Event
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.literals import literals
-from headgate.filter.value import FilterValueRule, filter_value_rule
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.skipping.filter_value import FilterValueRule, filter_value_rule
+from headgate.filter.skipping.literals import literals
 from headgate.ingress.encode import Entries, encode
 from headgate.log.format import Codec
 from headgate.log.writer import PartitionWriter

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import filter_value_rule
+from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan.turns import LogScanner, Scanner, Sifted, Wish
 from headgate.server import asking

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.delivery import encoding
 from headgate.server.deliveries import NoDeliveries
-from tests.dispatch.harness import event
+from tests.delivery.harness import event
 from tests.ingress.support import call, fallback
 
 

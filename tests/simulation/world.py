@@ -27,13 +27,13 @@ from headgate.delivery.retry import Answer, Outcome
 from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.takeover import Accepted
 from headgate.server import composition as dispatcher_module
 from headgate.server.composition import Dispatcher
-from tests.dispatch.harness import BROKER, Routes, target
+from tests.delivery.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2

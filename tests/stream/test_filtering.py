@@ -17,7 +17,7 @@ from headgate.control.logrules import LogRule, Served
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
-from headgate.filter.value import EXTENSION, filter_value_rule
+from headgate.filter.skipping.filter_value import EXTENSION, filter_value_rule
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, encode, event_commit
 from headgate.ingress.intake import Intake

@@ -25,7 +25,7 @@ from headgate.delivery.cursors import CursorStore
 from headgate.subscriptions.store import FILE as PULL_FILE
 from headgate.subscriptions.store import PullStore
 from headgate.testing import START_S_MAX, Server
-from tests.dispatch import harness
+from tests.delivery import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 

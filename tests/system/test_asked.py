@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.event.model import DataKind, Event
-from headgate.filter.evaluate import OutcomeKind, program
+from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.testing import Server
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber

@@ -25,15 +25,15 @@ from headgate.cli.filtershow import show_explanation, show_trace
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.event.json_format import decode_event
-from headgate.filter.compiler import compile_cel
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, OutcomeKind, program
-from headgate.filter.explain import explain
-from headgate.filter.prune import FILTER_VALUE
-from headgate.filter.rows import row_verdicts
-from headgate.filter.trace import trace
+from headgate.filter.skipping.prune import FILTER_VALUE
+from headgate.filter.tools.explain import explain
+from headgate.filter.tools.trace import trace
 
 _WHOLE: Final = ("filter", "filters")
 """What `convert` takes beside dialects: a trigger's `spec.filter` and `spec.filters`."""

@@ -11,11 +11,11 @@ import msgspec
 import typer
 
 from headgate.cli.client import complain
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.errors import FilterError
 from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 
 if TYPE_CHECKING:
-    from headgate.filter.plan import CompiledFilter
+    from headgate.filter.compile.plan import CompiledFilter
 
 EXIT_ERROR: Final = 2
 _LINE_BYTES_MAX: Final = 2 * EVENT_BYTES_MAX
@@ -46,7 +46,7 @@ def refuse(error: FilterError) -> NoReturn:
 
 def compiled(cel: str | None, filter_json: str | None) -> CompiledFilter:
     """The filter that the options give."""
-    from headgate.filter.compiler import compile_filter  # other commands use this module and compile nothing
+    from headgate.filter.compile.compiler import compile_filter  # other commands use this module and compile nothing
 
     if (cel is None) == (filter_json is None):
         fail("give either a CEL expression or --filter-json", "headgate filter explain 'ce.type == \"order\"'")

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.filter.explain import Explanation
-from headgate.filter.trace import Trace
+from headgate.filter.tools.explain import Explanation
+from headgate.filter.tools.trace import Trace
 
 _ROWS_SHOWN: Final = 20
 _WIDTH_PIPED: Final = 100_000

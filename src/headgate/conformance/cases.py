@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.errors import InvalidInputError
-from headgate.filter.cel import Outcome, OutcomeKind
+from headgate.filter.cel.engine import Outcome, OutcomeKind
 from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)

@@ -14,9 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from headgate.conformance.cases import Result, judged, read
-from headgate.filter.cel import Activation, Environment, Expression, OutcomeKind, Signature, TypeName, timestamp
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import string_literal
+from headgate.filter.cel.engine import Activation, Environment, Expression, OutcomeKind, Signature, TypeName, timestamp
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import string_literal
 
 _UNCHECKED: Final = "the engine does not look a dotted name up in an expression whose types were not checked"
 _NO_INSERT: Final = "the engine has the macro but not the function cel.@mapInsert that it expands to"

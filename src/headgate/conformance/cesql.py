@@ -10,13 +10,13 @@ import msgspec
 
 from headgate.conformance.cases import Result, judged, read
 from headgate.event.model import Event
-from headgate.filter.cel import OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_cel
-from headgate.filter.dialects.cesql import Translation, translate
-from headgate.filter.dialects.cesql_values import Type
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import EventView, program
-from headgate.filter.unparse import string_literal
+from headgate.filter.cel.engine import OutcomeKind, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView, program
+from headgate.filter.cel.unparse import string_literal
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.dialects.cesql.dialect import Translation, translate
+from headgate.filter.dialects.cesql.values import Type
 
 KNOWN: Final[dict[str, str]] = {}
 

@@ -8,11 +8,11 @@ from typing import Final, Literal
 import msgspec
 
 from headgate.conformance.cases import Result, judged, read, said
-from headgate.filter.cel import Activation, compile_expression
-from headgate.filter.compiler import compile_cel
-from headgate.filter.dialects.eventpattern import pattern_to_cel, whole_tree
-from headgate.filter.errors import FilterError
-from headgate.filter.view import decode_json
+from headgate.filter.cel.engine import Activation, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.view import decode_json
+from headgate.filter.compile.compiler import compile_cel
+from headgate.filter.dialects.eventpattern.dialect import pattern_to_cel, whole_tree
 
 KNOWN: Final = {
     "dot_joining_event": "a member whose own name has a dot is found when the pattern writes the dot as well, not"

@@ -8,9 +8,9 @@ from typing import Final, Literal
 import msgspec
 
 from headgate.conformance.cases import Result, judged, read, said
-from headgate.filter.cel import Activation, compile_expression
-from headgate.filter.compiler import compile_filter
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.engine import Activation, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_filter
 
 KNOWN: Final[dict[str, str]] = {}
 """Cases that fail, by id, with the reason."""

@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 
 from headgate.conformance.cases import Result, Verdict, judged, read
-from headgate.filter.cel import Activation, OutcomeKind, compile_expression
-from headgate.filter.compiler import compile_filter
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_filter
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
 
 KNOWN: Final[dict[str, str]] = {}

@@ -32,9 +32,9 @@ from headgate.control.pulling import wanted
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
-from headgate.filter.advice import advice
-from headgate.filter.plan import CompiledFilter
-from headgate.filter.watchful import watchful
+from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.tools.advice import advice
 
 _LOCAL: Final = UrlPolicy()
 WRITE_ATTEMPTS_MAX: Final = 20

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter
 
 Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
 """`filter.compiler.compile_filter`."""
@@ -50,6 +50,6 @@ def filter_compiler() -> FilterCompiler:
 
 def _compile(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> CompiledFilter:
     # Imported late: cel-cpp is heavy, and processes that only read the store never compile.
-    from headgate.filter.compiler import compile_filter
+    from headgate.filter.compile.compiler import compile_filter
 
     return compile_filter(filter_object, filters)

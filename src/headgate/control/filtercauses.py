@@ -8,8 +8,8 @@ from headgate.control.errors import Cause, InvalidObjectError, invalid, value_at
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Object, Routed
 from headgate.control.pulling import written_field
 from headgate.errors import InvalidInputError
-from headgate.filter.errors import FilterError
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.plan import CompiledFilter
 
 
 def scan_warning(plan: CompiledFilter | None) -> tuple[str, ...]:

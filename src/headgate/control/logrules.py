@@ -8,8 +8,8 @@ from typing import Final
 
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import LogSpec
-from headgate.filter.errors import FilterError
-from headgate.filter.value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.format import Codec
 

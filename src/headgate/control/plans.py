@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.plan import CompiledFilter, Constant, PlanRow, Signature
+from headgate.filter.compile.plan import CompiledFilter, Constant, PlanRow, Signature
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):

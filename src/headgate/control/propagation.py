@@ -126,7 +126,7 @@ class Propagation:
             if known is not None and known.filters == filters:
                 return known
             # Imported late: cel-cpp is heavy, and few servers are asked.
-            from headgate.filter.union import union
+            from headgate.filter.tools.union import union
 
             joined = union(target.filter for target in targets)
             metadata = {"namespace": namespace, "name": name}

@@ -13,7 +13,7 @@ from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import Delivery, JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullSpec, PullType
-from headgate.filter.consumers import consumer_filter
+from headgate.filter.dialects.consumer_metadata import consumer_filter
 from headgate.limits import (
     ACK_TIMEOUT_S_DEFAULT,
     ACK_TIMEOUT_S_MAX,

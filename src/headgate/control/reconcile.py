@@ -31,7 +31,7 @@ from headgate.control.objects import (
     TriggerStatus,
 )
 from headgate.event.identity import identity
-from headgate.filter.advice import advice
+from headgate.filter.tools.advice import advice
 
 TRUE: Final = "True"
 FALSE: Final = "False"

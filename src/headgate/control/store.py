@@ -44,7 +44,7 @@ from headgate.control.targets import (
     recompile,
 )
 from headgate.control.writes import ObjectWriter, default_broker, load, rfc3339
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter
 
 __all__ = ["DeliverySpec", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
 

@@ -21,8 +21,8 @@ from headgate.control.reconcile import identity_of, is_served, referenced_broker
 from headgate.control.routing import DeliverySpec, PullSpec, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
-from headgate.filter.plan import CompiledFilter
-from headgate.filter.watchful import watchful
+from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.plan import CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(Delivery)

@@ -39,7 +39,7 @@ from headgate.control.objects import (
 from headgate.control.reconcile import routed_status
 from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
-from headgate.filter.plan import CompiledFilter
+from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
 
 _QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX, Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX}

@@ -31,9 +31,9 @@ from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.event.model import Event
-from headgate.filter.compiler import compile_filter
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import OutcomeKind, Program, program
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import OutcomeKind, Program, program
+from headgate.filter.compile.compiler import compile_filter
 from headgate.observe import metrics
 
 _PREFIX: Final = "/apis/headgate.dev/v1"

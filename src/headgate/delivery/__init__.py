@@ -1,1 +1,1 @@
-"""TODO."""
+"""Delivery to subscribers: attempts, retries, order and limits for each target."""

@@ -15,7 +15,7 @@ from headgate import limits
 from headgate.delivery.events import Events
 from headgate.delivery.scheduler import Scheduler
 from headgate.errors import HeadgateError
-from headgate.filter.evaluate import program
+from headgate.filter.cel.evaluate import program
 from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring

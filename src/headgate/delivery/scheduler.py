@@ -36,7 +36,7 @@ from headgate.delivery.replies import Replies
 from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.targets import Delivery, Lag, TargetState
 from headgate.delivery.verdicts import FilterErrors, Judge
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import Backlog

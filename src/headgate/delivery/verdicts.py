@@ -11,9 +11,9 @@ from headgate.control.routing import Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.targets import Delivery
 from headgate.event.identity import path_of
-from headgate.filter.errors import FilterError
-from headgate.filter.evaluate import Outcome, OutcomeKind, program
-from headgate.filter.plan import CompiledFilter, Verdict
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import Outcome, OutcomeKind, program
+from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.observe import metrics
 
 _FILTERED: Final = {

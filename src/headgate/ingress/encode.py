@@ -14,7 +14,7 @@ from headgate.control.logrules import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns
-from headgate.filter.value import EXTENSION
+from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import EventFormatError
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, Encoded, GroupCommit

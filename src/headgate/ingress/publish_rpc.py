@@ -17,7 +17,7 @@ from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, T
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.names import full_name
-from headgate.filter.value import EXTENSION
+from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import BrokerReplacedError
 from headgate.ingress.intake import Intake, count_refusal
 from headgate.ingress.producers import Producers, Producing

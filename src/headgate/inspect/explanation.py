@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headgate.delivery.journal import Entry
-from headgate.filter.trace import Trace
+from headgate.filter.tools.trace import Trace
 from headgate.inspect.find import Found, OtherBroker
 
 

@@ -16,7 +16,7 @@ from headgate.deadletters.store import Letter, LetterStore
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import DIRECTORY, Entry, entries
 from headgate.errors import UnavailableError
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import Found
 from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader

@@ -8,7 +8,7 @@ from headgate.deadletters.store import Letter
 from headgate.delivery.journal import Entry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
-from headgate.filter.trace import Part, Trace
+from headgate.filter.tools.trace import Part, Trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, Explanation, TriggerExplanation
 from headgate.inspect.find import Found, OtherBroker
 from headgate.inspect.sentences import time_text

@@ -27,11 +27,11 @@ from headgate.delivery.cursors import Cursors, TargetCursor
 from headgate.delivery.journal import Entry
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
-from headgate.filter.cel import OutcomeKind
-from headgate.filter.evaluate import program
-from headgate.filter.plan import Verdict
-from headgate.filter.trace import Trace, trace
-from headgate.filter.view import EventView
+from headgate.filter.cel.engine import OutcomeKind
+from headgate.filter.cel.evaluate import program
+from headgate.filter.cel.view import EventView
+from headgate.filter.compile.plan import Verdict
+from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventFate, Explanation, TriggerExplanation
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records

@@ -16,7 +16,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.match.reads import ATTRIBUTES, PlaceColumns
 from headgate.match.residuals import Judgement, judge
 from headgate.match.table import CompiledPattern, MatchTable, TableBuilder, build_table

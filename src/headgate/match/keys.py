@@ -17,7 +17,7 @@ from typing import Final
 
 import xxhash
 
-from headgate.filter.plan import Constant
+from headgate.filter.compile.plan import Constant
 
 _SPARK_SEED: Final = 42
 """Where the chain that ends in a broker's state starts."""

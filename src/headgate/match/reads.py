@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.attribute_names import TIME_TEXT
-from headgate.filter.plan import MANY, Form, Place, Root
+from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.compile.plan import MANY, Form, Place, Root
 
 ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 """Context attributes with a column of their own in the log, in the order of the function's arguments."""

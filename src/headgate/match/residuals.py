@@ -12,7 +12,7 @@ from typing import Final, assert_never
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headgate.filter.plan import DOUBTFUL, ConstantKind, Form, Op, Residual
+from headgate.filter.compile.plan import DOUBTFUL, ConstantKind, Form, Op, Residual
 from headgate.match.reads import PlaceColumns
 
 EXACT_INTEGER_MAX: Final = 2.0**53

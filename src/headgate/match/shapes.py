@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.plan import MANY, Constant, KeyKind, KeyPart, Op, PlanRow, Residual, Root, Signature
+from headgate.filter.compile.plan import MANY, Constant, KeyKind, KeyPart, Op, PlanRow, Residual, Root, Signature
 from headgate.match.reads import readable
 from headgate.match.residuals import expressible
 

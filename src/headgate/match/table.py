@@ -16,10 +16,10 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.filter.plan import CompiledFilter, ConstantKind, Op
+from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
 from headgate.limits import PATTERNS_COMPILED_MAX
+from headgate.match.key_specs import Asked, Asker, Pattern, Row, takes_constant
 from headgate.match.keys import Secrets
-from headgate.match.questions import Asked, Asker, Pattern, Row, takes_constant
 
 _SETTINGS: Final = {
     # Many patterns make many columns; above this number Spark would give up whole-stage code generation.

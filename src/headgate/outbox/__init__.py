@@ -1,1 +1,1 @@
-"""TODO."""
+"""The outbox: matches made durable, between the matcher and delivery."""

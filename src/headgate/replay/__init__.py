@@ -1,1 +1,1 @@
-"""TODO."""
+"""Replays: stored events sent to one target again."""

@@ -32,7 +32,7 @@ from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.identity import identity, path_of
 from headgate.event.names import full_name
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
 from headgate.replay.store import Replay, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.places import NEXT

@@ -37,7 +37,7 @@ from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
 from headgate.event.identity import path_of
 from headgate.event.trace import context_of
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError

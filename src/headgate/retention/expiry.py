@@ -28,7 +28,7 @@ from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import Delivery, TargetState
 from headgate.delivery.verdicts import FilterErrors, LastLook
 from headgate.errors import HeadgateError
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.log.errors import CorruptChunkError
 from headgate.log.retention import time_of_newest
 from headgate.observe import metrics

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.filter.value import FilterValueRule
+from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
 from headgate.scan.places import at_time
 from headgate.scan.turns import Located, Scanner, Wish

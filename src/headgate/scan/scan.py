@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 from headgate.event.arrow import from_batch_all
 from headgate.event.http import canonical
 from headgate.event.model import Event
-from headgate.filter.evaluate import OutcomeKind, program
-from headgate.filter.literals import ESCAPE, literals
-from headgate.filter.numbers import bounds
-from headgate.filter.prune import ChunkSummary, Prospect, Pruning, pruning
-from headgate.filter.value import EXTENSION, FilterValueRule
-from headgate.filter.view import publish_time_us
+from headgate.filter.cel.evaluate import OutcomeKind, program
+from headgate.filter.cel.view import publish_time_us
+from headgate.filter.skipping.filter_value import EXTENSION, FilterValueRule
+from headgate.filter.skipping.literals import ESCAPE, literals
+from headgate.filter.skipping.numbers import bounds
+from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.bloom import might_contain, probe
 from headgate.log.errors import CorruptChunkError

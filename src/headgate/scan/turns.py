@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from headgate.filter.value import FilterValueRule
+from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import READ_EVENTS_PER_TURN, SCAN_TURN_S, SIFT_S
 from headgate.scan.scan import Piece, Query, Scan
 

@@ -9,7 +9,7 @@ from typing import Protocol
 from headgate.control.logrules import Served
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.event.identity import path_of
-from headgate.filter.value import FilterValueRule
+from headgate.filter.skipping.filter_value import FilterValueRule
 
 
 class Routing(Protocol):

@@ -1,1 +1,1 @@
-"""TODO."""
+"""SQLite files: opening, versions, damage."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import aclosing
 
 from headgate.event.names import full_name
-from headgate.filter.asked import text_of_message, texts_of
+from headgate.filter.compile.request import text_of_message, texts_of
 from headgate.limits import RPC_RESPONSE_BYTES
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb

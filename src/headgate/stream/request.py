@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.logrules import Served
-from headgate.filter.asked import condition, filter_and_filters
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (
     READ_EVENTS_MAX,
     READ_VALUES_MAX,

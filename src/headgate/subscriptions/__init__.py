@@ -1,1 +1,1 @@
-"""TODO."""
+"""Subscriptions: events that consumers pull, acknowledge and seek."""

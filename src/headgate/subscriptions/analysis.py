@@ -10,8 +10,8 @@ import msgspec
 from headgate import limits
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.verdicts import Judge
-from headgate.filter.evaluate import OutcomeKind
-from headgate.filter.plan import Verdict
+from headgate.filter.cel.evaluate import OutcomeKind
+from headgate.filter.compile.plan import Verdict
 from headgate.outbox.reader import Backlog
 from headgate.subscriptions.messages import Analysis, Stats
 from headgate.subscriptions.state import State, unread

@@ -30,8 +30,8 @@ from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
-from headgate.filter.asked import condition
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.request import condition
 from headgate.log import positions
 from headgate.subscriptions.cursor import Acked
 from headgate.subscriptions.messages import Handed, Place, Stats

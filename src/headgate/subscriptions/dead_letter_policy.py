@@ -12,7 +12,7 @@ from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.retry import Outcome
 from headgate.delivery.targets import Delivery, Lag
 from headgate.delivery.verdicts import FilterErrors
-from headgate.filter.plan import Verdict
+from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.reader import Backlog
 from headgate.subscriptions.cursor import Held

@@ -16,8 +16,8 @@ import msgspec
 
 from headgate import limits
 from headgate.errors import ConflictError
-from headgate.filter.asked import condition, filter_and_filters, text_of_message, texts_of
-from headgate.filter.compiler import compile_filter
+from headgate.filter.compile.compiler import compile_filter
+from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
 from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits

@@ -16,7 +16,7 @@ from typing import Final
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
-from headgate.filter.value import FilterValueRule
+from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import SEEK_SLACK_S
 from headgate.log.ends import partitions_of
 from headgate.log.reader import PartitionReader

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.attributes import attributes
-from headgate.filter.dialects.cesql import cesql
+from headgate.filter.dialects.cesql.dialect import cesql
 from headgate.filter.dialects.custom import Installed, installed
-from headgate.filter.dialects.eventpattern import event_pattern
+from headgate.filter.dialects.eventpattern.dialect import event_pattern
 from headgate.filter.dialects.expression import VERSION, expression, without_version
-from headgate.filter.dialects.jms import jms
-from headgate.filter.dialects.pulsar import pulsar
+from headgate.filter.dialects.jms.dialect import jms
+from headgate.filter.dialects.pulsar.dialect import pulsar
 from headgate.filter.dialects.sourceandtype import source_and_type
 from headgate.filter.dialects.subscriptions import NAMES, filters_tree
 from headgate.filter.dialects.tags import tags
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import unparse
 
 Dialect = Callable[[object, str], str]
 """(value of the field, path of the field for errors) to CEL text; raises FilterError."""

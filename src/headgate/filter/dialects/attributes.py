@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headgate.filter.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
-from headgate.filter.cel import is_timestamp
-from headgate.filter.dialects.names import check_name
-from headgate.filter.errors import FilterError
-from headgate.filter.rewrite import REQUIRED_ATTRIBUTES
-from headgate.filter.unparse import unparse
+from headgate.filter.cel.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.cel.engine import is_timestamp
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _CE: Final = Name("ce")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.filter.errors import FilterError
+from headgate.filter.cel.errors import FilterError
 from headgate.limits import CUSTOM_DIALECT_S_MAX, CUSTOM_REASON_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 
 GROUP: Final = "headgate.dialects"

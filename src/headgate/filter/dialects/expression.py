@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.filter.attribute_types import check_attribute_types
-from headgate.filter.errors import FilterError
-from headgate.filter.parsing import parse
+from headgate.filter.cel.attribute_types import check_attribute_types
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.parsing import parse
 
 VERSION: Final = "celVersion"
 """The field beside a CEL expression that says which version of the language it is written in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.filter.ast import Call, Literal, LiteralKind, Node
+from headgate.filter.cel.ast import Call, Literal, LiteralKind, Node
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import string_literal
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import string_literal
 
 
 def source_and_type(value: object, field: str) -> str:

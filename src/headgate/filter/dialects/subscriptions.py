@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from headgate.filter.ast import TRUE, And, Node, Not, Or
+from headgate.filter.cel.ast import TRUE, And, Node, Not, Or
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.parsing import parse
 from headgate.filter.dialects.attributes import AttributeTest, affix, equal, joined, of_attributes
 from headgate.filter.dialects.expression import without_version
-from headgate.filter.errors import FilterError
-from headgate.filter.parsing import parse
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
 Leaf = Callable[[object, str], str]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.filter.ast import (
+from headgate.filter.cel.ast import (
     And,
     Call,
     Index,
@@ -22,9 +22,9 @@ from headgate.filter.ast import (
     Name,
     Node,
 )
-from headgate.filter.dialects.texts import text_is_one_of
-from headgate.filter.errors import FilterError
-from headgate.filter.unparse import unparse
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.text_values import text_is_one_of
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
 
 ANY: Final = "anytag"

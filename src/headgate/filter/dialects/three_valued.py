@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from headgate.filter import attribute_names
-from headgate.filter.ast import (
+from headgate.filter.cel import attribute_names
+from headgate.filter.cel.ast import (
     FALSE,
     TRUE,
     And,

@@ -6,7 +6,7 @@ import java.util.Locale;
 import java.util.regex.Pattern;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What is taken of the value at a path: `plan.Form`, and as exactly as `filter/forms.py` says it. */
+/** What is taken of the value at a path: `plan.Form`, and as exactly as `filter/compile/forms.py` says it. */
 enum Form {
   VALUE,
   LOWER,
@@ -82,7 +82,7 @@ enum Form {
     value.number = micros < YEAR_1_US || micros >= YEAR_10000_US ? Double.NaN : micros;
   }
 
-  /** `publish_time`: when the event was stored, in milliseconds as `filter/view.py` has it. */
+  /** `publish_time`: when the event was stored, in milliseconds as `filter/cel/view.py` has it. */
   static void published(Value value, long micros) {
     value.kind = Kind.INSTANT;
     value.number = micros - Math.floorMod(micros, MICROSECONDS);

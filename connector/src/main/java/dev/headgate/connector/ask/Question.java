@@ -15,7 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What the filters of a broker want to know of an event: places, parts of keys, keys. `match/questions.py` writes it. */
+/** What the filters of a broker want to know of an event: places, parts of keys, keys. `match/key_specs.py` writes it. */
 final class Question {
   /** What all questions may take: those of the brokers that there may be are far smaller, with ordinary filters. */
   private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;

@@ -1,0 +1,1 @@
+"""CEL: syntax tree, limits, and the one evaluator, cel-cpp."""

@@ -1,0 +1,399 @@
+"""How much may one evaluation take on this event? Steps and bytes, estimated from above from the tree and its sizes.
+
+cel-cpp itself stops after 10,000 rounds of all macros together. It does not bound what a round costs, nor what a
+function does with a long text: `map` copies its result in every round (10,000 elements: 7 s), a regular expression
+is compiled at every call, `split` makes a million strings of a megabyte. Here is what they cost, in steps of 0.1 us,
+measured and rounded up. A filter that cannot be expensive on any event is never looked at again; any other is compared
+with the size of each event before it is evaluated there, and is an error on one that it would take too long on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from headgate.filter.cel.ast import (
+    Call,
+    Compare,
+    Conditional,
+    In,
+    Index,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Macro,
+    MacroKind,
+    MapOf,
+    Message,
+    Name,
+    Node,
+    Select,
+    children,
+)
+from headgate.filter.cel.errors import over_limit
+from headgate.filter.cel.functions.json import OF_DATA
+from headgate.filter.cel.regex import RegexSize, regex_size
+from headgate.limits import (
+    EVENT_BYTES_MAX,
+    EXTENSION_MEMBERS_MAX,
+    FILTER_EVALUATION_STEPS_MAX,
+    FILTER_GROWTH_MAX,
+    JSON_VALUES_VISITED_MAX,
+)
+
+ROUNDS_MAX: Final = 10_000
+"""cel-cpp's own limit on the rounds of all macros of one evaluation."""
+UNBOUNDED_BYTES: Final = 1 << 62
+"""No event is too large."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventSize:
+    """What counts of an event.
+
+    Attributes:
+        attributes_bytes: All values of attributes together.
+        data_bytes: The data as it was sent.
+        items: Of its longest list or map, at most.
+        text_bytes: Its longest text, at most.
+    """
+
+    attributes_bytes: int
+    data_bytes: int
+    items: int
+    text_bytes: int
+
+
+LARGEST: Final = EventSize(EVENT_BYTES_MAX, EVENT_BYTES_MAX, EVENT_BYTES_MAX // 2, EVENT_BYTES_MAX)
+_SMALLEST: Final = EventSize(0, 0, 0, 0)
+
+
+class Budget:
+    """What a filter may cost.
+
+    Args:
+        tree: The filter as it is evaluated.
+    """
+
+    __slots__ = ("_free_bytes", "_tree")
+
+    def __init__(self, tree: Node) -> None:
+        self._tree = tree
+        self._free_bytes = 2 * EVENT_BYTES_MAX if steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX else 0
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether no event can be too large."""
+        return self._free_bytes >= 2 * EVENT_BYTES_MAX
+
+    def refuses(self, rough: EventSize, exact: Callable[[], EventSize]) -> str:
+        """Why the filter is not evaluated on an event; empty when it is.
+
+        Args:
+            rough: The event's size, from above.
+            exact: Gives the event's size when it is needed.
+        """
+        total_bytes = rough.attributes_bytes + rough.data_bytes
+        if total_bytes <= self._free_bytes:
+            return ""
+        if steps(self._tree, _of_bytes(total_bytes)) <= FILTER_EVALUATION_STEPS_MAX:
+            self._free_bytes = total_bytes  # so many bytes are never too many, whatever they hold
+            return ""
+        if steps(self._tree, rough) <= FILTER_EVALUATION_STEPS_MAX:
+            return ""
+        needed = steps(self._tree, exact())
+        if needed <= FILTER_EVALUATION_STEPS_MAX:
+            return ""
+        return (
+            f"the filter may take {needed:,.0f} steps on this event: "
+            f"the limit is {FILTER_EVALUATION_STEPS_MAX:,} (FILTER_EVALUATION_STEPS_MAX)"
+        )
+
+
+def _of_bytes(total_bytes: int) -> EventSize:
+    return EventSize(total_bytes, total_bytes, total_bytes // 2, total_bytes)
+
+
+def steps(tree: Node, size: EventSize) -> float:
+    """Steps of one evaluation on an event of this size, at most."""
+    estimate = _Estimate(size)
+    estimate.walk(tree, {}, 1.0)
+    return estimate.steps
+
+
+def sure_bytes(tree: Node) -> int:
+    """Attributes and data of the largest event on which a filter is surely evaluated, a power of two; or no bound."""
+    if steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX:
+        return UNBOUNDED_BYTES
+    size = EVENT_BYTES_MAX
+    while size and steps(tree, _of_bytes(size)) > FILTER_EVALUATION_STEPS_MAX:
+        size //= 2
+    return size
+
+
+def check_budget(tree: Node) -> None:
+    """Refuses a filter that no event is small enough for, or that makes too large a value of the largest.
+
+    Raises:
+        FilterError: With the limit's name.
+    """
+    estimate = _Estimate(LARGEST)
+    estimate.walk(tree, {}, 1.0)
+    if estimate.largest > FILTER_GROWTH_MAX * EVENT_BYTES_MAX:
+        what = f"the expression may build a value of {estimate.largest / EVENT_BYTES_MAX:.0f} times its event"
+        raise over_limit("FILTER_GROWTH_MAX", FILTER_GROWTH_MAX, what)
+    fixed = steps(tree, _SMALLEST) if estimate.repeats else 0.0
+    if fixed > FILTER_EVALUATION_STEPS_MAX:
+        what = f"the expression may take {fixed:,.0f} steps on any event"
+        raise over_limit("FILTER_EVALUATION_STEPS_MAX", FILTER_EVALUATION_STEPS_MAX, what)
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """The size of a value.
+
+    Attributes:
+        bytes: On average over the rounds of the macros around it, at most.
+        most: At most.
+        items: At most.
+        text: Its bytes where it is a text, on average, at most: a value of the event may be all of it, a text may not.
+    """
+
+    bytes: float
+    most: float
+    items: float
+    text: float
+
+
+def _text(average: float, most: float) -> _Value:
+    return _Value(average, most, 0.0, average)
+
+
+_SCALAR: Final = _text(8, 8)
+_ITEM_BYTES: Final = 16
+_COMPARED: Final = 0.4
+"""Steps a byte where two values of the event are compared with each other, maps and lists among them."""
+_JOINED: Final = 0.3
+_ITEM_LOOKED_AT: Final = 0.3
+_ITEM_COPIED: Final = 0.3
+_REGEX_CALL: Final = 50.0
+_REGEX_INSTRUCTION: Final = 4.0
+_REGEX_BYTE: Final = 0.05
+_REGEX_WIDE_BYTE: Final = 0.1
+_REGEX_WIDE_MAX: Final = 12
+"""Wide characters up to which RE2's automaton fits its memory: 2^12 states."""
+_FUNCTION_CALL: Final = 15.0
+_FUNCTION_BYTE: Final = 0.25
+"""A function in Python: its arguments are converted."""
+_OF_DATA: Final = frozenset(OF_DATA.values())
+_VISITED: Final = 1.0
+"""Steps a value that such a function looks at."""
+_BYTE: Final = {
+    **dict.fromkeys(("contains", "indexOf", "lastIndexOf", "reverse"), 0.1),
+    **dict.fromkeys(("size", "charAt", "substring", "lowerAscii", "upperAscii"), 0.03),
+    **dict.fromkeys(("trim", "join", "string", "bytes", "strings.quote", "format"), 0.4),
+    **dict.fromkeys(("startsWith", "endsWith"), 0.001),
+    "replace": 1.0,
+    "split": 3.0,
+}
+"""Steps a byte of what a function of CEL reads and makes."""
+_MADE_OF_TEXT: Final = frozenset({"charAt", "substring", "lowerAscii", "upperAscii", "trim", "reverse"})
+_OF_TEXTS: Final = _BYTE.keys() - {"size", "format", "join"}
+
+
+class _Estimate:
+    """One walk over a tree, for one size of event."""
+
+    def __init__(self, size: EventSize, known: dict[tuple[object, ...], tuple[float, float]] | None = None) -> None:
+        self._size = size
+        # What `_largest_map` found, by what it depends on: it walks a body once more, so a nest would cost 2^depth.
+        self._known = {} if known is None else known
+        self.steps = 0.0
+        self.largest = 0.0
+        self.repeats = False
+
+    def walk(self, node: Node, scope: dict[str, _Value], rounds: float) -> _Value:
+        """The size of a node's value; its steps are added."""
+        value = self._walk(node, scope, rounds)
+        self.largest = max(self.largest, value.most)
+        return value
+
+    def _walk(self, node: Node, scope: dict[str, _Value], rounds: float) -> _Value:
+        self.steps += rounds
+        match node:
+            case Literal(LiteralKind.STRING, str(text)):
+                size = len(text.encode())
+                return _text(size, size)
+            case Literal(LiteralKind.BYTES, bytes(raw)):
+                return _text(len(raw), len(raw))
+            case Literal():
+                return _SCALAR
+            case Name(name):
+                return scope[name] if name in scope else self._variable(name)
+            case Select(Name("ce"), _) if "ce" not in scope:
+                size = self._size.attributes_bytes
+                return _Value(size, size, min(size, EXTENSION_MEMBERS_MAX), size)
+            case ListOf(items) if all(isinstance(item, Literal) for item in items):
+                self.steps += rounds * len(items)
+                size = sum(_ITEM_BYTES + len(str(item.value)) for item in items if isinstance(item, Literal))
+                return _Value(size, 4 * size, len(items), size)
+            case Macro():
+                return self._macro(node, scope, rounds)
+            case _:
+                parts = [self.walk(child, scope, rounds) for child in children(node)]
+                return self._made(node, parts, rounds)
+
+    def _variable(self, name: str) -> _Value:
+        size = self._size
+        match name:
+            case "ce":
+                few = min(size.attributes_bytes, size.items)
+                return _Value(size.attributes_bytes, size.attributes_bytes, few, size.attributes_bytes)
+            case "data":
+                return _Value(size.data_bytes, size.data_bytes, size.items, size.text_bytes)
+            case _:
+                return _SCALAR  # a type
+
+    def _made(self, node: Node, parts: list[_Value], rounds: float) -> _Value:
+        match node:
+            case Select() | Index():
+                return self._inside(parts[0])
+            case Compare():
+                left, right = parts
+                self.steps += rounds * _COMPARED * min(left.bytes, right.bytes)
+                return _SCALAR
+            case In():
+                element, container = parts
+                compared = min(element.bytes * max(container.items, 1.0), container.bytes)  # each item with the element
+                self.steps += rounds * (_ITEM_LOOKED_AT * container.items + _COMPARED * compared)
+                return _SCALAR
+            case Conditional():
+                return _Value(*(max(sizes) for sizes in zip(*map(astuple, parts[1:]), strict=True)))
+            case ListOf() | MapOf() | Message():
+                more, whole = _ITEM_BYTES * len(parts), _sum(parts)
+                return _Value(whole.bytes + more, whole.most + more, len(parts), whole.text)
+            case Call():
+                return self._call(node, parts, rounds)
+            case _:
+                return _SCALAR
+
+    def _inside(self, of: _Value) -> _Value:
+        return _Value(of.bytes, of.most, min(max(self._size.items, of.items), of.most), of.text)
+
+    def _macro(self, macro: Macro, scope: dict[str, _Value], rounds: float) -> _Value:
+        self.repeats = True
+        source = self.walk(macro.range, scope, rounds)
+        items = max(source.items, 1.0)
+        inner = max(min(rounds * items, ROUNDS_MAX), 1.0)
+        # Where cel-cpp stops the rounds, each may be of a larger part: the sums over all rounds stay what they were.
+        bound = {name: _scaled(value, rounds * items / inner) for name, value in scope.items()}
+        bound[macro.variable] = _scaled(self._inside(source), rounds / inner)
+        bodies = [self.walk(body, bound, inner) for body in (macro.predicate, macro.transform) if body is not None]
+        if macro.kind in {MacroKind.ALL, MacroKind.EXISTS, MacroKind.EXISTS_ONE}:
+            return _SCALAR
+        kept = min(items, ROUNDS_MAX)
+        self.steps += _ITEM_COPIED * inner * kept
+        if macro.transform is None:
+            return _Value(source.bytes, source.most, kept, source.text)
+        most = self._largest_map(macro.transform, macro.variable, source, scope, kept)
+        return _Value(min(inner / rounds * (bodies[-1].bytes + _ITEM_BYTES), most), most, kept, most)
+
+    def _largest_map(
+        self, transform: Node, variable: str, source: _Value, scope: dict[str, _Value], kept: float
+    ) -> float:
+        """The most bytes of one list that `map` makes: elements share the range, all else comes every time."""
+        bound = {name: _Value(value.most, value.most, value.items, value.most) for name, value in scope.items()}
+        bound[variable] = _scaled(self._inside(_Value(source.most, source.most, source.items, source.most)), 1 / kept)
+        asked = (id(transform), kept, *bound.items())
+        if asked not in self._known:
+            alone = _Estimate(self._size, self._known)
+            made = alone.walk(transform, bound, kept)
+            self._known[asked] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
+        most, largest = self._known[asked]
+        self.largest = max(self.largest, largest)
+        return most
+
+    def _call(self, call: Call, parts: list[_Value], rounds: float) -> _Value:
+        name = call.function
+        if name == "matches":
+            self._matches(call, parts, rounds)
+            return _SCALAR
+        if name in _OF_DATA:
+            visited = min(self._size.data_bytes / 2, JSON_VALUES_VISITED_MAX)
+            self.steps += rounds * (_FUNCTION_CALL + _VISITED * visited)
+            found = min(self._size.data_bytes, self._size.text_bytes * visited)
+            return _Value(found, found, min(self._size.items, visited), self._size.text_bytes)
+        if "." in name and name != "strings.quote" and not name.startswith("math."):
+            whole = _sum(parts)
+            self.steps += rounds * (_FUNCTION_CALL + _FUNCTION_BYTE * whole.bytes)
+            return whole
+        read = sum(part.text if name in _OF_TEXTS else part.bytes for part in parts)
+        made = _SCALAR
+        match name:
+            case "_+_":
+                made = _sum(parts)
+                self.steps += rounds * _JOINED * made.bytes
+            case "replace":
+                made = _replaced(call, parts)
+            case "split":
+                most = _ITEM_BYTES * parts[0].most
+                made = _Value(_ITEM_BYTES * parts[0].text, most, parts[0].text + 1, parts[0].text)
+            case "join":
+                made = _joined(parts)
+            case "format" | "strings.quote" | "string" | "bytes":
+                made = _text(4 * read, 4 * sum(part.most for part in parts))
+            case _ if name in _MADE_OF_TEXT:
+                made = _text(parts[0].text, parts[0].most)
+            case _ if name not in _BYTE:
+                made = parts[0] if parts else _SCALAR
+        more = made.bytes if name in {"replace", "join"} else 0.0
+        self.steps += rounds * _BYTE.get(name, 0.0) * (read + more)
+        return made
+
+    def _matches(self, call: Call, parts: list[_Value], rounds: float) -> None:
+        self.repeats = True
+        pattern = call.arguments[-1]
+        if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+            size = regex_size(pattern.value)
+        else:  # admission refuses it
+            size = RegexSize(10 * int(parts[-1].text), int(parts[-1].text))
+        wide = _REGEX_WIDE_BYTE * size.instructions if size.wide > _REGEX_WIDE_MAX else 0.0
+        compiled = _REGEX_CALL + _REGEX_INSTRUCTION * size.instructions
+        self.steps += rounds * (compiled + (_REGEX_BYTE + wide) * parts[0].text)
+
+
+def _sum(parts: list[_Value]) -> _Value:
+    return _Value(
+        sum(part.bytes for part in parts),
+        sum(part.most for part in parts),
+        sum(part.items for part in parts),
+        sum(part.text for part in parts),
+    )
+
+
+def _scaled(value: _Value, factor: float) -> _Value:
+    return _Value(
+        min(value.bytes * factor, value.most),
+        value.most,
+        value.items,
+        min(value.text, value.bytes * factor, value.most),
+    )
+
+
+def _replaced(call: Call, parts: list[_Value]) -> _Value:
+    """Every piece of the first text, or every gap between two characters, may be replaced."""
+    text, _, new = parts[:3]
+    wanted = call.arguments[0]
+    old = len(wanted.value.encode()) if isinstance(wanted, Literal) and isinstance(wanted.value, str) else 0
+    pieces = 1 / max(1, old)
+    return _text(
+        text.text + (text.text * pieces + 1) * max(0.0, new.text - old),
+        text.most + (text.most * pieces + 1) * max(0.0, new.most - old),
+    )
+
+
+def _joined(parts: list[_Value]) -> _Value:
+    source = parts[0]
+    between = parts[1] if len(parts) > 1 else _text(0, 0)
+    return _text(source.bytes + source.items * between.text, source.most + source.items * between.most)

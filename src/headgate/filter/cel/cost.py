@@ -1,0 +1,106 @@
+"""Is a filter small enough to be evaluated on every event? Limits on its tree, found without running it.
+
+These bound what admission itself does, and refuse what no event could bear; `budget.py` looks at the size of an event.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.filter.cel.ast import Call, ListOf, Literal, LiteralKind, Macro, MapOf, Name, Node, children
+from headgate.filter.cel.budget import check_budget
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import compile_expression, is_regular_expression
+from headgate.filter.cel.errors import FilterError, over_limit
+from headgate.filter.cel.regex import regex_size
+from headgate.limits import (
+    FILTER_CANONICAL_CHARACTERS_MAX,
+    FILTER_CONSTANTS_A_NODE,
+    FILTER_COST_MAX,
+    FILTER_LIST_ITEMS_MAX,
+    FILTER_NODES_MAX,
+    FILTER_REGEX_CHARACTERS_MAX,
+    FILTER_REGEX_INSTRUCTIONS_MAX,
+)
+
+_ROUNDS: Final = 100
+"""How often a macro over data of unknown length is counted."""
+_ROUNDS_OBJECTS: Final = 10
+"""The same over `json.objects`, which event patterns nest: its elements are parts of one event, each with members."""
+
+
+def check_limits(tree: Node) -> None:
+    """Refuses a tree that is over a limit.
+
+    Raises:
+        FilterError: With the limit's name.
+    """
+    nodes, constants, calls = 0, 0, False
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        nodes += 1
+        match node:
+            case Literal():
+                constants += 1
+                continue
+            case Name():
+                continue
+            case ListOf(items) if len(items) > FILTER_LIST_ITEMS_MAX:
+                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a list has {len(items)} items")
+            case MapOf(entries) if len(entries) > FILTER_LIST_ITEMS_MAX:
+                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a map has {len(entries)} entries")
+            case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
+                _check_pattern(pattern)
+                calls = True
+            case Call("matches", _, _):
+                raise FilterError(
+                    "matches() needs a constant regular expression",
+                    field="filter.expression",
+                    hint="startsWith, endsWith and contains take any text",
+                )
+            case Macro() | Call():
+                calls = True
+            case _:
+                pass
+        waiting.extend(children(node))
+    nodes -= constants - constants // FILTER_CONSTANTS_A_NODE
+    if nodes > FILTER_NODES_MAX:
+        raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has {nodes} nodes")
+    if calls:
+        steps = _steps(tree)
+        if steps > FILTER_COST_MAX:
+            raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {steps} steps")
+        check_budget(tree)
+
+
+def static_cost(cel: str) -> int:
+    """Steps of one evaluation of a canonical text, counted from its tree."""
+    return _steps(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
+
+
+def _check_pattern(pattern: str) -> None:
+    if len(pattern) > FILTER_REGEX_CHARACTERS_MAX:
+        what = f"a regular expression has {len(pattern)} characters"
+        raise over_limit("FILTER_REGEX_CHARACTERS_MAX", FILTER_REGEX_CHARACTERS_MAX, what)
+    size = regex_size(pattern).instructions
+    if size > FILTER_REGEX_INSTRUCTIONS_MAX:
+        what = f"a regular expression becomes some {size} instructions"
+        raise over_limit("FILTER_REGEX_INSTRUCTIONS_MAX", FILTER_REGEX_INSTRUCTIONS_MAX, what)
+    if not is_regular_expression(pattern):
+        raise FilterError(
+            "matches() has an invalid regular expression",
+            field="filter.expression",
+            hint="the syntax is RE2's: no look-around, no back-references",
+        )
+
+
+def _steps(node: Node) -> int:
+    match node:
+        case Macro(_, source, _, predicate, transform):
+            literal = isinstance(source, ListOf | MapOf)
+            objects = isinstance(source, Call) and source.function == "json.objects"
+            rounds = max(1, len(children(source))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
+            return _steps(source) + rounds * sum(_steps(body) for body in (predicate, transform) if body is not None)
+        case _:
+            return 1 + sum(map(_steps, children(node)))

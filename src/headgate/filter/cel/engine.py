@@ -1,0 +1,398 @@
+"""How does cel-expr-python behave, and how is it kept from misbehaving? The only module that knows it.
+
+What is worked around here (version 0.1.3 on Python 3.11):
+
+* `.value()` of a null result breaks a reference count: a result's type is looked at first, and null never converted.
+* Strings are cut at NUL, and lone surrogates raise: both are refused in expressions here, and by `view.py` in events.
+* `eval` may raise where CEL has an error (an exhausted iteration budget, for one): that is an ERROR outcome.
+* A datetime inside a map is refused: timestamps go in as `google.protobuf.Timestamp`.
+* An integer outside int64 and uint64 makes the whole variable unreadable: `view.py` turns it into a double.
+* Variables cannot be named `type` or `string`: attributes live under `ce`.
+* `serialize()` is an `Any` around a `cel.expr.CheckedExpr`: its bytes are read as `checked.proto`, which has the same
+  fields. The package that has the original also installs files of googleapis-common-protos and opentelemetry-proto.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+from cel_expr_python import cel as _cel
+from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from headgate.filter.cel import checked_pb2
+from headgate.filter.cel.ast import PUBLISH_TIME, Node
+from headgate.filter.cel.decode import decode, offset_of
+from headgate.filter.cel.errors import FilterError, caret, over_limit
+from headgate.filter.cel.functions import FUNCTIONS
+from headgate.filter.cel.functions.declare import CelType, Function
+from headgate.filter.cel.functions.json import ABSENT, EVALUATED
+from headgate.filter.cel.messages import plain, refusal
+from headgate.filter.cel.parentheses import without_nested_parentheses
+from headgate.filter.cel.unparse import string_literal, unparse
+from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS
+from headgate.filter.cel.wildcards import WildcardError, without_wildcards
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
+
+_TYPES: Final = {
+    CelType.BOOL: _cel.Type.BOOL,
+    CelType.INT: _cel.Type.INT,
+    CelType.DOUBLE: _cel.Type.DOUBLE,
+    CelType.STRING: _cel.Type.STRING,
+    CelType.TIMESTAMP: _cel.Type.TIMESTAMP,
+    CelType.LIST: _cel.Type.List(_cel.Type.DYN),
+    CelType.MAP: _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+    CelType.DYN: _cel.Type.DYN,
+}
+
+
+def _declared(function: Function) -> _cel.FunctionDecl:
+    overloads = []
+    for number, overload in enumerate(function.overloads):
+        name = f"{function.name}#{number}"
+        parameters = [_TYPES[parameter] for parameter in overload.parameters]
+        overloads.append(_cel.Overload(name, _TYPES[overload.result], parameters, overload.member, overload.compute))
+    return _cel.FunctionDecl(function.name, overloads)
+
+
+_ENVIRONMENT: Final = _cel.NewEnv(
+    variables={
+        "ce": _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
+        "data": _cel.Type.DYN,
+        PUBLISH_TIME: _cel.Type.TIMESTAMP,
+    },
+    extensions=[
+        ext_strings.ExtStrings(),
+        ext_math.ExtMath(),
+        _cel.CelExtension("headgate", [_declared(function) for function in FUNCTIONS]),
+    ],
+    functions=[  # for the checker only: no expression has it when it is evaluated
+        _cel.FunctionDecl(
+            WILDCARDS,
+            [_cel.Overload("match_string", _cel.Type.BOOL, [_cel.Type.STRING, _cel.Type.STRING], True, None)],
+        )
+    ],
+)
+_MATCHES: Final = _ENVIRONMENT.compile('"".matches(data)')
+_TIMESTAMP: Final = _ENVIRONMENT.compile("timestamp(data)")
+_BOOL: Final = _cel.Type.BOOL
+_ERROR: Final = _cel.Type.ERROR
+_STRING: Final = _cel.Type.STRING
+
+CelInput = Mapping[str, Any]
+"""Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
+
+_REFUSED: Final = re.compile("[\0\ud800-\udfff]")
+_SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
+_TOKEN: Final = re.compile(
+    r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
+    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[0-9][0-9.]*|[=!<>]=|&&|\|\||[-+*/%<>?.,\[{]""",
+    re.DOTALL,
+)
+"""Texts, comments and numbers as a whole, and signs."""
+_WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
+
+
+class OutcomeKind(IntEnum):
+    """What a filter says of an event."""
+
+    FALSE = 0
+    TRUE = 1
+    ERROR = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one evaluation; `message` tells the error, and is empty without one."""
+
+    kind: OutcomeKind
+    message: str = ""
+
+
+_TRUE: Final = Outcome(OutcomeKind.TRUE)
+_FALSE: Final = Outcome(OutcomeKind.FALSE)
+
+
+_EVALUATION_ERRORS: Final = (
+    RuntimeError,
+    TypeError,
+    ValueError,
+    OverflowError,
+    RecursionError,
+    UnicodeError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value of any type, for people.
+
+    Attributes:
+        kind: "bool", "int", "string", "list", "map", "null", ..., or "error".
+        text: The value as CEL writes it, shortened; the message of an error.
+        size: Items of a list or map, else 0.
+    """
+
+    kind: str
+    text: str
+    size: int = 0
+
+
+class Environment:
+    """What expressions may name: variables with their types, libraries, a container for short names."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: _cel.Env) -> None:
+        self._handle = handle
+
+    @staticmethod
+    def of_case(types: Mapping[str, TypeName], functions: Mapping[str, Signature], container: str) -> Environment:
+        """The environment of a conformance case: what it declares, and every library that the engine has.
+
+        Filters have `_FILTERS` and nothing else.
+        """
+        declared = [
+            _cel.FunctionDecl(name, [_cel.Overload(name, _type(result), [*map(_type, parameters)], False, None)])
+            for name, (parameters, result) in functions.items()
+        ]
+        libraries = (ext_bindings.ExtBindings(), ext_encoders.ExtEncoders(), ext_optional.ExtOptional())
+        handle = _cel.NewEnv(
+            config=_cel.NewEnvConfigFromYaml("extensions: [{name: two-var-comprehensions}]"),
+            variables={name: _type(kind) for name, kind in types.items()},
+            extensions=[ext_strings.ExtStrings(), ext_math.ExtMath(), *libraries],
+            functions=declared,
+            container=_cel.ExpressionContainer(container) if container else None,
+        )
+        return Environment(handle)
+
+    def compile(self, text: str, *, check: bool = True) -> Expression:
+        """Parses CEL text, and checks its types unless it is told not to.
+
+        Raises:
+            FilterError: The text is no expression, has a type fault, or a character that the engine does not take.
+        """
+        _refuse_characters(text)
+        try:
+            return Expression(self._handle.compile(without_nested_parentheses(text), not check))
+        except RuntimeError as error:
+            raise refusal(text, str(error)) from None
+
+
+TypeName = str | tuple[str, tuple["TypeName", ...]]
+"""A CEL type by the name that the checker gives it; of list, map and abstract types with their parameters."""
+Signature = tuple[tuple[TypeName, ...], TypeName]
+"""Types of the parameters and of the result."""
+
+
+def _type(name: TypeName) -> _cel.Type:
+    match name:
+        case ("list", (item,)):
+            return _cel.Type.List(_type(item))
+        case ("map", (key, item)):
+            return _cel.Type.Map(_type(key), _type(item))
+        case (str(abstract), parameters):
+            return _cel.Type.AbstractType(abstract, [*map(_type, parameters)])
+        case "null_type":
+            return _cel.Type.NULL
+        case str():
+            return getattr(_cel.Type, name.upper())
+
+
+_FILTERS: Final = Environment(_ENVIRONMENT)
+
+
+class Activation:
+    """The variables of one event, converted once and shared by every program that looks at it."""
+
+    __slots__ = ("_data", "_handle")
+
+    def __init__(self, variables: CelInput, environment: Environment = _FILTERS) -> None:
+        self._handle = environment._handle.Activation(variables)
+        self._data = variables.get("data", ABSENT)
+
+
+class Expression:
+    """A checked expression, ready to be evaluated."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: _cel.Expression) -> None:
+        self._handle = handle
+
+    def checked(self) -> checked_pb2.CheckedExpr:
+        """The message of `checked.proto`.
+
+        Raises:
+            FilterError: It nests deeper than protobuf reads: a macro is several messages in one another.
+        """
+        wrapper = AnyMessage.FromString(self._handle.serialize())
+        try:
+            message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
+        except DecodeError:
+            what = "the expression nests too deep, a macro counts as several levels"
+            raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
+        return message
+
+    def result_type(self) -> str:
+        """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
+        return str(self._handle.return_type().name())
+
+    def _evaluated(self, activation: Activation) -> _cel.Value:
+        EVALUATED.data = activation._data
+        return self._handle.eval(activation._handle)
+
+    def text(self, activation: Activation) -> str | None:
+        """The value on one event when it is a string. Never raises: everything else, errors too, is None."""
+        try:
+            result = self._evaluated(activation)
+            return str(result.value()) if result.type() == _STRING else None
+        except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
+            return None
+
+    def evaluate(self, activation: Activation) -> Outcome:
+        """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""
+        try:
+            result = self._evaluated(activation)
+            kind = result.type()
+            if kind == _BOOL:
+                return _TRUE if result.value() else _FALSE
+            if kind == _ERROR:
+                return Outcome(OutcomeKind.ERROR, plain(str(result.value())))
+            return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
+        except _EVALUATION_ERRORS as error:
+            return Outcome(OutcomeKind.ERROR, plain(str(error)))
+
+    def show(self, activation: Activation) -> Shown:
+        """Evaluates on one event, for people. Never raises."""
+        try:
+            result = self._evaluated(activation)
+            kind = str(result.type().name()).partition("<")[0].lower()
+            if kind == "error":
+                return Shown(kind, plain(str(result.value())))
+            return Shown(kind, _shown(result, 0), len(result.value()) if kind in {"list", "map"} else 0)
+        except _EVALUATION_ERRORS as error:
+            return Shown("error", plain(str(error)))
+
+
+def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX) -> Expression:
+    """Parses and type checks CEL text.
+
+    Args:
+        text: The expression.
+        characters_max: Code points that are allowed; canonical text may be longer than what was admitted.
+
+    Raises:
+        FilterError: The text is no expression, has a type fault, or is over a limit.
+    """
+    if len(text) > characters_max:
+        raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
+    if not text.strip():
+        raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
+    if len(text) > FILTER_NODES_MAX and characters_max == FILTER_CHARACTERS_MAX:
+        # A sign is a node at least, a comma perhaps a constant; the tree is known only when the parser has paid for it.
+        tokens = Counter(found[0] for found in _TOKEN.finditer(text))
+        nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
+        if nodes > FILTER_NODES_MAX:
+            raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
+    expression = _FILTERS.compile(text)
+    return _without_wildcards(text, expression) if _WILDCARDS.search(text) else expression
+
+
+def _without_wildcards(text: str, expression: Expression) -> Expression:
+    checked = expression.checked()
+    tree = decode(checked.expr)
+    try:
+        plain_tree = without_wildcards(tree)
+    except WildcardError as error:
+        raise error.at(text, offset_of(checked, error.call)) from None
+    return expression if plain_tree == tree else _FILTERS.compile(unparse(plain_tree))
+
+
+def offset_in(text: str, node: Node) -> int | None:
+    """Where a part of what an expression says stands in its text, see `offset_of`."""
+    return offset_of(_FILTERS.compile(text).checked(), node)
+
+
+def _refuse_characters(text: str) -> None:
+    found = _REFUSED.search(text)
+    if found is not None:
+        position = found.start()
+        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise FilterError(
+            f"{what} at offset {position}", field="filter.expression", position=position, caret=caret(text, position)
+        )
+
+
+def is_regular_expression(pattern: str) -> bool:
+    """Whether RE2, inside cel-cpp, takes `pattern`."""
+    try:
+        result = _MATCHES.eval(data={"data": pattern})
+    except (RuntimeError, TypeError, UnicodeError):
+        return False
+    return bool(result.type() == _BOOL)
+
+
+def is_timestamp(text: str) -> bool:
+    """Whether CEL's `timestamp()` takes `text`."""
+    try:
+        result = _TIMESTAMP.eval(data={"data": text})
+    except (RuntimeError, TypeError, UnicodeError):
+        return False
+    return bool(result.type() == _cel.Type.TIMESTAMP)
+
+
+def timestamp(seconds: int, nanoseconds: int) -> Timestamp:
+    """A CEL timestamp for an activation.
+
+    Args:
+        seconds: Since 1970 UTC; from year 1 to 9999.
+        nanoseconds: 0 to 999,999,999.
+    """
+    return Timestamp(seconds=seconds, nanos=nanoseconds)
+
+
+_SHOWN_CHARACTERS: Final = 100
+_SHOWN_ITEMS: Final = 10
+_SHOWN_DEPTH: Final = 3
+
+
+def _shown(result: _cel.Value, depth: int) -> str:
+    """CEL text of a result, or of an item of one; each one's type is asked first: a null has no value to ask for."""
+    kind = str(result.type().name()).partition("<")[0].lower()
+    if kind == "null":
+        return "null"
+    value = result.value()
+    if kind in {"list", "map"} and depth == _SHOWN_DEPTH:
+        return "[...]" if kind == "list" else "{...}"
+    more = ["..."] if kind in {"list", "map"} and len(value) > _SHOWN_ITEMS else []
+    match kind:
+        case "list":
+            return f"[{', '.join([*(_shown(item, depth + 1) for item in value[:_SHOWN_ITEMS]), *more])}]"
+        case "map":
+            members = itertools.islice(value.items(), _SHOWN_ITEMS)
+            return "{" + ", ".join([*(f"{_key(key)}: {_shown(item, depth + 1)}" for key, item in members), *more]) + "}"
+        case "string":
+            return string_literal(value[:_SHOWN_CHARACTERS]) + ("..." if len(value) > _SHOWN_CHARACTERS else "")
+        case "bool":
+            return "true" if value else "false"
+        case "bytes":
+            return f"{len(value)} bytes"
+        case "timestamp":
+            return f'timestamp("{value.isoformat()}")'
+        case "duration":
+            return f'duration("{value.total_seconds():g}s")'
+        case _:
+            return f"{value}u" if kind == "uint" else str(value)
+
+
+def _key(key: object) -> str:
+    return string_literal(key[:_SHOWN_CHARACTERS]) if isinstance(key, str) else str(key)

@@ -1,0 +1,420 @@
+"""Which simpler expression says exactly the same? `RULES` are pure functions from tree to tree.
+
+Every rule keeps the value on every event, errors included (an error may become another error). A filter is read as a
+*condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and the operands of `&&`, `||`,
+`!` and of a conditional in such a place; inside other expressions only `everywhere` rules apply.
+
+That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.filter.cel.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    Conditional,
+    Has,
+    In,
+    Index,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Macro,
+    Name,
+    Node,
+    Not,
+    Or,
+    Select,
+    children,
+    map_children,
+)
+from headgate.filter.cel.attribute_names import of_member, present
+
+REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
+"""Attributes that every event has."""
+TEXT_ATTRIBUTES: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema"}
+"""Attributes that are strings where they are present; an extension may be anything."""
+
+_ROOTS: Final = frozenset({"ce", "data"})
+_MIRRORED: Final = {
+    Comparison.EQ: Comparison.EQ,
+    Comparison.NE: Comparison.NE,
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+}
+_OPPOSITE: Final = {
+    Comparison.EQ: Comparison.NE,
+    Comparison.NE: Comparison.EQ,
+    Comparison.LT: Comparison.GE,
+    Comparison.LE: Comparison.GT,
+    Comparison.GT: Comparison.LE,
+    Comparison.GE: Comparison.LT,
+}
+_COMPUTE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+    Comparison.EQ: operator.eq,
+    Comparison.NE: operator.ne,
+    Comparison.LT: operator.lt,
+    Comparison.LE: operator.le,
+    Comparison.GT: operator.gt,
+    Comparison.GE: operator.ge,
+}
+_INT64: Final = (-(2**63), 2**63 - 1)
+_UINT64: Final = (0, 2**64 - 1)
+
+
+def is_path(node: Node) -> bool:
+    """Whether `node` reads one value of the event: `ce.x`, `data`, `data.a.b`."""
+    while isinstance(node, Select):
+        node = node.operand
+    return isinstance(node, Name) and node.name in _ROOTS
+
+
+def _is_text(node: Node) -> bool:
+    return isinstance(node, Select) and node.operand == Name("ce") and node.field in TEXT_ATTRIBUTES
+
+
+def everywhere(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `changes`, one after the other, to every node, children first.
+
+    The body of a macro whose variable hides `ce` or `data` is left alone.
+    """
+
+    def walk(node: Node) -> Node:
+        match node:
+            case Literal() | Name():
+                return node
+            case Macro(kind, source, variable, predicate, transform) if variable in _ROOTS:
+                node = Macro(kind, walk(source), variable, predicate, transform)
+            case _:
+                node = map_children(node, walk)
+        for change in changes:
+            node = change(node)
+        return node
+
+    return walk
+
+
+def conditions(*changes: Callable[[Node], Node]) -> Callable[[Node], Node]:
+    """A rule that applies `changes`, one after the other, to every condition, children first."""
+
+    def walk(node: Node) -> Node:
+        if isinstance(node, And | Or | Not | Conditional):
+            node = map_children(node, walk)
+        for change in changes:
+            node = change(node)
+        return node
+
+    return walk
+
+
+def index_to_field(node: Node) -> Node:
+    """`data["a"]` is `data.a`; `dyn(data.a)` is `data.a`."""
+    match node:
+        case Index(operand, Literal(LiteralKind.STRING, str(name))) if is_path(operand):
+            return Select(operand, name)
+        case Call("dyn", None, (operand,)) if is_path(operand) and operand != Name("ce"):
+            return operand
+        case _:
+            return node
+
+
+def member_of_attribute(node: Node) -> Node:
+    """`ce.a.b` and `has(ce.a.b)` read the attribute `a.b`, see `attribute_names.py`."""
+    match node:
+        case Select(Select(Name("ce"), name), member) if name != "time":
+            return Select(Name("ce"), of_member(name, member))
+        case Has(Select(Name("ce"), name), member) if name != "time":
+            return present(of_member(name, member))
+        case _:
+            return node
+
+
+_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
+_MADE: Final = frozenset({"timestamp", "duration", "_+_", "_-_"})
+
+
+def _is_constant(node: Node) -> bool:
+    """A literal, a type, or a point in time made of literals."""
+    match node:
+        case Literal():
+            return True
+        case Name(name):
+            return name in _TYPES
+        case Call(function, None, arguments):
+            return function in _MADE and all(map(_is_constant, arguments))
+        case _:
+            return False
+
+
+def constant_right(node: Node) -> Node:
+    """`1 < data.n` is `data.n > 1`, `string == type(x)` is `type(x) == string`."""
+    match node:
+        case Compare(comparison, left, right) if _is_constant(left) and not _is_constant(right):
+            return Compare(_MIRRORED[comparison], right, left)
+        case _:
+            return node
+
+
+def attribute_presence(node: Node) -> Node:
+    """`"x" in ce` is `has(ce.x)`, and `has(ce.type)` is true."""
+    match node:
+        case In(Literal(LiteralKind.STRING, str(name)), Name("ce")):
+            there = present(name)
+            return there if there == node else attribute_presence(there)
+        case Has(Name("ce"), name) if name in REQUIRED_ATTRIBUTES:
+            return TRUE
+        case _:
+            return node
+
+
+def attribute_size(node: Node) -> Node:
+    """`size(ce.subject) > 0` is `ce.subject > ""`: an attribute that is no extension is no map and no list."""
+    match node:
+        case Compare(comparison, Call("size", target, arguments), Literal(LiteralKind.INT, int(size))):
+            operands = arguments if target is None else (target, *arguments)
+        case _:
+            return node
+    if len(operands) != 1 or not _is_text(operands[0]):
+        return node
+    empty = Literal(LiteralKind.STRING, "")
+    match comparison, size:
+        case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
+            return Compare(Comparison.GT, operands[0], empty)
+        case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
+            return Compare(Comparison.LE, operands[0], empty)
+        case _:
+            return node
+
+
+_PLAIN: Final = r"(?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*"
+_PLAIN_PATTERN: Final = re.compile(rf"(\^?)({_PLAIN})(\$?)")
+_PREFIX_PATTERN: Final = re.compile(rf"\^({_PLAIN})(.?)", re.DOTALL)
+
+
+def whole_text(pattern: str) -> str | None:
+    """The one text that a regular expression like `^created$` matches; None when it is not of this form."""
+    found = _PLAIN_PATTERN.fullmatch(pattern)
+    return _unescape(found[2]) if found is not None and found[1] and found[3] else None
+
+
+def certain_prefix(pattern: str) -> str:
+    """A text that everything begins with that a regular expression matches; empty when none is certain."""
+    found = _PREFIX_PATTERN.match(pattern)
+    if found is None or "|" in pattern:
+        return ""
+    # What follows may say that the last character is optional.
+    text = _unescape(found[1])
+    return text[:-1] if found[2] in {"*", "?", "{", "+"} else text
+
+
+def _unescape(plain: str) -> str:
+    return re.sub(r"\\(.)", r"\1", plain)
+
+
+def plain_pattern(node: Node) -> Node:
+    """A regular expression without operators is a prefix, a suffix or a substring."""
+    match node:
+        case Call("matches", None, (subject, pattern)):
+            return plain_pattern(Call("matches", subject, (pattern,)))
+        case Call("matches", _, (Literal(LiteralKind.STRING, str(text)),)):
+            found = _PLAIN_PATTERN.fullmatch(text)
+        case _:
+            return node
+    if found is None or (found[1] and found[3]):
+        return node
+    function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
+    return Call(function, node.target, (Literal(LiteralKind.STRING, _unescape(found[2])),))
+
+
+def fold_constants(node: Node) -> Node:
+    """`60 * 60` is 3600, `"a" < "b"` is true; what would overflow or compare two types is left to cel-cpp."""
+    match node:
+        case Call("_+_" | "_-_" | "_*_" as function, None, (Literal(kind, left), Literal(other, right))) if (
+            kind == other
+        ):
+            return _arithmetic(function, kind, left, right) or node
+        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > _INT64[0]:
+            return Literal(LiteralKind.INT, -value)
+        case Call("-_", None, (Literal(LiteralKind.DOUBLE, float(number)),)):
+            return Literal(LiteralKind.DOUBLE, -number)
+        case Compare(comparison, Literal(kind, left), Literal(other, right)) if kind == other:
+            if kind is LiteralKind.NULL:
+                return node
+            return TRUE if _COMPUTE[comparison](left, right) else FALSE
+        case _:
+            return node
+
+
+def _arithmetic(function: str, kind: LiteralKind, left: object, right: object) -> Node | None:
+    match left, right:
+        case (str() | bytes(), str() | bytes()):
+            return Literal(kind, left + right) if function == "_+_" else None  # type: ignore[operator]
+        case (int() | float(), int() | float()) if kind in {LiteralKind.INT, LiteralKind.UINT, LiteralKind.DOUBLE}:
+            value = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}[function](left, right)
+            if kind is LiteralKind.DOUBLE:
+                return Literal(kind, value) if value == value else None
+            low, high = _UINT64 if kind is LiteralKind.UINT else _INT64
+            return Literal(kind, value) if low <= value <= high else None
+        case _:
+            return None
+
+
+def fold_condition(node: Node) -> Node:
+    """`true && x` is `x`, `false && x` is false, `!true` is false, `true ? x : y` is `x`."""
+    match node:
+        case Not(Literal(LiteralKind.BOOL, value)):
+            return FALSE if value else TRUE
+        case And(operands):
+            return FALSE if FALSE in operands else _joined(And, tuple(o for o in operands if o != TRUE), TRUE)
+        case Or(operands):
+            return TRUE if TRUE in operands else _joined(Or, tuple(o for o in operands if o != FALSE), FALSE)
+        case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
+            return then if value else otherwise
+        case _:
+            return node
+
+
+def _joined(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
+    if not operands:
+        return empty
+    return operands[0] if len(operands) == 1 else join(operands)
+
+
+def push_not(node: Node) -> Node:
+    """`!(a && b)` is `!a || !b`, `!(a == b)` is `a != b`, `!(p < 1)` is `p >= 1`: exact, errors stay errors."""
+    match node:
+        case Not(operand):
+            return _negate(operand)
+        case And() | Or() | Conditional():
+            return map_children(node, push_not)
+        case _:
+            return node
+
+
+def _negate(node: Node) -> Node:
+    match node:
+        case Not(operand):
+            return push_not(operand)
+        case And(operands):
+            return Or(tuple(map(_negate, operands)))
+        case Or(operands):
+            return And(tuple(map(_negate, operands)))
+        case Conditional(condition, then, otherwise):
+            return Conditional(push_not(condition), _negate(then), _negate(otherwise))
+        case Literal(LiteralKind.BOOL, value):
+            return FALSE if value else TRUE
+        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
+            return Compare(_OPPOSITE[comparison], left, right)
+        # Neither a constant nor JSON is ever NaN, so one of two opposite orders holds.
+        case Compare(comparison, left, Literal() as right) if is_path(left):
+            return Compare(_OPPOSITE[comparison], left, right)
+        case _:
+            return Not(node)
+
+
+def branches(node: Conditional) -> tuple[Node, Node]:
+    """`c ? a : b` is true where `c && a` or `!c && b` is.
+
+    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
+    """
+    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
+
+
+def flatten(node: Node) -> Node:
+    """`a && (b && a)` is `a && b`."""
+    match node:
+        case And(operands):
+            return _joined(And, _spread(And, operands), TRUE)
+        case Or(operands):
+            return _joined(Or, _spread(Or, operands), FALSE)
+        case _:
+            return node
+
+
+def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:
+    flat: dict[Node, None] = {}
+    for operand in operands:
+        flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
+    return tuple(flat)
+
+
+def macros_last(node: Node) -> Node:
+    """`data.l.exists(...) || x` is `x || data.l.exists(...)`, and so for `&&`.
+
+    cel-cpp gives up on all of an expression after so many rounds of its macros, and looks at operands in their order:
+    what decides without a macro is looked at first, as a row of the matcher decides by itself.
+    """
+    match node:
+        case And(operands):
+            return And(tuple(sorted(operands, key=has_macro)))
+        case Or(operands):
+            return Or(tuple(sorted(operands, key=has_macro)))
+        case _:
+            return node
+
+
+def has_macro(node: Node) -> bool:
+    """Whether a macro stands in it."""
+    return isinstance(node, Macro) or any(map(has_macro, children(node)))
+
+
+def _literal_order(literal: Literal) -> tuple[str, str]:
+    return literal.kind, repr(literal.value)
+
+
+def sorted_list(node: Node) -> Node:
+    """A list of constants after `in` is a set: sorted and without duplicates, so that equal filters are equal text."""
+    match node:
+        case In(element, ListOf(items)) if len(items) > 1:
+            literals: list[Literal] = [item for item in items if isinstance(item, Literal)]
+            if len(literals) == len(items):
+                unique: list[Literal] = list(dict.fromkeys(literals))
+                unique.sort(key=_literal_order)
+                return In(element, ListOf(tuple(unique)))
+    return node
+
+
+NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
+    index_to_field,
+    member_of_attribute,
+    attribute_presence,
+    fold_constants,
+    constant_right,
+    attribute_size,
+    plain_pattern,
+    sorted_list,
+)
+"""Exact wherever they stand."""
+
+CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten, macros_last)
+"""Exact for conditions."""
+
+RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
+"""In the order in which they are applied; each once is enough for a fixed point."""
+
+resolve: Final[Callable[[Node], Node]] = everywhere(index_to_field, member_of_attribute)
+"""Only what gives a path its meaning: index forms become fields, and a member of an extension has one name."""
+
+macros_last_all: Final[Callable[[Node], Node]] = conditions(flatten, macros_last)
+"""Nothing but the order in which operands are looked at."""
+
+flatten_all: Final[Callable[[Node], Node]] = conditions(flatten)
+"""Nothing but joining nested `&&` and `||`."""
+
+
+def rewrite(node: Node) -> Node:
+    """The canonical form of a filter: every rule, in order."""
+    for rule in RULES:
+        node = rule(node)
+    return node

@@ -1,0 +1,183 @@
+"""What a filter sees of an event: `ce`, `data` and `publish_time`, each made once an event.
+
+`ce` holds the attributes that are present, with their types: strings, integers, booleans, `time` as a timestamp.
+`data` is the decoded JSON; for any other data, and for JSON that CEL cannot hold (NUL in a string), there is no `data`,
+so that a filter that reads it has an error and one that does not works as ever.
+`publish_time` is when the broker stored the event: the append time of its chunk, to the millisecond below it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from headgate.event import rfc3339
+from headgate.event.json_text import NUL_ESCAPED
+from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.filter.cel.ast import PUBLISH_TIME
+from headgate.filter.cel.attribute_names import TIME_TEXT, members
+from headgate.filter.cel.budget import EventSize
+from headgate.filter.cel.engine import Activation, timestamp
+from headgate.limits import JSON_DEPTH_MAX
+
+JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
+"""Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
+
+_INT64_MIN: Final = -(2**63)
+_UINT64_MAX: Final = 2**64 - 1
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
+_TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 9999, all that CEL has
+_VALUES_COUNTED_MAX: Final = 20_000
+"""JSON values that are looked at one by one for an event's size: some 2 ms."""
+_CONTEXT_ATTRIBUTES: Final = 9
+_DECODER: Final = msgspec.json.Decoder()
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
+"""Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
+
+
+class EventView:
+    """One event as filters see it; keep it to evaluate several programs on the same event.
+
+    Args:
+        event: What it is.
+        stored_us: When it was stored, microseconds since 1970 UTC; None where it is not stored: a filter that reads
+            `publish_time` has an error then.
+    """
+
+    def __init__(self, event: Event, stored_us: int | None = None) -> None:
+        self.event = event
+        self.publish_time_us = None if stored_us is None else publish_time_us(stored_us)
+
+    @cached_property
+    def attributes(self) -> dict[str, ExtensionValue]:
+        """Attributes, extensions and members of these by name, as they were sent; `time` is its text."""
+        event = self.event
+        found = dict(event.extensions)
+        for name, value in event.extensions.items():
+            if type(value) is dict:
+                found.update(members(name, value))
+        found.update(specversion=event.specversion, id=event.id, source=event.source, type=event.type)
+        if event.subject is not None:
+            found["subject"] = event.subject
+        if event.time is not None:
+            found["time"] = found[TIME_TEXT] = event.time
+        if event.datacontenttype is not None:
+            found["datacontenttype"] = event.datacontenttype
+        if event.dataschema is not None:
+            found["dataschema"] = event.dataschema
+        return found
+
+    @cached_property
+    def json(self) -> tuple[JsonValue] | None:
+        """The decoded JSON data in a tuple of one (data may be null); None when there is none that CEL can hold."""
+        event = self.event
+        if event.data_kind is not DataKind.JSON or event.data is None:
+            return None
+        return decode_json(event.data)
+
+    @cached_property
+    def rough_size(self) -> EventSize:
+        """How large the event is, from above, in what counts for the cost of evaluating something on it."""
+        data = self.event.data or b""
+        attributes = sum(len(value.encode()) for value in self.attributes.values() if isinstance(value, str))
+        if len(self.attributes) > len(self.event.extensions) + _CONTEXT_ATTRIBUTES:
+            attributes += sum(len(name.encode()) for name in self.attributes)  # names of members are texts, too
+        return EventSize(attributes, len(data), data.count(b",") + 1, len(data))
+
+    @cached_property
+    def size(self) -> EventSize:
+        """The same more closely; of JSON with very many values the rough one."""
+        rough = self.rough_size
+        if self.json is None or rough.items > _VALUES_COUNTED_MAX:
+            return rough
+        items = text = 0
+        waiting: list[JsonValue] = [self.json[0]]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, str):
+                text = max(text, len(value))
+            elif isinstance(value, dict | list):
+                items = max(items, len(value))
+                waiting.extend(value.values() if isinstance(value, dict) else value)
+        return EventSize(rough.attributes_bytes, rough.data_bytes, items, min(4 * text, rough.data_bytes))
+
+    @cached_property
+    def activation(self) -> Activation:
+        """The variables for cel-cpp."""
+        names = dict[str, object](self.attributes)
+        if self.event.time is not None:
+            names["time"] = _timestamp(self.event.time)
+        variables: dict[str, object] = {"ce": names}
+        if self.json is not None:
+            variables["data"] = self.json[0]
+        if self.publish_time_us is not None:
+            seconds, micros = divmod(self.publish_time_us, 1_000_000)
+            variables[PUBLISH_TIME] = timestamp(seconds, micros * 1_000)
+        return Activation(variables)
+
+
+def publish_time_us(stored_us: int) -> int:
+    """`publish_time` of what was stored then, microseconds since 1970 UTC: a whole number of milliseconds."""
+    return stored_us - stored_us % 1_000
+
+
+def decode_json(text: bytes) -> tuple[JsonValue] | None:
+    """Decodes JSON the way CEL reads it, in a tuple of one; None when it is no JSON or CEL cannot hold it.
+
+    Integers beyond int64 and uint64 become doubles. Of a name given twice the last value counts.
+    """
+    if b"\\u0000" in text and NUL_ESCAPED.search(text) is not None:
+        return None  # cel-expr-python would cut the string there
+    try:
+        value = _DECODER.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _decode_slowly(text)
+    return (_within_64_bits(value) if _LONG_NUMBER.search(text) else value,)
+
+
+def _decode_slowly(text: bytes) -> tuple[JsonValue] | None:
+    """What msgspec refuses and JSON allows: numbers beyond a double, which become infinite."""
+    try:
+        value = json.loads(text.decode(), parse_constant=_refuse_constant)
+        json.dumps(value, ensure_ascii=False).encode()  # lone surrogates have no UTF-8
+    except (ValueError, RecursionError):
+        return None
+    return (_within_64_bits(value),)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _within_64_bits(value: JsonValue) -> JsonValue:
+    match value:
+        case dict():
+            return {name: _within_64_bits(item) for name, item in value.items()}
+        case list():
+            return [_within_64_bits(item) for item in value]
+        case int() if not _INT64_MIN <= value <= _UINT64_MAX:
+            try:
+                return float(value)
+            except OverflowError:
+                return math.inf if value > 0 else -math.inf
+        case _:
+            return value
+
+
+def _timestamp(text: str) -> object:
+    """A CEL timestamp, or null for an instant outside CEL's years: present, but without an order."""
+    micros = rfc3339.micros(text)
+    if micros is None:
+        return None
+    seconds = micros // 1_000_000
+    if not _TIMESTAMP_SECONDS[0] <= seconds <= _TIMESTAMP_SECONDS[1]:
+        return None
+    fraction = text.partition(".")[2]
+    digits = re.match(r"[0-9]*", fraction)
+    return timestamp(seconds, int((digits[0] if digits else "")[:9].ljust(9, "0")))

@@ -1,0 +1,1 @@
+"""The filter compiler: from CEL to rows of the matcher's table."""

@@ -1,0 +1,213 @@
+"""Which comparison of the matcher says what a condition says? One leaf of a filter at a time.
+
+"True" is kept exactly, an error may become false, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from headgate.filter.cel.ast import (
+    TRUE,
+    Call,
+    Compare,
+    Comparison,
+    Has,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Macro,
+    MacroKind,
+    Name,
+    Node,
+    Not,
+    Select,
+)
+from headgate.filter.cel.rewrite import certain_prefix
+from headgate.filter.compile.elements import exists
+from headgate.filter.compile.operands import (
+    EXACT_DOUBLE_MAX,
+    TIME,
+    TYPE_NAMES,
+    arguments_of,
+    instant_of,
+    many_of,
+    operand_of,
+    place_of,
+    solved,
+    time_of,
+)
+from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Place
+from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, one_of, only
+
+_FORM_KINDS: Final = {
+    Form.LOWER: ConstantKind.STRING,
+    Form.UPPER: ConstantKind.STRING,
+    Form.TYPE: ConstantKind.STRING,
+    Form.TO_STRING: ConstantKind.STRING,
+    Form.SIZE: ConstantKind.NUMBER,
+    Form.TO_INT: ConstantKind.NUMBER,
+    Form.TO_DOUBLE: ConstantKind.NUMBER,
+    Form.INTEGER: ConstantKind.NUMBER,
+}
+"""The kind of constant that a form can be compared with."""
+
+
+def atoms(node: Node) -> Said:
+    """A condition that has no `words`, in the matcher's operators."""
+    match node:
+        case Not(operand):
+            return _atoms(operand, negated=True)
+        case _:
+            return _atoms(node, negated=False)
+
+
+def _atoms(node: Node, *, negated: bool) -> Said:
+    match node:
+        case Has(operand, field):
+            place = place_of(Select(operand, field))
+            return Unsaid() if place is None else only(Atom(place, Op.HAS, ConstantKind.NONE, negated=negated))
+        case Select() | Name():
+            # As a condition `p` is true exactly when `p == true` is, and `!p` when `p == false` is.
+            right = TRUE if not negated else Literal(LiteralKind.BOOL, False)
+            return _compared(node, Comparison.EQ, right, negated=False)
+        case Compare(comparison, left, right):
+            return _compared(left, comparison, right, negated=negated)
+        case In(element, ListOf(items)):
+            return _listed(element, items, negated=negated)
+        case In(Literal() as item, container):
+            probe = Compare(Comparison.EQ, Name(""), item)
+            return exists(many_of(container), "", probe, negated=negated)
+        case Macro(MacroKind.EXISTS, source, variable, predicate, None) if predicate is not None:
+            return exists(many_of(source), variable, predicate, negated=negated)
+        case Call():
+            return _called(node, negated=negated)
+        case _:
+            return Unsaid()
+
+
+def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool) -> Said:
+    match right:
+        case Name(name) if name in TYPE_NAMES and comparison in {Comparison.EQ, Comparison.NE}:
+            return _typed(left, (name,), negated=negated is not (comparison is Comparison.NE))
+        case Literal():
+            return _compared_with(left, comparison, right, negated=negated)
+        case _:
+            instant, time = instant_of(right), time_of(left)
+            if instant is None or time is None:
+                return Unsaid()
+            return only(_comparison(time, comparison, ConstantKind.NUMBER, instant, negated=negated))
+
+
+def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
+    place = operand_of(left)
+    if place is None:
+        return _counted(left, comparison, right, negated=negated)
+    why = _unsayable(place, right)
+    if why:
+        return Unsaid(why)
+    kind, constant = KINDS[right.kind], constant_of(right)
+    if kind is ConstantKind.NULL and comparison in ORDERS:
+        return ()  # null has no order: always an error
+    if constant == "" and comparison is Comparison.LT and not negated:
+        return ()  # nothing lies before the empty text
+    return only(_comparison(place, comparison, kind, constant, negated=negated))
+
+
+def _comparison(place: Place, comparison: Comparison, kind: ConstantKind, constant: Constant, *, negated: bool) -> Atom:
+    if comparison in ORDERS:
+        return Atom(place, ORDERS[comparison], kind, constant, negated)
+    return Atom(place, Op.EQ, kind, constant, negated=negated is not (comparison is Comparison.NE))
+
+
+def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
+    """Arithmetic with integers, and whether there are any values: `size(json.values(...)) > 0`."""
+    constant = right.value
+    if isinstance(constant, bool) or not isinstance(constant, int | float):
+        return Unsaid()
+    match left:
+        case Call("size") if len(arguments_of(left)) == 1:
+            place = many_of(arguments_of(left)[0])
+            if place is None or place.form is not Form.VALUES:
+                return Unsaid()
+            match comparison, constant:
+                case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
+                    return only(Atom(place, Op.EXISTS, ConstantKind.NONE, (), negated))
+                case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
+                    return only(Atom(place, Op.EXISTS, ConstantKind.NONE, (), not negated))
+                case _:
+                    return Unsaid()
+        case _:
+            bounds = solved(left, comparison, constant)
+    if bounds is None:
+        return Unsaid()
+    made = tuple(
+        _comparison(bound.place, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
+        for bound in bounds
+    )
+    together = (comparison is not Comparison.NE) is not negated
+    return (made,) if together else tuple((atom,) for atom in made)
+
+
+def _typed(left: Node, names: Iterable[str], *, negated: bool) -> Said:
+    """`type(x) == string`, `type(x) in [int, double]`."""
+    place = operand_of(left)
+    if place is None or place.form is not Form.TYPE:
+        return Unsaid()
+    return only(one_of(place, ConstantKind.STRING, tuple(TYPE_NAMES[name] for name in names), negated=negated))
+
+
+def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Said:
+    names = [item.name for item in items if isinstance(item, Name) and item.name in TYPE_NAMES]
+    if names and len(names) == len(items):
+        return _typed(element, dict.fromkeys(names), negated=negated)
+    place = operand_of(element)
+    literals = [item for item in items if isinstance(item, Literal)]
+    if place is None or len(literals) < len(items) or not literals:
+        return Unsaid()
+    groups: dict[ConstantKind, dict[Constant, None]] = {}
+    for literal in literals:
+        why = _unsayable(place, literal)
+        if why:
+            return Unsaid(why)
+        groups.setdefault(KINDS[literal.kind], {})[constant_of(literal)] = None
+    made = tuple(one_of(place, kind, tuple(group), negated=negated) for kind, group in groups.items())
+    return (made,) if negated else tuple((atom,) for atom in made)
+
+
+def _called(call: Call, *, negated: bool) -> Said:
+    match call:
+        case Call(function, target, (Literal(LiteralKind.STRING, str(text)),)) if target is not None:
+            place = operand_of(target)
+        case _:
+            return Unsaid()
+    if place is None:
+        return Unsaid()
+    if place == TIME:
+        return Unsaid("a timestamp is no string")
+    if _FORM_KINDS.get(place.form, ConstantKind.STRING) is not ConstantKind.STRING or place.form is Form.TYPE:
+        return Unsaid()
+    if function in METHODS:
+        return only(Atom(place, METHODS[function], ConstantKind.STRING, text, negated))
+    if function == "matches":
+        # The matcher looks for the text that the pattern cannot do without.
+        prefix = "" if negated else certain_prefix(text)
+        necessary = (Atom(place, Op.STARTS, ConstantKind.STRING, prefix),) if prefix else ()
+        return Unsaid("regular expressions are decided by cel-cpp", necessary)
+    return Unsaid()
+
+
+def _unsayable(place: Place, literal: Literal) -> str:
+    """Why a comparison of `place` with `literal` is left to cel-cpp; empty when the matcher can say it."""
+    if place == TIME:
+        return "a timestamp is compared with timestamps"
+    value = literal.value
+    if isinstance(value, bytes):
+        return "bytes are decided by cel-cpp"
+    if isinstance(value, float) and abs(value) > EXACT_DOUBLE_MAX:
+        return "doubles beyond 2^53 are decided by cel-cpp"
+    if KINDS[literal.kind] is not _FORM_KINDS.get(place.form, KINDS[literal.kind]) or place.form is Form.TYPE:
+        return "types that differ are decided by cel-cpp"
+    return ""

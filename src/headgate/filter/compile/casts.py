@@ -1,0 +1,89 @@
+"""What does a comparison of one of CESQL's casts say in words that the matcher knows? See `functions/cesql.py`.
+
+`cesql.int(p)` is `int(p)` within 32 bits, but for booleans and texts with a `+`: of these `int(p)` leaves the matcher
+in doubt. As everywhere in the matcher, "true" is kept exactly and an error may become false.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
+from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN
+from headgate.filter.cel.rewrite import is_path
+
+_OPPOSITE: Final = {
+    Comparison.EQ: Comparison.NE,
+    Comparison.NE: Comparison.EQ,
+    Comparison.LT: Comparison.GE,
+    Comparison.LE: Comparison.GT,
+    Comparison.GT: Comparison.LE,
+    Comparison.GE: Comparison.LT,
+}
+
+
+def cast_words(node: Node) -> Node | None:
+    """A condition on a cast in simpler words; None when it is no such condition."""
+    match node:
+        case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
+            return _compared(left, comparison, constant)
+        case Not(Compare(comparison, left, Literal(LiteralKind.INT, int(constant)))):
+            return _compared(left, _OPPOSITE[comparison], constant)
+        case Call("cesql.bool", None, (path,)) if is_path(path):
+            return Or((*_written(path, truth=True), And((_is_int(path), _with(path, Comparison.NE, 0)))))
+        case Not(Call("cesql.bool", None, (path,))) if is_path(path):
+            return Or((*_written(path, truth=False), _with(path, Comparison.EQ, 0)))
+        case Call("cesql.not", None, (path,)) if is_path(path):
+            return Or(_written(path, truth=False))
+        case Not(Call("cesql.not", None, (path,))) if is_path(path):
+            return Or(_written(path, truth=True))
+        case _:
+            return None
+
+
+def _compared(left: Node, comparison: Comparison, constant: int) -> Node | None:
+    """`cesql.int(p) > 5`, and `cesql.int(cesql.int(p) + 5) > 10`, which is an error beyond 32 bits twice."""
+    match left:
+        case Call("cesql.int", None, (path,)) if is_path(path):
+            return _within(path, comparison, constant, INT32_MIN, INT32_MAX)
+        case Call("cesql.int", None, (Call("_+_" | "_-_" as sign, None, (inner, Literal(_, int(added)))),)):
+            added = added if sign == "_+_" else -added
+        case Call("cesql.int", None, (Call("_+_", None, (Literal(_, int(added)), inner)),)):
+            pass
+        case _:
+            return None
+    match inner:
+        case Call("cesql.int", None, (path,)) if is_path(path):
+            low, high = max(INT32_MIN, INT32_MIN - added), min(INT32_MAX, INT32_MAX - added)
+            return _within(path, comparison, constant - added, low, high)
+        case _:
+            return None
+
+
+def _within(path: Node, comparison: Comparison, constant: int, low: int, high: int) -> Node:
+    """`int(path)` compared, and between `low` and `high` where the comparison alone does not say so."""
+    cast = Call("int", None, (path,))
+    conditions = [_with(cast, comparison, constant)]
+    bounded_above = comparison in {Comparison.EQ, Comparison.LT, Comparison.LE} and constant <= high
+    bounded_below = comparison in {Comparison.EQ, Comparison.GT, Comparison.GE} and constant >= low
+    if not bounded_above:
+        conditions.append(_with(cast, Comparison.LE, high))
+    if not bounded_below:
+        conditions.append(_with(cast, Comparison.GE, low))
+    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+
+
+def _written(path: Node, *, truth: bool) -> tuple[Node, ...]:
+    """The boolean, and the text that is written so in upper or lower case."""
+    text = Literal(LiteralKind.STRING, "true" if truth else "false")
+    lower = Call("lowerAscii", path, ())
+    flag = Compare(Comparison.EQ, path, Literal(LiteralKind.BOOL, truth))
+    return (flag, Compare(Comparison.EQ, lower, text))
+
+
+def _is_int(path: Node) -> Node:
+    return Compare(Comparison.EQ, Call("type", None, (path,)), Name("int"))
+
+
+def _with(left: Node, comparison: Comparison, constant: int) -> Node:
+    return Compare(comparison, left, Literal(LiteralKind.INT, constant))

@@ -1,0 +1,263 @@
+"""How does a filter become rows of the matcher's table? Parse, check limits, rewrite, split, choose an index."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+from headgate.filter.cel.ast import Node
+from headgate.filter.cel.budget import sure_bytes
+from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.errors import FilterError, over_limit
+from headgate.filter.cel.parsing import parse
+from headgate.filter.cel.rewrite import flatten_all, macros_last_all, resolve, rewrite
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.compile.conjunctions import Conjunction, conjunctions
+from headgate.filter.compile.plan import (
+    DOUBTFUL,
+    MANY,
+    CompiledFilter,
+    Constant,
+    ConstantKind,
+    Form,
+    KeyKind,
+    KeyPart,
+    Op,
+    Place,
+    PlanRow,
+    Probe,
+    Residual,
+    Signature,
+)
+from headgate.filter.compile.predicates import Atom
+from headgate.filter.dialects import to_cel, written_in
+from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
+
+_KEY_KINDS: Final = {
+    ConstantKind.STRING: KeyKind.STRING,
+    ConstantKind.NUMBER: KeyKind.NUMBER,
+    ConstantKind.BOOL: KeyKind.BOOL,
+}
+_AFFIX_LENGTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Lengths at which prefixes and suffixes are indexed: each length is a signature, so there are few of them."""
+
+_WEAK: Final = frozenset({Form.TYPE, Form.SIZE})
+"""Forms that few values differ in."""
+_FOUND: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.ELEMENTS, Form.ELEMENTS_LOWER})
+"""Forms that have a value only where there is one at the path."""
+_TYPED: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER})
+"""Of these, forms whose value has the type of the one at the path."""
+_NO_TYPES: Final = frozenset({""})
+_KEY_TYPES: Final = {
+    KeyKind.STRING: frozenset({"string"}),
+    KeyKind.PREFIX: frozenset({"string"}),
+    KeyKind.SUFFIX: frozenset({"string"}),
+    KeyKind.BOOL: frozenset({"bool"}),
+    KeyKind.NUMBER: frozenset({"int", "uint", "double"}),
+}
+"""Types of what a key of this kind finds."""
+
+
+def compile_filter(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> CompiledFilter:
+    """Compiles a trigger's `spec.filter` and `spec.filters`, in any dialect; filters that are not empty win.
+
+    Raises:
+        FilterError: The filter is malformed, or over a limit; `field` names the place below `spec`.
+    """
+    if filters and filter_object:
+        compile_filter(filter_object)  # it has no effect, but nothing that is wrong is stored
+    text = to_cel(filter_object, filters)
+    try:
+        return compile_cel(text)
+    except FilterError as error:
+        raise error.at_field(written_in(filter_object, filters)) from None
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def compile_cel(text: str) -> CompiledFilter:
+    """Compiles a CEL expression to plan rows. Costs some 200 us; repeated texts are free.
+
+    Raises:
+        FilterError: No expression, not boolean, or over a limit (`limit` names it).
+    """
+    tree = parse(text)
+    canonical = rewrite(tree)
+    meaning = unparse(canonical)
+    if canonical != flatten_all(tree) and not _compiles(meaning):
+        # A rewrite can make a type visible that the checker refuses: `!(c ? 1 : data.b)`. The meaning stays as written.
+        meaning = unparse(macros_last_all(resolve(tree)))
+    if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
+        what = f"the expression's canonical form has {len(meaning)} characters"
+        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
+    rows, notes = plan(canonical)
+    return CompiledFilter(cel=meaning, rows=rows, notes=notes, sure_bytes=sure_bytes(canonical))
+
+
+def _compiles(text: str) -> bool:
+    try:
+        compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
+    except FilterError:
+        return False
+    return True
+
+
+def plan(tree: Node) -> tuple[tuple[PlanRow, ...], tuple[str, ...]]:
+    """Rows of a rewritten tree, and notes for people on what is not decided by an index."""
+    rows: dict[PlanRow, None] = {}
+    notes: dict[str, None] = {}
+    alternatives = conjunctions(tree)
+    for left, conjunction in zip(range(len(alternatives) - 1, -1, -1), alternatives, strict=True):
+        # Lists of constants take what room for rows the alternatives after them leave.
+        made = _rows(conjunction, FILTER_ROWS_MAX - len(rows) - left)
+        rows.update(dict.fromkeys(made))
+        notes.update(dict.fromkeys(f"candidate: {reason}" for reason in conjunction.dropped))
+        if not made[0].signature.key:
+            notes["scan: no equality, prefix or suffix to look up; every event of the broker is compared"] = None
+    return tuple(rows), tuple(notes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexed:
+    """A key part and the constants it is looked up by: one row each."""
+
+    part: KeyPart
+    constants: tuple[Constant, ...]
+
+
+def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
+    indexed, rest = _choose_index(conjunction.atoms, rows_max)
+    indexed.sort(key=lambda item: (item.part, repr(item.constants)))
+    residuals = sorted(
+        (
+            (Residual(atom.place, atom.op, atom.kind, atom.negated, atom.probes), atom.constant)
+            for atom in _without_implied(rest, indexed)
+        ),
+        key=lambda item: (item[0], repr(item[1])),
+    )
+    signature = Signature(
+        key=tuple(item.part for item in indexed),
+        residual=tuple(residual for residual, _ in residuals),
+        exact=not conjunction.dropped,
+    )
+    unsure = replace(signature, exact=False)
+    constants = tuple(constant for _, constant in residuals)
+    rows = [PlanRow(signature, key, constants) for key in itertools.product(*(item.constants for item in indexed))]
+    return [replace(row, signature=unsure) if row.is_of_doubt else row for row in rows]
+
+
+def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed], list[Atom]]:
+    """All equalities as one composite key; without any, the longest prefix, else the longest suffix.
+
+    What lets many events through (`has`, and `_WEAK`) is looked up only where there is nothing else.
+    """
+    indexed: list[_Indexed] = []
+    rest: list[Atom] = []
+    rows = 1
+    for atom in sorted(atoms, key=_fan_out):
+        one = _equality(atom)
+        many = any(item.part.place.form in MANY for item in indexed)
+        usable = one is not None and atom.place.form not in _WEAK and not (many and atom.place.form in MANY)
+        if one is not None and usable and rows * len(one.constants) <= rows_max:
+            rows *= len(one.constants)
+            indexed.append(one)
+        if one not in indexed or atom.place.form in MANY:
+            rest.append(atom)
+    if indexed:
+        return indexed, rest
+    for op, kind in ((Op.STARTS, KeyKind.PREFIX), (Op.ENDS, KeyKind.SUFFIX)):
+        affixes = [atom for atom in rest if _affix(atom, op) and rows_max >= _affix_rows(atom)]
+        if affixes:
+            return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
+    for atom in rest:
+        weak = _presence(atom) or (_equality(atom) if atom.place.form in _WEAK else None)
+        if weak is not None and len(weak.constants) <= rows_max:
+            return [weak], [other for other in rest if other != atom]
+    return indexed, rest
+
+
+def _presence(atom: Atom) -> _Indexed | None:
+    """The look-up that finds what `has` asks for."""
+    if atom.op is not Op.HAS or not atom.place.path:
+        return None
+    return _Indexed(KeyPart(Place(atom.place.root, atom.place.path, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
+
+
+def _equality(atom: Atom) -> _Indexed | None:
+    """The look-up that finds what an equality asks for."""
+    match atom:
+        case Atom(place, Op.EQ | Op.IN, kind, constant, False) if kind in _KEY_KINDS and place.form is not Form.TIME:
+            constants = constant if isinstance(constant, tuple) else (constant,)
+        case Atom(place, Op.EXISTS, kind, tuple(constants), False, (Probe(Op.EQ | Op.IN, False),)) if (
+            kind in _KEY_KINDS
+        ):
+            pass
+        case _:
+            return None
+    return _looked_up(KeyPart(place, _KEY_KINDS[kind]), constants)
+
+
+def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | None:
+    """One row for each constant, and one for events of which the matcher does not know the value."""
+    if part.place.form not in DOUBTFUL:
+        return _Indexed(part, constants)
+    if part.kind is KeyKind.BOOL:
+        return None  # nothing is left that would say "not known"
+    return _Indexed(part, (*constants, part.doubt))
+
+
+def _fan_out(atom: Atom) -> int:
+    return len(atom.constant) if isinstance(atom.constant, tuple) else 1
+
+
+def _affix(atom: Atom, op: Op) -> str:
+    """The text that a prefix or suffix test asks for; empty when the atom is none."""
+    match atom:
+        case Atom(_, found, ConstantKind.STRING, str(text), False) if found is op:
+            return text
+        case Atom(_, Op.EXISTS, ConstantKind.STRING, (str(text),), False, (Probe(found, False),)) if found is op:
+            return text
+        case _:
+            return ""
+
+
+def _affix_rows(atom: Atom) -> int:
+    return 2 if atom.place.form in DOUBTFUL else 1
+
+
+def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:
+    text = _affix(atom, Op.STARTS if kind is KeyKind.PREFIX else Op.ENDS)
+    length = max(candidate for candidate in _AFFIX_LENGTHS if candidate <= len(text))
+    looked_up = _looked_up(
+        KeyPart(atom.place, kind, length), (text[:length] if kind is KeyKind.PREFIX else text[-length:],)
+    )
+    assert looked_up is not None
+    if length == len(text) and atom.place.form not in MANY:
+        rest = [other for other in rest if other != atom]
+    return [looked_up], rest
+
+
+def _without_implied(atoms: list[Atom], indexed: list[_Indexed]) -> list[Atom]:
+    """What an event that the key finds fulfils anyway: that the value is there, and that it is a string."""
+    found = [item.part for item in indexed if item.part.place.form in _FOUND]
+
+    def implied(atom: Atom) -> bool:
+        if atom.op is Op.HAS and not atom.negated:
+            return any(
+                part.place.root is atom.place.root and part.place.path[: len(atom.place.path)] == atom.place.path
+                for part in found
+            )
+        if atom.place.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
+            names = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
+            return any(
+                part.place.path == atom.place.path
+                and part.place.root is atom.place.root
+                and _KEY_TYPES.get(part.kind, _NO_TYPES) <= set(names)
+                for part in found
+                if part.place.form in _TYPED
+            )
+        return False
+
+    return [atom for atom in atoms if not implied(atom)]

@@ -1,0 +1,150 @@
+"""Which comparisons must hold together for a filter to be true? A rewritten tree as a bounded list of conjunctions.
+
+Lowering keeps "true" exactly and may turn an error into false, never the other way round: with `!` pushed down
+only `&&` and `||` are left, both monotone in false < error < true, so a lowered part never makes the whole truer.
+A part that no `Op` can say is dropped from its conjunction, which is then inexact: it can only match more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.filter.cel.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
+from headgate.filter.cel.rewrite import branches
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.compile.atoms import atoms
+from headgate.filter.compile.desugar import words
+from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
+from headgate.filter.compile.plan import Constant, ConstantKind, Op, Place, Probe
+from headgate.filter.compile.predicates import Atom, Unsaid, one_of
+from headgate.limits import FILTER_CONJUNCTIONS_MAX
+
+_REASON_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Conjunction:
+    """Atoms that must all hold.
+
+    Attributes:
+        atoms: Without duplicates, in the order in which they were written.
+        dropped: Why parts are missing; empty when the atoms say everything.
+    """
+
+    atoms: tuple[Atom, ...] = ()
+    dropped: tuple[str, ...] = ()
+
+
+_TRUE: Final = (TRUE, Not(FALSE))
+_FALSE: Final = (FALSE, Not(TRUE))
+_ALWAYS: Final[tuple[Conjunction, ...]] = (Conjunction(),)
+
+
+def conjunctions(node: Node) -> tuple[Conjunction, ...]:
+    """The disjunction of conjunctions of a rewritten filter; empty when it is never true."""
+    return _lower(node, {})
+
+
+def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
+    match node:
+        case And(operands):
+            return _product([_lower(operand, known) for operand in operands])
+        case Or(operands):
+            return _sum([_lower(operand, known) for operand in operands])
+        case Conditional():
+            if node not in known:
+                known[node] = _lower(Or(branches(node)), known)
+            return known[node]
+        case _ if node in _TRUE:
+            return _ALWAYS
+        case _ if node in _FALSE:
+            return ()
+        case _:
+            return _leaf(node, known)
+
+
+def _sum(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
+    whole = _merge_equalities(tuple(dict.fromkeys(conjunction for part in parts for conjunction in part)))
+    if len(whole) > FILTER_CONJUNCTIONS_MAX:
+        return (Conjunction(dropped=(f"more than {FILTER_CONJUNCTIONS_MAX} alternatives",)),)
+    return whole
+
+
+def _merge_equalities(alternatives: tuple[Conjunction, ...]) -> tuple[Conjunction, ...]:
+    """`p == 1 || p == 2` is `p in [1, 2]`: one conjunction, however many constants there are."""
+    merged: list[Conjunction] = []
+    groups: dict[tuple[Place, ConstantKind, bool], dict[Constant, None]] = {}
+    for alternative in alternatives:
+        match alternative:
+            case Conjunction((Atom(place, Op.EQ | Op.IN, kind, constant, False),), ()):
+                constants = constant if isinstance(constant, tuple) else (constant,)
+                groups.setdefault((place, kind, False), {}).update(dict.fromkeys(constants))
+            case Conjunction((Atom(place, Op.EXISTS, kind, tuple(constants), False, (probe,)),), ()) if (
+                constants and probe in _EQUAL_PROBES
+            ):
+                groups.setdefault((place, kind, True), {}).update(dict.fromkeys(constants))
+            case _:
+                merged.append(alternative)
+    made = (_merged(place, kind, tuple(group), many) for (place, kind, many), group in groups.items())
+    return (*(Conjunction((atom,)) for atom in made), *merged)
+
+
+_EQUAL_PROBES: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
+
+
+def _merged(place: Place, kind: ConstantKind, constants: tuple[Constant, ...], many: bool) -> Atom:
+    if not many:
+        return one_of(place, kind, constants)
+    probe = Probe(Op.EQ if len(constants) == 1 else Op.IN, lenient=True)
+    return Atom(place, Op.EXISTS, kind, constants, probes=(probe,))
+
+
+def _product(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
+    """Distributes `&&` over `||`; what would exceed the bound is dropped, narrowest parts first kept."""
+    result: tuple[Conjunction, ...] = _ALWAYS
+    for part in sorted(parts, key=len):
+        if len(result) * len(part) > FILTER_CONJUNCTIONS_MAX:
+            part = (Conjunction(dropped=(f"more than {FILTER_CONJUNCTIONS_MAX} alternatives",)),)
+        result = tuple(dict.fromkeys(_both(left, right) for left in result for right in part))
+    return tuple(conjunction for conjunction in result if not _contradicts(conjunction))
+
+
+def _both(left: Conjunction, right: Conjunction) -> Conjunction:
+    return Conjunction(
+        tuple(dict.fromkeys(left.atoms + right.atoms)), tuple(dict.fromkeys(left.dropped + right.dropped))
+    )
+
+
+def _contradicts(conjunction: Conjunction) -> bool:
+    """Whether two equalities of one place exclude each other: the conjunction is then never true."""
+    wanted: dict[Place, tuple[ConstantKind, Constant | tuple[Constant, ...]]] = {}
+    for atom in conjunction.atoms:
+        if atom.op is Op.EQ and not atom.negated:
+            asked = (atom.kind, atom.constant)
+            if isinstance(atom.constant, int) and abs(atom.constant) > EXACT_DOUBLE_MAX:
+                continue  # two such integers may both equal one double
+            if wanted.setdefault(atom.place, asked) != asked:
+                return True
+    return False
+
+
+def _leaf(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
+    if node in known:
+        return known[node]
+    simpler = words(node)
+    if simpler is not None:
+        # Simpler words may say a part twice, `a == b` of two conditions both of them: remembered like a condition.
+        known[node] = _lower(simpler, known)
+        return known[node]
+    said = atoms(node)
+    if isinstance(said, Unsaid):
+        return (Conjunction(said.necessary, (_reason(node, said.why),)),)
+    return tuple(map(Conjunction, said))
+
+
+def _reason(node: Node, why: str) -> str:
+    text = unparse(node)
+    if len(text) > _REASON_CHARACTERS:
+        text = text[: _REASON_CHARACTERS - 3] + "..."
+    return f"{text}: {why}"

@@ -1,0 +1,315 @@
+"""What of an event does an expression read, so that it can be compared with a constant? A place and its form."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from headgate.event import rfc3339
+from headgate.filter.cel.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.compile.plan import Form, Place, Root
+
+TYPE_NAMES: Final = {
+    "bool": "bool",
+    "bytes": "bytes",
+    "double": "double",
+    "int": "int",
+    "list": "list",
+    "map": "map",
+    "null_type": "null_type",
+    "string": "string",
+    "uint": "uint",
+}
+"""Types as an expression names them, and what `Form.TYPE` calls them."""
+
+EXACT_DOUBLE_MAX: Final = 2**53 - 1
+"""Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
+
+TIME: Final = Place(Root.CE, ("time",))
+_PUBLISHED: Final = Place(Root.PUBLISH_TIME, (), Form.TIME)
+
+_FORMS: Final = {
+    "lowerAscii": Form.LOWER,
+    "upperAscii": Form.UPPER,
+    "size": Form.SIZE,
+    "type": Form.TYPE,
+    "int": Form.TO_INT,
+    "double": Form.TO_DOUBLE,
+    "string": Form.TO_STRING,
+}
+_VALUES: Final = "json.values"
+_MICROS_MAX: Final = 2**52
+"""Up to here, year 2112, half a microsecond is a double of its own."""
+_INT64_MAX: Final = 2**63 - 1
+_TIMESTAMP_MICROS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s|us|ns)")
+_UNITS: Final = {
+    "h": Fraction(3_600_000_000),
+    "m": Fraction(60_000_000),
+    "s": Fraction(1_000_000),
+    "ms": Fraction(1_000),
+    "us": Fraction(1),
+    "ns": Fraction(1, 1_000),
+}
+_MIRRORED: Final = {
+    Comparison.EQ: Comparison.EQ,
+    Comparison.NE: Comparison.NE,
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+}
+
+
+def place_of(node: Node) -> Place | None:
+    """The place that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+    names: list[str] = []
+    while isinstance(node, Select):
+        names.append(node.field)
+        node = node.operand
+    match node:
+        case Name("data"):
+            return Place(Root.DATA, tuple(reversed(names)))
+        case Name("ce") if len(names) == 1:
+            return Place(Root.CE, (names[0],))
+        case _:
+            return None
+
+
+def arguments_of(call: Call) -> tuple[Node, ...]:
+    """The operands of a call, the receiver first: `x.size()` and `size(x)` are one."""
+    return call.arguments if call.target is None else (call.target, *call.arguments)
+
+
+def time_of(node: Node) -> Place | None:
+    """The place of a time, in its form; None for anything else."""
+    match node:
+        case Name(name) if name == PUBLISH_TIME:
+            return _PUBLISHED
+        case _:
+            return Place(TIME.root, TIME.path, Form.TIME) if place_of(node) == TIME else None
+
+
+def operand_of(node: Node) -> Place | None:
+    """The place and form of one value: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
+    match node:
+        case Call(function):
+            operands = arguments_of(node)
+            form = _FORMS.get(function)
+            place = place_of(operands[0]) if form is not None and len(operands) == 1 else None
+            if form is None or place is None or place == TIME or not place.path:
+                return None
+            return Place(place.root, place.path, form)
+        case _:
+            return place_of(node)
+
+
+NAMED: Final = "@named"
+"""What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
+_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", TIME_TEXT)
+
+
+def many_of(node: Node) -> Place | None:
+    """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
+    match node:
+        case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
+            # The value of an extension may be a map, which equals no constant.
+            return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
+        case Call(function, None, (Name("data"), path)) if function == _VALUES:
+            names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
+            if not names or not all(isinstance(name, str) for name in names):
+                return None
+            return Place(Root.DATA, tuple(map(str, names)), Form.VALUES)
+        case _:
+            place = place_of(node)
+            if place is None or place.root is not Root.DATA or not place.path:
+                return None
+            return Place(place.root, place.path, Form.ELEMENTS)
+
+
+# --- time -----------------------------------------------------------------------------------------------------------
+
+
+def instant_of(node: Node) -> int | float | None:
+    """A constant timestamp as `Form.TIME` has it: microseconds, and half a one more where it lies between two.
+
+    None for any other expression, and for what is too far away to be told by a double.
+    """
+    exact = _instant(node)
+    if exact is None or abs(exact) > _MICROS_MAX:
+        return None
+    floor = math.floor(exact)
+    return floor if exact == floor else floor + 0.5
+
+
+def _instant(node: Node) -> Fraction | None:
+    """Microseconds since 1970."""
+    match node:
+        case Call("timestamp", None, (Literal(LiteralKind.STRING, str(text)),)):
+            # Beyond nine digits of a second, and with signs or spaces, cel-cpp is asked.
+            micros = (
+                rfc3339.micros(text)
+                if re.fullmatch(r"[-0-9]{10}T[0-9:]{8}(\.[0-9]{1,9})?(Z|[+-][0-9:]{5})", text)
+                else None
+            )
+            if micros is None or ":60" in text:
+                return None
+            fraction = re.search(r"\.([0-9]+)", text)
+            nanos = int(fraction[1][6:].ljust(3, "0")) if fraction is not None and len(fraction[1]) > 6 else 0
+            found = Fraction(micros) + Fraction(nanos, 1_000)
+        case Call("timestamp", None, (Literal(LiteralKind.INT, int(seconds)),)):
+            found = Fraction(seconds * 1_000_000)
+        case Call("_+_" | "_-_" as sign, None, (left, right)):
+            instant, span = _instant(left), _span(right)
+            if instant is None or span is None:
+                return None
+            found = instant + span if sign == "_+_" else instant - span
+        case _:
+            return None
+    return found if _TIMESTAMP_MICROS[0] <= found < _TIMESTAMP_MICROS[1] else None
+
+
+def _span(node: Node) -> Fraction | None:
+    """Microseconds of a constant duration."""
+    match node:
+        case Call("duration", None, (Literal(LiteralKind.STRING, str(text)),)):
+            sign, unsigned = (-1, text[1:]) if text.startswith("-") else (1, text)
+            parts = _DURATION.findall(unsigned)
+            if not parts or "".join(map("".join, parts)) != unsigned:
+                return None
+            total = sum((Fraction(number) * _UNITS[unit] for number, unit in parts), Fraction(0))
+            whole_nanos = (total * 1_000).denominator == 1
+            return sign * total if whole_nanos and total < _TIMESTAMP_MICROS[1] else None
+        case _:
+            return None
+
+
+# --- arithmetic -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """`place comparison constant`."""
+
+    place: Place
+    comparison: Comparison
+    constant: int | float
+
+
+NEVER: Final = 0.5
+"""No integer equals it."""
+
+
+def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[Bound, ...] | None:
+    """`data.x * 2 + 1 > 10` as bounds of `data.x`, the integer, that hold together (for `!=`: one of which holds).
+
+    Exact for integers that a double can tell apart; the matcher leaves larger ones, and nothing else, to cel-cpp.
+    None where an intermediate result could overflow, or the arithmetic is no integer's.
+    """
+    if abs(constant) > EXACT_DOUBLE_MAX or _reach(left) is None:
+        return None
+    place = _integer(left)
+    bounds = None if place is None else _solve(left, comparison, Fraction(constant))
+    if place is None or bounds is None:
+        return None
+    made = [_whole(Place(place.root, place.path, Form.INTEGER), *bound) for bound in bounds]
+    return None if any(abs(bound.constant) > EXACT_DOUBLE_MAX for bound in made) else tuple(made)
+
+
+def _integer(node: Node) -> Place | None:
+    """The one path inside arithmetic with integers."""
+    match node:
+        case Call("_+_" | "_-_" | "_*_", None, (Literal(LiteralKind.INT), right)):
+            return _integer(right)
+        case Call("_+_" | "_-_" | "_*_" | "_/_", None, (left, Literal(LiteralKind.INT))):
+            return _integer(left)
+        case _:
+            place = place_of(node)
+            return None if place is None or place == TIME or not place.path else place
+
+
+def _reach(node: Node) -> int | None:
+    """How large the value may become, in absolute terms; None when that could leave int64."""
+    match node:
+        case Call("_+_" | "_-_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
+            "_+_" | "_-_", None, (other, Literal(LiteralKind.INT, int(constant)))
+        ):
+            reach = _reach(other)
+            reach = None if reach is None else reach + abs(constant)
+        case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
+            "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
+        ):
+            reach = _reach(other)
+            reach = None if reach is None or constant == 0 else reach * abs(constant)
+        case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
+            reach = None if constant == 0 else _reach(other)
+        case _:
+            reach = EXACT_DOUBLE_MAX
+    return reach if reach is not None and reach <= _INT64_MAX else None
+
+
+_Bounds = tuple[tuple[Comparison, Fraction], ...]
+
+
+def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
+    match node:
+        case Call("_+_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
+            "_+_", None, (other, Literal(LiteralKind.INT, int(constant)))
+        ):
+            return _solve(other, comparison, k - constant)
+        case Call("_-_", None, (other, Literal(LiteralKind.INT, int(constant)))):
+            return _solve(other, comparison, k + constant)
+        case Call("_-_", None, (Literal(LiteralKind.INT, int(constant)), other)):
+            return _solve(other, _MIRRORED[comparison], constant - k)
+        case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
+            "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
+        ):
+            return _solve(other, comparison if constant > 0 else _MIRRORED[comparison], k / constant)
+        case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
+            return _solve_division(other, comparison, k, constant)
+        case _:
+            return ((comparison, k),)
+
+
+def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: int) -> _Bounds | None:
+    """The quotient is cut towards zero."""
+    if divisor < 0:
+        comparison, k, divisor = _MIRRORED[comparison], -k, -divisor
+    whole = _whole_bound(comparison, k)
+    match comparison:
+        case Comparison.GT | Comparison.GE:
+            least = whole + 1 if comparison is Comparison.GT else whole
+            # quotient >= least
+            if least > 0:
+                return _solve(node, Comparison.GE, Fraction(least * divisor))
+            return _solve(node, Comparison.GT, Fraction((least - 1) * divisor))
+        case Comparison.LT | Comparison.LE:
+            most = whole - 1 if comparison is Comparison.LT else whole
+            if most < 0:
+                return _solve(node, Comparison.LE, Fraction(most * divisor))
+            return _solve(node, Comparison.LT, Fraction((most + 1) * divisor))
+        case Comparison.EQ if k.denominator == 1:
+            low = _solve_division(node, Comparison.GE, k, divisor)
+            high = _solve_division(node, Comparison.LE, k, divisor)
+            return None if low is None or high is None else low + high
+        case Comparison.NE if k.denominator == 1:
+            low = _solve_division(node, Comparison.LT, k, divisor)
+            high = _solve_division(node, Comparison.GT, k, divisor)
+            return None if low is None or high is None else low + high
+        case _:
+            return None
+
+
+def _whole_bound(comparison: Comparison, k: Fraction) -> int:
+    """The integer that bounds integers as `k` does."""
+    return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
+
+
+def _whole(place: Place, comparison: Comparison, k: Fraction) -> Bound:
+    if comparison in {Comparison.EQ, Comparison.NE}:
+        return Bound(place, comparison, int(k) if k.denominator == 1 else NEVER)
+    return Bound(place, comparison, _whole_bound(comparison, k))

@@ -1,0 +1,248 @@
+"""What does a filter ask of an event, as rows of a join?
+
+A filter is a disjunction of conjunctions (`filter/cel/rewrite.py`). A conjunction's *shape* is its `Signature`; its
+constants are one `PlanRow`. The matcher's query depends on the set of signatures only; the rows are data of
+its broadcast table (TriggerMan's expression signatures: Hanson et al., ICDE 1999).
+
+Verdicts of the rows of one (event, filter) merge by `Verdict` precedence: any MATCH wins, else any CANDIDATE, else
+any ERROR. That is CEL's commutative `||` with "perhaps" in the middle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from headgate.filter.cel.budget import UNBOUNDED_BYTES
+
+Constant = str | int | float | bool | None
+"""A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
+
+Two integers compare exactly; as soon as one of two numbers is a double, cel-cpp compares both as doubles. Beyond 2**53
+an int constant so equals the double nearest to it, and of the integers that share this double only itself. The compiler
+writes an integral double as an int and never makes a constant of a double beyond 2**53.
+"""
+
+
+class Root(StrEnum):
+    """Where a path starts."""
+
+    CE = "ce"
+    DATA = "data"
+    PUBLISH_TIME = "publish_time"
+
+
+class Form(StrEnum):
+    """What is taken of the value at a path before anything is compared with it.
+
+    A value of a wrong type is an error (no text, number or flag, and `==` is an error too), with VALUE alone `==` is
+    false. See `DOUBTFUL` and `MANY` for what two groups of them have in common.
+    """
+
+    VALUE = "value"  # the value itself
+    LOWER = "lower"  # x.lowerAscii(): a string
+    UPPER = "upper"  # x.upperAscii(): a string
+    SIZE = "size"  # size(x): code points of a string, items of a list, members of a map
+    TYPE = "type"  # the name of type(x): "string", "int", "null_type", ...
+    TIME = "time"  # a time: microseconds since 1970 as a number, an instant that lies between two is in doubt
+    TO_INT = "int"  # int(x): a number
+    TO_DOUBLE = "double"  # double(x): a number
+    TO_STRING = "string"  # string(x): a string
+    INTEGER = "integer"  # x where it is an int, so that arithmetic with an int is none but an error for any other type
+    PRESENT = "present"  # has(x), a boolean; an error where has() is one
+    ELEMENTS = "elements"  # the items of a list, each a value; a missing list is an error
+    ELEMENTS_LOWER = "elements_lower"  # their lowerAscii()
+    VALUES = "values"  # json.values(data, path): scalars at a path, through arrays on the way; never an error
+    VALUES_LOWER = "values_lower"  # their lowerAscii()
+    NAMED = "named"  # of `ce`: extensions whose names begin with the one name of the path; never an error
+
+
+DOUBTFUL: Final = frozenset(
+    {
+        *(Form.TYPE, Form.TO_INT, Form.TO_DOUBLE, Form.TO_STRING, Form.INTEGER),
+        *(Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER, Form.NAMED),
+    }
+)
+"""Forms that the matcher does not know of every event. Where it does not, a residual is CANDIDATE, and the value in a
+key is `DOUBT_TEXT`, `DOUBT_NUMBER` or, of a boolean, nothing: a filter has a further row that such an event meets."""
+
+MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.VALUES_LOWER, Form.NAMED})
+"""Forms of any number of values: an event makes one key for each. The residual `Op.EXISTS` says the comparison once
+more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
+
+EXISTS_ITEMS_MAX: Final = 64
+"""Values of one place that the matcher looks at: an event with more is in doubt. Each makes a key of its own."""
+
+DOUBT_TEXT: Final = "\0"
+DOUBT_NUMBER: Final = float("inf")
+"""What stands in a key where the value is not known: neither is ever a constant of a filter or a value of an event."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
+
+    Attributes:
+        root: `CE` for context attributes and extensions, `DATA` for the JSON data, `PUBLISH_TIME` for when the event
+            was stored, which has the form `TIME` alone.
+        path: Names from the root on. Exactly one for `CE`: the attribute's whole name, dots and all. Empty for `DATA`
+            means the data itself; always empty for `PUBLISH_TIME`. Names are taken literally: a dot or a bracket in
+            them is no syntax.
+        form: What is taken of the value there.
+    """
+
+    root: Root
+    path: tuple[str, ...]
+    form: Form = Form.VALUE
+
+
+class Verdict(IntEnum):
+    """What the matcher can say about an (event, target) pair; the higher number wins when rows merge."""
+
+    ERROR = 1
+    CANDIDATE = 2
+    MATCH = 3
+
+
+class KeyKind(StrEnum):
+    """How the value at a place becomes part of a join key."""
+
+    STRING = "string"  # the value is this string
+    NUMBER = "number"  # the value is numerically equal, see `Constant`; -0.0 == 0.0
+    BOOL = "bool"  # the value is this boolean
+    PREFIX = "prefix"  # the first `length` code points of the string value
+    SUFFIX = "suffix"  # the last `length` code points of the string value
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class KeyPart:
+    """One indexed comparison of a signature; `length` (code points) is set for PREFIX and SUFFIX, else 0."""
+
+    place: Place
+    kind: KeyKind
+    length: int = 0
+
+    @property
+    def doubt(self) -> str | float:
+        """What stands for a value that the matcher does not know."""
+        return DOUBT_NUMBER if self.kind is KeyKind.NUMBER else DOUBT_TEXT
+
+
+class Op(StrEnum):
+    """A residual comparison: three-valued, where NULL stands for a CEL error.
+
+    A missing value is an error for every op except `HAS`. Types other than the constant's: `EQ` and `IN` give false,
+    the others give an error (CEL's "no such overload").
+    """
+
+    EQ = "eq"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+    STARTS = "starts"
+    ENDS = "ends"
+    CONTAINS = "contains"
+    LIKE = "like"  # the constant is a pattern for the whole string: `%` is any text, `_` any code point, `\\` escapes
+    IN = "in"  # the row's constant is a tuple of constants of one kind
+    HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
+    TRUE = "true"  # the value itself, which must be a boolean; takes no constant
+    EXISTS = "exists"  # of a place of MANY values, one passes all of `Residual.probes`; see `Probe`
+
+
+class ConstantKind(StrEnum):
+    """The type of a residual's constant: decides which column of the broadcast table holds it."""
+
+    STRING = "string"
+    NUMBER = "number"
+    BOOL = "bool"
+    NULL = "null"
+    NONE = "none"  # HAS and TRUE
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Probe:
+    """One comparison inside `Op.EXISTS`, of each value with a constant of the residual's kind.
+
+    Attributes:
+        op: EQ, LT, LE, GT, GE, STARTS, ENDS, CONTAINS, LIKE; HAS, without a constant: the value is of the residual's
+            kind; or IN, which takes all constants, and beside which only HAS may stand.
+        negated: CEL's `!` around it.
+        lenient: A value of another kind is false (before the negation) and no error.
+    """
+
+    op: Op
+    negated: bool = False
+    lenient: bool = False
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Residual:
+    """One comparison that is not indexed; `negated` is CEL's `!` around it (an error stays an error).
+
+    Attributes:
+        probes: Of `Op.EXISTS` alone: they hold together for one value; with none, it is enough that there is one. The
+            row's constant is a tuple of constants of `kind`, in the order of the probes that take one; empty for NULL.
+    """
+
+    place: Place
+    op: Op
+    kind: ConstantKind
+    negated: bool = False
+    probes: tuple[Probe, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Signature:
+    """The shape of a conjunction. Every key starts with the event's broker, which is not written here.
+
+    Attributes:
+        key: Indexed parts, sorted; empty means every event of the broker is looked at (a scan).
+        residual: Comparisons on the joined row, sorted.
+        exact: True: residual TRUE is MATCH and NULL is ERROR. False: something of the conjunction could not be said,
+            TRUE and NULL are both CANDIDATE.
+    """
+
+    key: tuple[KeyPart, ...]
+    residual: tuple[Residual, ...]
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """One conjunction: a signature with its constants, in the order of `signature.key` and `signature.residual`."""
+
+    signature: Signature
+    key: tuple[Constant, ...]
+    constants: tuple[Constant | tuple[Constant, ...], ...]
+
+    @property
+    def is_of_doubt(self) -> bool:
+        """Whether only events meet it whose value at a place of the key the matcher does not know."""
+        return any(
+            part.place.form in DOUBTFUL and constant == part.doubt
+            for part, constant in zip(self.signature.key, self.key, strict=True)
+        )
+
+
+SCAN_CANDIDATE = Signature(key=(), residual=(), exact=False)
+"""The shape of last resort: every event of the broker is a CANDIDATE, cel-cpp decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledFilter:
+    """A filter as everything after admission sees it.
+
+    Attributes:
+        cel: Canonical CEL text: the meaning, and the key of every cache. "true" for a trigger without a filter.
+        rows: Conjunctions; empty when the filter is false for every event.
+        notes: Why a conjunction is CANDIDATE or a scan, for people; empty when Catalyst decides by an index.
+        sure_bytes: Attributes and data of the largest event on which cel-cpp surely evaluates the filter. It may
+            refuse a larger one as too costly; a MATCH of such an event is settled by cel-cpp before its delivery.
+    """
+
+    cel: str
+    rows: tuple[PlanRow, ...]
+    notes: tuple[str, ...] = ()
+    sure_bytes: int = UNBOUNDED_BYTES

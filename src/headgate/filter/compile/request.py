@@ -1,0 +1,84 @@
+"""A filter as a request says it: CEL text, JSON as in a trigger's spec, or a message of `rpc/pulsar.proto`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.errors import InvalidInputError
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.compile.compiler import compile_filter
+from headgate.rpc import headgate_pb2 as pb
+from headgate.rpc import pulsar_pb2 as wire
+
+_T = TypeVar("_T")
+
+_HINT: Final = "CEL text, or JSON as in a trigger's spec"
+
+
+def filter_of(said: str | Mapping[str, object]) -> Mapping[str, object]:
+    """What a request says in one field, as `spec.filter` has it: an object as it is or as JSON text, else CEL.
+
+    Raises:
+        FilterError: Text that begins as an object and is none.
+    """
+    if not isinstance(said, str):
+        return said
+    return _json(said, "filter", dict[str, object]) if said.lstrip()[:1] == "{" else {"cel": said}
+
+
+def condition(said: str | Mapping[str, object], field: str) -> str:
+    """The canonical CEL of a place's condition; empty for none.
+
+    Args:
+        said: CEL text, or an object as in `spec.filter`, or its JSON text.
+        field: What the request calls it, for errors.
+
+    Raises:
+        FilterError: It is refused.
+    """
+    if not said:
+        return ""
+    try:
+        return compile_filter(filter_of(said)).cel
+    except FilterError as error:
+        raise error.at_field(error.field.replace("filter", field, 1)) from None
+
+
+def filter_and_filters(one: str | None, listed: str | None) -> tuple[Mapping[str, object] | None, Sequence[object]]:
+    """Two texts as `spec.filter` and `spec.filters`; None where the request says nothing.
+
+    Raises:
+        FilterError: Text that is no JSON.
+    """
+    return None if one is None else filter_of(one), [] if listed is None else _json(listed, "filters", list[object])
+
+
+def text_of_message(expression: wire.Expr) -> str:
+    """A filter expression's message as the JSON text of a filter."""
+    raw = expression.SerializeToString(deterministic=True)
+    return msgspec.json.encode({"pulsar": base64.b64encode(raw).decode()}).decode()
+
+
+def texts_of(asked: pb.Filter) -> tuple[str | None, str | None]:
+    """What a `Filter` message says, as `filter_and_filters` reads it.
+
+    Raises:
+        InvalidInputError: It says one filter in several ways.
+    """
+    said = [text for text in (asked.filter, asked.cel) if text]
+    if asked.HasField("expression"):
+        said.append(text_of_message(asked.expression))
+    if len(said) > 1:
+        raise InvalidInputError("filter, cel and expression each say one filter: give one of them")
+    return said[0] if said else None, asked.filters or None
+
+
+def _json(text: str, name: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise FilterError(str(error), field=name, hint=_HINT) from None

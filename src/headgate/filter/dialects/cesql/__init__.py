@@ -1,0 +1,1 @@
+"""CloudEvents SQL 1.0."""

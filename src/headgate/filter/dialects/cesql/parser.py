@@ -1,0 +1,224 @@
+"""What does a CESQL expression say? Its grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
+
+From loose to tight: AND, OR and XOR, all three alike; comparisons; `+ -`; `* / %`; LIKE and IN; NOT and `-`. What binds
+alike is taken from left to right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN
+from headgate.filter.dialects.cesql.lexer import LEXICON
+from headgate.filter.dialects.cesql.tree import (
+    Arithmetic,
+    Attribute,
+    Comparison,
+    Constant,
+    Exists,
+    Invocation,
+    Like,
+    Logic,
+    Minus,
+    Not,
+    OneOf,
+    Tree,
+)
+from headgate.filter.dialects.sql_tokens import Kind, Token, Words, fault
+from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+_COMPARISONS: Final = frozenset({"=", "!=", "<>", "<", "<=", ">", ">="})
+_LOGIC: Final = ("AND", "OR", "XOR")
+_INT32_DIGITS: Final = 10
+
+
+def parse(text: str) -> Tree:
+    """The tree of an expression.
+
+    Raises:
+        FilterError: No expression; with position, caret and often a hint, without the field.
+    """
+    return _Parser(text, LEXICON).whole()
+
+
+class _Parser(Words):
+    def whole(self) -> Tree:
+        if self._peek().kind is Kind.END:
+            raise fault(self._text, 0, "the expression is empty", "leave the filter out to take every event")
+        found = self._logic()
+        token = self._peek()
+        if token.kind is not Kind.END:
+            raise self._unexpected(token, "the expression should end here")
+        return found
+
+    def _logic(self) -> Tree:
+        left, deeper = self._comparison(), 0
+        while (token := self._peek()).kind is Kind.KEYWORD and token.text in _LOGIC:
+            self._advance()
+            right = self._comparison()
+            if isinstance(left, Logic) and left.operator == token.text and deeper:
+                operands = (*left.operands, right)
+            else:
+                # Another operator is one level more: `a AND b OR c` is `(a AND b) OR c`.
+                self._deeper(token)
+                deeper += 1
+                operands = (left, right)
+            left = Logic(token.text, operands, token.position)  # type: ignore[arg-type]
+        self._depth -= deeper
+        return left
+
+    def _comparison(self) -> Tree:
+        def joined(token: Token, left: Tree, right: Tree) -> Tree:
+            operator = "!=" if token.text == "<>" else token.text
+            return Comparison(operator, left, right, token.position)  # type: ignore[arg-type]
+
+        return self._left_to_right(self._sum, _COMPARISONS, joined)
+
+    def _sum(self) -> Tree:
+        return self._left_to_right(self._product, frozenset("+-"), _arithmetic)
+
+    def _product(self) -> Tree:
+        return self._left_to_right(self._tested, frozenset("*/%"), _arithmetic)
+
+    def _left_to_right(
+        self, operand: Callable[[], Tree], operators: frozenset[str], joined: Callable[[Token, Tree, Tree], Tree]
+    ) -> Tree:
+        left, deeper = operand(), 0
+        while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
+            self._advance()
+            self._deeper(token)
+            deeper += 1
+            left = joined(token, left, operand())
+        self._depth -= deeper
+        return left
+
+    def _tested(self) -> Tree:
+        """An operand with what stands behind it: LIKE and IN."""
+        left, deeper = self._signed(), 0
+        while (token := self._peek()).kind is Kind.KEYWORD and token.text in {"NOT", "LIKE", "IN"}:
+            self._deeper(token)
+            deeper += 1
+            negated = self._take("NOT")
+            if self._take("LIKE"):
+                tested: Tree = Like(left, self._pattern(), token.position)
+            elif self._take("IN"):
+                opening = self._peek()
+                if not self._at("("):
+                    raise self._unexpected(opening, "a list in parentheses should follow IN")
+                tested = OneOf(left, self._list(), token.position)
+                if not tested.items:
+                    raise self._fault(opening, "the list is empty", "write at least one value")
+            else:
+                raise self._unexpected(self._peek(), "LIKE or IN should follow NOT")
+            left = Not(tested, token.position) if negated else tested
+        self._depth -= deeper
+        return left
+
+    def _pattern(self) -> str:
+        token = self._peek()
+        if token.kind is not Kind.TEXT:
+            raise self._unexpected(token, "a string should follow LIKE", "the pattern is a literal in quotes")
+        self._advance()
+        return token.text
+
+    def _signed(self) -> Tree:
+        token = self._peek()
+        if token.kind is Kind.SIGN and token.text in {"+", "-"}:
+            self._advance()
+            following = self._peek()
+            if following.kind is Kind.NUMBER:
+                self._advance()
+                return self._integer(following, negative=token.text == "-", position=token.position)
+            if token.text == "+":
+                raise self._unexpected(following, "an integer should follow the sign +")
+            return self._prefixed(token, Minus)
+        if self._take("NOT"):
+            return self._prefixed(token, Not)
+        return self._primary()
+
+    def _prefixed(self, token: Token, made: type[Minus] | type[Not]) -> Tree:
+        self._deeper(token)
+        operand = self._signed()
+        self._depth -= 1
+        return made(operand, token.position)
+
+    def _primary(self) -> Tree:
+        token = self._peek()
+        self._advance()
+        match token:
+            case Token(Kind.NUMBER):
+                return self._integer(token, negative=False, position=token.position)
+            case Token(Kind.TEXT, text, position):
+                return Constant(text, position)
+            case Token(Kind.KEYWORD, "TRUE" | "FALSE" as word, position):
+                return Constant(word == "TRUE", position)
+            case Token(Kind.KEYWORD, "EXISTS", position=position):
+                return Exists(self._attribute_name(self._peek(), advance=True), position)
+            case Token(Kind.NAME) if self._at("("):
+                return Invocation(token.text.upper(), self._list(), token.position)
+            case Token(Kind.NAME, position=position):
+                return Attribute(self._attribute_name(token, advance=False), position)
+            case Token(Kind.SIGN, "("):
+                self._deeper(token)
+                inner = self._logic()
+                self._expect(")")
+                self._depth -= 1
+                return inner
+            case _:
+                raise self._unexpected(token, "a name, a value or a condition should stand here")
+
+    def _attribute_name(self, token: Token, *, advance: bool) -> str:
+        if token.kind is not Kind.NAME:
+            raise self._unexpected(token, "the name of an attribute should stand here")
+        if advance:
+            self._advance()
+        name = token.text.lower()
+        if "_" in name:
+            reason = f"{token.text} is no name of an attribute (letters and digits)"
+            raise self._fault(token, reason, "a function's arguments stand in parentheses")
+        if name == "data":
+            hint = "use `expression` to filter on data"
+            raise self._fault(token, "CESQL does not see the data of an event", hint)
+        return name
+
+    def _integer(self, token: Token, *, negative: bool, position: int) -> Constant:
+        digits = token.text.lstrip("0") or "0"
+        value = int(digits) if len(digits) <= _INT32_DIGITS else INT32_MAX + 2
+        value = -value if negative else value
+        if not INT32_MIN <= value <= INT32_MAX:
+            reason = "an integer has 32 bits: from -2147483648 to 2147483647"
+            raise fault(self._text, position, reason, "compare larger numbers as strings, or with CEL in `expression`")
+        return Constant(value, position)
+
+    def _list(self) -> tuple[Tree, ...]:
+        """Expressions in parentheses, none or more."""
+        opening = self._peek()
+        self._advance()
+        self._deeper(opening)
+        items: list[Tree] = []
+        if not self._at(")"):
+            items.append(self._logic())
+            while self._at(","):
+                if len(items) == FILTER_LIST_ITEMS_MAX:
+                    reason = f"a list may have {FILTER_LIST_ITEMS_MAX} items (FILTER_LIST_ITEMS_MAX)"
+                    raise self._fault(opening, reason, limit="FILTER_LIST_ITEMS_MAX")
+                self._advance()
+                items.append(self._logic())
+        self._expect(")")
+        self._depth -= 1
+        return tuple(items)
+
+    def _unexpected(self, token: Token, wanted: str, hint: str = "") -> FilterError:
+        if token.kind is Kind.END:
+            return self._fault(token, f"the expression ends too early: {wanted}", hint)
+        if token.text == "=" and not hint:
+            hint = "equality is written with one ="
+        if token.kind is Kind.TEXT and self._before is not None and self._before.kind is Kind.TEXT:
+            hint = "a quote inside a string is written \\'"
+        return self._fault(token, wanted, hint)
+
+
+def _arithmetic(token: Token, left: Tree, right: Tree) -> Tree:
+    return Arithmetic(token.text, left, right, token.position)  # type: ignore[arg-type]

@@ -1,0 +1,280 @@
+"""What is a CESQL expression in CEL? Every cast is written out, and what is an error in CESQL is one in CEL.
+
+CESQL evaluates from left to right and any error spoils the whole: `a OR b` is an error when `a` is one, whatever `b`
+says, where CEL's `||` would be true. So `a OR b` is `a || b` only if `a` cannot fail, or only for lack of an attribute
+without which `b` fails too; else it is `a ? true : b`. `a AND b` is `a && b` likewise, and also wherever false and an
+error come to the same: a filter is wanted when it is true, below an even number of NOT. That is what `Aim` says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, assert_never
+
+from headgate.filter.cel.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Conditional,
+    Has,
+    Node,
+    Or,
+    children,
+)
+from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.functions.cesql import INT32_MAX
+from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
+from headgate.filter.dialects.cesql import functions
+from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
+from headgate.filter.dialects.cesql.tree import (
+    Arithmetic,
+    Attribute,
+    Comparison,
+    Constant,
+    Exists,
+    Invocation,
+    Like,
+    Logic,
+    Minus,
+    Not,
+    OneOf,
+    Tree,
+)
+from headgate.filter.dialects.cesql.values import (
+    CE,
+    Aim,
+    Part,
+    Type,
+    cast,
+    condition,
+    constant,
+    negated,
+    of_all,
+    read,
+    within_32_bits,
+)
+from headgate.filter.dialects.sql_tokens import fault
+from headgate.limits import FILTER_DEPTH_MAX, FILTER_NODES_MAX
+
+_ORDERS: Final = {"<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
+_DEPTH_MAX: Final = 2 * FILTER_DEPTH_MAX
+"""Levels of our tree, some of which are none in cel-cpp's."""
+_NODES_MAX: Final = 2 * FILTER_NODES_MAX
+"""Nodes of our tree, constants among them, which count half in the compiler."""
+
+
+class Translator:
+    """Translates the trees of one text.
+
+    Args:
+        text: The expression, for the carets of errors.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._done: dict[tuple[int, Aim], Part] = {}
+        self._extents: dict[int, tuple[Node, int, int]] = {}
+
+    def part(self, tree: Tree, aim: Aim = Aim.EXACT) -> Part:
+        """A tree in CEL; the aim concerns conditions.
+
+        Raises:
+            FilterError: A function that there is none of.
+        """
+        # Remembered, because a condition is asked for under several aims on every level.
+        key = (id(tree), aim if _is_condition(tree) else Aim.EXACT)
+        if key not in self._done:
+            part = self._done[key] = self._translated(tree, aim)
+            if isinstance(tree, Logic | OneOf):
+                self._check_extent(part.node, tree.position)
+        return self._done[key]
+
+    def _check_extent(self, whole: Node, position: int) -> None:
+        """Refuses what is about to become too large: `x IN (a, b)` says `x` twice, `a OR b OR c` nests.
+
+        Each node is measured once, and none by recursion; cel-cpp's own, narrower limits are the compiler's business.
+        """
+        waiting = [whole]
+        while waiting:
+            node = waiting[-1]
+            if id(node) in self._extents:
+                waiting.pop()
+                continue
+            unknown = [child for child in children(node) if id(child) not in self._extents]
+            if unknown:
+                waiting += unknown
+                continue
+            inner = [self._extents[id(child)] for child in children(node)]
+            count = 1 + sum(count for _, count, _ in inner)
+            depth = 1 + max((depth for _, _, depth in inner), default=0)
+            if count > _NODES_MAX:
+                raise self._over("FILTER_NODES_MAX", "becomes too large in CEL", position)
+            if depth > _DEPTH_MAX:
+                raise self._over("FILTER_DEPTH_MAX", "is nested too deeply in CEL", position)
+            self._extents[id(node)] = (node, count, depth)  # with the node, for its id is taken again once it is gone
+
+    def _over(self, limit: str, what: str, position: int) -> FilterError:
+        return fault(self._text, position, f"the expression {what} ({limit})", limit=limit)
+
+    def _translated(self, tree: Tree, aim: Aim) -> Part:
+        match tree:
+            case Constant(value):
+                return constant(value)
+            case Attribute(name):
+                return read(name)
+            case Exists(name):
+                node = TRUE if name in REQUIRED_ATTRIBUTES else Has(CE, name)
+                return Part(node, Type.BOOLEAN)
+            case Not(operand):
+                return self._not(operand, aim)
+            case Minus(operand):
+                number = cast(self.part(operand), Type.INTEGER)
+                return within_32_bits(Call("-_", None, (number.node,)), -number.high, -number.low, number)
+            case Arithmetic():
+                return self._arithmetic(tree)
+            case Comparison(operator, left, right):
+                return self._comparison(operator, self.part(left), self.part(right), aim)
+            case Logic():
+                return self._logic(tree, aim)
+            case Like(operand, pattern):
+                return is_like(self.part(operand), pattern, aim)
+            case OneOf(operand, items):
+                return self._one_of(self.part(operand), tuple(map(self.part, items)), aim, tree.position)
+            case Invocation(name, arguments, position):
+                found = self.signature(name, len(arguments), position)
+                return functions.call(found, functions.arguments_of(found, tuple(map(self.part, arguments))))
+            case _:
+                assert_never(tree)
+
+    def signature(self, name: str, count: int, position: int) -> functions.Signature:
+        """The function that an invocation means.
+
+        Raises:
+            FilterError: There is none.
+        """
+        found = functions.signature(name, count)
+        if found is None and name in functions.FUNCTIONS:
+            counts = " or ".join(_count(one) for one in functions.FUNCTIONS[name])
+            raise fault(self._text, position, f"{name} takes {counts}, not {count}")
+        if found is None:
+            hint = f"one of: {', '.join(functions.FUNCTIONS)}"
+            raise fault(self._text, position, f"there is no function {name[:40]}", hint)
+        return found
+
+    def _condition(self, tree: Tree, aim: Aim) -> Part:
+        return cast(self.part(tree, aim), Type.BOOLEAN)
+
+    def _not(self, operand: Tree, aim: Aim) -> Part:
+        part = self.part(operand, aim.opposite)
+        if part.type in {Type.INTEGER, Type.ANY}:
+            return Part(Call("cesql.not", None, (part.node,)), Type.BOOLEAN, None, part.needs)
+        part = cast(part, Type.BOOLEAN)
+        return replace(part, node=negated(part.node), constant=None)
+
+    def _arithmetic(self, tree: Arithmetic) -> Part:
+        left = cast(self.part(tree.left), Type.INTEGER)
+        right = cast(self.part(tree.right), Type.INTEGER)
+        node = Call(f"_{tree.operator}_", None, (left.node, right.node))
+        match tree.operator:
+            case "+":
+                return within_32_bits(node, left.low + right.low, left.high + right.high, left, right)
+            case "-":
+                return within_32_bits(node, left.low - right.high, left.high - right.low, left, right)
+            case "*":
+                bounds = [one * other for one in (left.low, left.high) for other in (right.low, right.high)]
+                return within_32_bits(node, min(bounds), max(bounds), left, right)
+            case "/" | "%":
+                # Only -2147483648 / -1 has more than 32 bits. Division by zero is an error in CEL too.
+                most = max(abs(left.low), abs(left.high))
+                high = most if tree.operator == "/" and right.low <= -1 <= right.high else min(most, INT32_MAX)
+                part = within_32_bits(node, -most, high, left, right)
+                return part if right.low > 0 or right.high < 0 else replace(part, fails=None)
+            case _:
+                assert_never(tree.operator)
+
+    def _comparison(self, operator: str, left: Part, right: Part, aim: Aim) -> Part:
+        if operator in _ORDERS:
+            left, right = cast(left, Type.INTEGER), cast(right, Type.INTEGER)
+            return condition(Compare(_ORDERS[operator], left.node, right.node), left, right)
+        if operator == "=":
+            return equal(left, right, aim)
+        found = equal(left, right, aim.opposite)
+        return replace(found, node=negated(found.node))
+
+    def _logic(self, tree: Logic, aim: Aim) -> Part:
+        if tree.operator == "XOR":
+            parts = tuple(self._condition(operand, Aim.EXACT) for operand in tree.operands)
+            node = parts[0].node
+            for part in parts[1:]:
+                node = Conditional(node, negated(part.node), part.node)
+            return condition(node, *parts)
+        exact = tuple(self._condition(operand, Aim.EXACT) for operand in tree.operands)
+        aimed = tuple(self._condition(operand, aim) for operand in tree.operands)
+        return self._joined(And if tree.operator == "AND" else Or, exact, aimed, aim, tree.position)
+
+    def _joined(
+        self,
+        join: type[And] | type[Or],
+        exact: tuple[Part, ...],
+        aimed: tuple[Part, ...],
+        aim: Aim,
+        position: int,
+    ) -> Part:
+        """Conditions joined by AND or OR; see the module's docstring.
+
+        Args:
+            join: Which.
+            exact: The conditions under the aim EXACT.
+            aimed: The same under `aim`.
+            aim: Of the whole.
+            position: Of the operator.
+        """
+        careless = (join is And and aim is Aim.TRUE) or (join is Or and aim is Aim.FALSE)
+        run = [aimed[-1].node]  # joined plainly, the last one first
+        needs, nested = aimed[-1].needs, 0
+        for strict, part in zip(reversed(exact[:-1]), reversed(aimed[:-1]), strict=True):
+            if careless or (strict.fails is not None and strict.fails <= needs):
+                run.append(part.node)
+            else:
+                rest = _plainly(join, run)
+                run = [Conditional(strict.node, rest, FALSE) if join is And else Conditional(strict.node, TRUE, rest)]
+                nested += 1
+                if nested > _DEPTH_MAX:
+                    raise self._over("FILTER_DEPTH_MAX", "is nested too deeply in CEL", position)
+            needs = strict.needs
+        return Part(_plainly(join, run), Type.BOOLEAN, of_all(exact)[0], needs)
+
+    def _one_of(self, operand: Part, items: tuple[Part, ...], aim: Aim, position: int) -> Part:
+        constants = [item.constant for item in items if item.constant is not None]
+        if len(constants) == len(items):
+            return one_of(operand, constants, aim)
+        # Values are looked at one after the other, until one is equal.
+        equalities = tuple(equal(item, operand, Aim.EXACT) for item in items)
+        return self._joined(Or, equalities, equalities, aim, position)
+
+
+def _is_condition(tree: Tree) -> bool:
+    """Whether the aim may make a difference."""
+    match tree:
+        case Comparison(_, left):
+            return isinstance(left, Invocation)
+        case Not() | Logic() | Like() | OneOf():
+            return True
+        case _:
+            return False
+
+
+def _count(found: functions.Signature) -> str:
+    count = len(found.parameters)
+    return f"{count} or more arguments" if found.more else f"{count} argument{'' if count == 1 else 's'}"
+
+
+def _plainly(join: type[And] | type[Or], run: list[Node]) -> Node:
+    """A run of conditions, the last one first, joined by `&&` or `||`."""
+    flat: list[Node] = []
+    for node in reversed(run):
+        flat.extend(node.operands if isinstance(node, join) else (node,))
+    return flat[0] if len(flat) == 1 else join(tuple(flat))

@@ -1,0 +1,170 @@
+"""What is a part of a CESQL expression in CEL, and when does it fail? Parts, and casts between CESQL's three types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum, auto
+from typing import Final, assert_never
+
+from headgate.filter.cel.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    Conditional,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+    Select,
+)
+from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN, to_bool, to_int, to_string
+from headgate.filter.cel.functions.declare import FunctionError
+from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
+
+CE: Final = Name("ce")
+ALWAYS_STRINGS: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema", "time"}
+"""Context attributes. An extension may be an integer or a boolean, if it was sent in JSON."""
+
+
+class Type(StrEnum):
+    """CESQL's types; ANY is an extension's, which each event decides."""
+
+    STRING = "String"
+    INTEGER = "Integer"
+    BOOLEAN = "Boolean"
+    ANY = "Any"
+
+
+class Aim(Enum):
+    """What of a condition in CEL must be CESQL's."""
+
+    EXACT = auto()  # true, false and error
+    TRUE = auto()  # what is true; false and error may stand for each other
+    FALSE = auto()  # what is false; true and error may stand for each other
+
+    @property
+    def opposite(self) -> Aim:
+        """That of the operand of a NOT."""
+        return {Aim.TRUE: Aim.FALSE, Aim.FALSE: Aim.TRUE, Aim.EXACT: Aim.EXACT}[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of an expression.
+
+    Attributes:
+        node: Its value in CEL; a CEL error where CESQL's value comes with an error.
+        type: What is known of the value.
+        fails: Attributes without which there is an error; None when there may be other reasons for one.
+        needs: Attributes without which there is an error in any case.
+        low, high: What an Integer lies between.
+        constant: The value of a literal.
+    """
+
+    node: Node
+    type: Type
+    fails: frozenset[str] | None = frozenset()
+    needs: frozenset[str] = frozenset()
+    low: int = INT32_MIN
+    high: int = INT32_MAX
+    constant: str | int | bool | None = None
+
+
+def constant(value: str | int | bool) -> Part:
+    """A literal."""
+    match value:
+        case bool():
+            return Part(TRUE if value else FALSE, Type.BOOLEAN, constant=value)
+        case int():
+            return Part(literal(value), Type.INTEGER, low=value, high=value, constant=value)
+        case str():
+            return Part(literal(value), Type.STRING, constant=value)
+        case _:
+            assert_never(value)
+
+
+def literal(value: str | int | bool) -> Literal:
+    """A CEL constant."""
+    kinds = {str: LiteralKind.STRING, int: LiteralKind.INT, bool: LiteralKind.BOOL}
+    return Literal(kinds[type(value)], value)
+
+
+def read(name: str) -> Part:
+    """The value of an attribute; `time` as its text."""
+    node: Node = Select(CE, TIME_TEXT if name == "time" else name)
+    missing = frozenset[str]() if name in REQUIRED_ATTRIBUTES else frozenset({name})
+    return Part(node, Type.STRING if name in ALWAYS_STRINGS else Type.ANY, missing, missing)
+
+
+def cast(part: Part, wanted: Type) -> Part:
+    """The part as another type (CloudEvents SQL, section 3.7); what is a constant stays one."""
+    if part.type is wanted or wanted is Type.ANY:
+        return part
+    if part.constant is not None:
+        try:
+            return constant(_CASTS[wanted](part.constant))
+        except FunctionError:
+            pass  # an error on every event: cel-cpp says so
+    if wanted is Type.STRING:
+        return replace(part, node=Call("string", None, (part.node,)), type=wanted, constant=None)
+    if wanted is Type.INTEGER and part.type is Type.BOOLEAN:
+        return replace(part, node=Conditional(part.node, literal(1), literal(0)), type=wanted, low=0, high=1)
+    if wanted is Type.BOOLEAN and part.type is Type.INTEGER:
+        return replace(part, node=Compare(Comparison.NE, part.node, literal(0)), type=wanted, constant=None)
+    function = "cesql.int" if wanted is Type.INTEGER else "cesql.bool"
+    return Part(Call(function, None, (part.node,)), wanted, None, part.needs)
+
+
+_CASTS: Final[Mapping[Type, Callable[[object], str | int | bool]]] = {
+    Type.STRING: to_string,
+    Type.INTEGER: to_int,
+    Type.BOOLEAN: to_bool,
+}
+
+
+def within_32_bits(node: Node, low: int, high: int, *parts: Part) -> Part:
+    """An Integer that was computed from parts; an error where it has more than 32 bits, as for ABS."""
+    fails, needs = of_all(parts)
+    if low >= INT32_MIN and high <= INT32_MAX:
+        return Part(node, Type.INTEGER, fails, needs, low, high)
+    return Part(Call("cesql.int", None, (node,)), Type.INTEGER, None, needs)
+
+
+def of_all(parts: tuple[Part, ...]) -> tuple[frozenset[str] | None, frozenset[str]]:
+    """`fails` and `needs` of what is computed from all of the parts."""
+    known = [part.fails for part in parts if part.fails is not None]
+    fails = frozenset[str]().union(*known) if len(known) == len(parts) else None
+    return fails, frozenset[str]().union(*(part.needs for part in parts))
+
+
+def condition(node: Node, *parts: Part) -> Part:
+    """A condition that is computed from all of the parts."""
+    return Part(node, Type.BOOLEAN, *of_all(parts))
+
+
+def negated(node: Node) -> Node:
+    """`!node`, with the `!` moved inside of `&&` and `||`."""
+    match node:
+        case Not(operand):
+            return operand
+        case And(operands):
+            return Or(tuple(map(negated, operands)))
+        case Or(operands):
+            return And(tuple(map(negated, operands)))
+        case Compare(Comparison.EQ, left, right):
+            return Compare(Comparison.NE, left, right)
+        case Compare(Comparison.NE, left, right):
+            return Compare(Comparison.EQ, left, right)
+        case Compare(Comparison.LT, left, Literal(LiteralKind.STRING) as right):
+            return Compare(Comparison.GE, left, right)
+        case Literal(LiteralKind.BOOL, value):
+            return FALSE if value else TRUE
+        case _:
+            return Not(node)

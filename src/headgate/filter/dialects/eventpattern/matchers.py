@@ -1,0 +1,212 @@
+"""How is a matcher of an event pattern asked of one value, in CEL? As a test that is never an error on any JSON."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from typing import Final, assert_never
+
+from headgate.filter.cel.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+)
+from headgate.filter.dialects.eventpattern.rules import (
+    AnythingBut,
+    Cidr,
+    Exact,
+    IgnoreCase,
+    Matcher,
+    Numeric,
+    Prefix,
+    Scalar,
+    Suffix,
+    Wildcard,
+)
+
+_NUMBER_TYPES: Final = ListOf((Name("int"), Name("uint"), Name("double")))
+_SPECIAL: Final = re.compile(r"([^0-9A-Za-z_\s\u0080-\U0010ffff])")
+_OCTET_BITS: Final = 8
+
+
+def tests(value: Node, matchers: Iterable[Matcher], *, is_string: bool) -> Node:
+    """Whether one of the matchers takes `value`; `Exists` is not asked of a value and may not be among them.
+
+    Args:
+        value: What is asked.
+        matchers: Alternatives; FALSE without any.
+        is_string: Whether `value` is known to be a string: its type is then not asked.
+    """
+    exact: dict[Scalar | tuple[type, Scalar], Literal] = {}
+    others: dict[Node, None] = {}
+    for matcher in matchers:
+        if isinstance(matcher, Exact):
+            exact[(type(matcher.value), matcher.value)] = literal(matcher.value)
+        else:
+            others[_test(value, matcher, is_string=is_string)] = None
+    return either([*([_one_of(value, tuple(exact.values()))] if exact else []), *others])
+
+
+def literal(value: Scalar) -> Literal:
+    """A JSON scalar as a CEL literal."""
+    match value:
+        case None:
+            return Literal(LiteralKind.NULL, None)
+        case bool():
+            return Literal(LiteralKind.BOOL, value)
+        case int():
+            return Literal(LiteralKind.INT if value < 2**63 else LiteralKind.UINT, value)
+        case float():
+            return Literal(LiteralKind.DOUBLE, value)
+        case str():
+            return Literal(LiteralKind.STRING, value)
+        case _:
+            assert_never(value)
+
+
+def both(nodes: Iterable[Node]) -> Node:
+    """All of them, without the ones that are true anyway."""
+    kept: dict[Node, None] = {}
+    for node in nodes:
+        kept.update(dict.fromkeys(node.operands if isinstance(node, And) else (node,)))
+    kept.pop(TRUE, None)
+    if FALSE in kept:
+        return FALSE
+    return TRUE if not kept else next(iter(kept)) if len(kept) == 1 else And(tuple(kept))
+
+
+def either(nodes: Iterable[Node]) -> Node:
+    """One of them, without the ones that are never true."""
+    kept: dict[Node, None] = {}
+    for node in nodes:
+        kept.update(dict.fromkeys(node.operands if isinstance(node, Or) else (node,)))
+    kept.pop(FALSE, None)
+    if TRUE in kept:
+        return TRUE
+    return FALSE if not kept else next(iter(kept)) if len(kept) == 1 else Or(tuple(kept))
+
+
+def method(value: Node, name: str, text: str) -> Node:
+    """`value.name("text")`."""
+    return Call(name, value, (literal(text),))
+
+
+def _one_of(value: Node, literals: tuple[Literal, ...]) -> Node:
+    if len(literals) == 1:
+        return Compare(Comparison.EQ, value, literals[0])
+    return In(value, ListOf(literals))
+
+
+def _test(value: Node, matcher: Matcher, *, is_string: bool) -> Node:
+    match matcher:
+        case Exact():
+            return _one_of(value, (literal(matcher.value),))
+        case Prefix() | Suffix() | IgnoreCase() | Wildcard():
+            return _of_string(value, _text_test(value, matcher), is_string=is_string)
+        case Numeric(bounds):
+            tested = both(Compare(Comparison(operator), value, literal(bound)) for operator, bound in bounds)
+            if bounds[0][0] == "==":
+                return tested
+            return both((In(Call("type", None, (value,)), _NUMBER_TYPES), tested))
+        case Cidr(network):
+            return _of_string(value, _in_network(value, network), is_string=is_string)
+        case AnythingBut(unwanted):
+            return _negated(_any_unwanted(value, unwanted, is_string=is_string))
+        case _:
+            raise AssertionError(f"not asked of a value: {matcher}")
+
+
+def _any_unwanted(value: Node, unwanted: tuple[Matcher, ...], *, is_string: bool) -> Node:
+    """One of them matches; the type is asked once for all of them."""
+    if isinstance(unwanted[0], Exact):
+        return tests(value, unwanted, is_string=is_string)
+    folded = [item.text.lower() for item in unwanted if isinstance(item, IgnoreCase) and item.text.isascii()]
+    if len(folded) == len(unwanted):
+        lowered = Call("lowerAscii", value, ())
+        return _of_string(value, _one_of(lowered, tuple(map(literal, folded))), is_string=is_string)
+    found = either(_text_test(value, item) for item in unwanted if not isinstance(item, Exact))
+    return _of_string(value, found, is_string=is_string)
+
+
+def _negated(node: Node) -> Node:
+    return TRUE if node == FALSE else FALSE if node == TRUE else Not(node)
+
+
+def _of_string(value: Node, test: Node, *, is_string: bool) -> Node:
+    """The test, with the type asked before it unless it is known or the test itself asks it."""
+    if is_string or test == FALSE or (isinstance(test, Compare) and test.left == value):
+        return test
+    return both((Compare(Comparison.EQ, Call("type", None, (value,)), Name("string")), test))
+
+
+def _text_test(value: Node, matcher: Matcher) -> Node:
+    match matcher:
+        case Prefix(text, False):
+            return method(value, "startsWith", text)
+        case Suffix(text, False):
+            return method(value, "endsWith", text)
+        case Prefix(text, True):
+            return _folded(value, text, "startsWith", "^", "")
+        case Suffix(text, True):
+            return _folded(value, text, "endsWith", "", "$")
+        case IgnoreCase(text):
+            return _folded(value, text, "", "^", "$")
+        case Wildcard(pieces):
+            return _wildcard(value, pieces)
+        case _:
+            raise AssertionError(f"no test of text: {matcher}")
+
+
+def _folded(value: Node, text: str, name: str, begin: str, end: str) -> Node:
+    """Without regard to case: ASCII text by `lowerAscii`, other text by a regular expression."""
+    if not text.isascii():
+        return method(value, "matches", f"(?i){begin}{_quoted(text)}{end}")
+    lowered = Call("lowerAscii", value, ())
+    if name:
+        return method(lowered, name, text.lower())
+    return Compare(Comparison.EQ, lowered, literal(text.lower()))
+
+
+def _wildcard(value: Node, pieces: tuple[str, ...]) -> Node:
+    first, *middle, last = pieces if len(pieces) > 1 else (pieces[0], "")
+    if len(pieces) == 1:
+        return Compare(Comparison.EQ, value, literal(first))
+    known = [method(value, "startsWith", first)] if first else []
+    known += [method(value, "endsWith", last)] if last else []
+    if len(middle) == 1 and not first and not last:
+        return method(value, "contains", middle[0])
+    if middle:
+        text = "^" + ".*".join(map(_quoted, pieces)) + "$"
+        return both((*known, method(value, "matches", f"(?s){text}")))
+    if first and last and any(first.endswith(last[:size]) for size in range(1, min(len(first), len(last)) + 1)):
+        size = Compare(Comparison.GE, Call("size", None, (value,)), literal(len(first) + len(last)))
+        return both((*known, size))
+    return both(known)
+
+
+def _quoted(text: str) -> str:
+    """The text as a regular expression of RE2."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _in_network(value: Node, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> Node:
+    """An IPv4 address has one spelling, so its whole octets are a prefix that an index can find."""
+    inside = Call("ip.within", None, (value, literal(str(network))))
+    if network.version == 6 or network.prefixlen < _OCTET_BITS:
+        return inside
+    octets = str(network.network_address).split(".")[: network.prefixlen // _OCTET_BITS]
+    if len(octets) == 4:
+        return Compare(Comparison.EQ, value, literal(".".join(octets)))
+    return both((method(value, "startsWith", ".".join(octets) + "."), inside))

@@ -1,0 +1,348 @@
+"""What does an event pattern ask for? Its JSON as fields with matchers, every rule of the language checked.
+
+The language is that of Amazon EventBridge and its library event-ruler: values stand in arrays, of which one must match;
+members of an object must all match; `$or` lists alternatives. Of a field given twice the later one counts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.filter.dialects.eventpattern.text import Pattern, Step
+from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, PATTERN_WILDCARDS_MAX
+
+Scalar = str | int | float | bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The value itself."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A string that begins so."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Suffix:
+    """A string that ends so."""
+
+    text: str
+    ignore_case: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoreCase:
+    """A string that differs at most in case."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wildcard:
+    """A string of these pieces with anything between them; one piece is the whole string."""
+
+    pieces: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """A number within bounds: operators of CEL and numbers."""
+
+    bounds: tuple[tuple[str, int | float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """A string that is an IP address of the network."""
+
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True, slots=True)
+class AnythingBut:
+    """A value that none of these match."""
+
+    unwanted: tuple[Exact | Prefix | Suffix | IgnoreCase | Wildcard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """There is a value, or there is none."""
+
+    wanted: bool
+
+
+Matcher = Exact | Prefix | Suffix | IgnoreCase | Wildcard | Numeric | Cidr | AnythingBut | Exists
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A path of member names as they are written, and the matchers of which one must match.
+
+    Attributes:
+        names: From the root of the event.
+        matchers: At least one.
+        place: Path inside the pattern, for errors.
+    """
+
+    names: tuple[str, ...]
+    matchers: tuple[Matcher, ...]
+    place: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Alternatives: every one is a list of items that must all hold."""
+
+    branches: tuple[tuple[Item, ...], ...]
+
+
+Item = Field | AnyOf
+
+_OR: Final = "$or"
+_OPERATORS: Final = (
+    "anything-but",
+    "cidr",
+    "equals-ignore-case",
+    "exactly",
+    "exists",
+    "numeric",
+    "prefix",
+    "suffix",
+    "wildcard",
+)
+_ESCAPED: Final = re.compile(r"\\(.?)|([^\\])", re.DOTALL)
+_BITS: Final = re.compile(r"[0-9]{1,3}")
+
+
+def items_of(pattern: Pattern) -> tuple[Item, ...]:
+    """Everything that a pattern asks for, in the order in which it is written.
+
+    Raises:
+        FilterError: What event-ruler refuses, or too much of something.
+    """
+    if not isinstance(pattern.root, Mapping):
+        raise pattern.fault((), "must be an object", hint='for instance {"source": ["aws.s3"]}')
+    return _object(pattern, pattern.root, (), (), alternative=False)
+
+
+def _object(
+    pattern: Pattern,
+    value: Mapping[object, object],
+    names: tuple[str, ...],
+    place: tuple[Step, ...],
+    *,
+    alternative: bool,
+) -> tuple[Item, ...]:
+    if not value:
+        raise pattern.fault(place, "an object must not be empty")
+    if len(place) > FILTER_DEPTH_MAX:
+        reason = f"is nested deeper than {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
+        raise pattern.fault(place[:FILTER_DEPTH_MAX], reason, limit="FILTER_DEPTH_MAX")
+    items: list[Item] = []
+    for name, inner in value.items():
+        if not isinstance(name, str):
+            raise pattern.fault(place, "names must be strings")
+        here = (*place, name)
+        if name == _OR:
+            items.append(_or(pattern, inner, names, here))
+        elif alternative and name in _OPERATORS:
+            raise pattern.fault(here, f"{name} is an operator and no name inside {_OR}")
+        elif isinstance(inner, Mapping):
+            items.extend(_object(pattern, inner, (*names, name), here, alternative=alternative))
+        elif isinstance(inner, list):
+            items.append(Field((*names, name), _matchers(pattern, inner, here), here))
+        else:
+            hint = f'write {{"{name}": [value]}}' if inner is None or isinstance(inner, Scalar) else ""
+            raise pattern.fault(here, "must be an array of values or an object", hint=hint)
+    return tuple(items)
+
+
+def _or(pattern: Pattern, value: object, names: tuple[str, ...], place: tuple[Step, ...]) -> AnyOf:
+    if not isinstance(value, list) or len(value) < 2:
+        raise pattern.fault(place, f"{_OR} must be an array of at least two objects")
+    branches = []
+    for index, branch in enumerate(value):
+        here = (*place, index)
+        if not isinstance(branch, Mapping):
+            raise pattern.fault(here, f"{_OR} must be an array of objects")
+        branches.append(_object(pattern, branch, names, here, alternative=True))
+    return AnyOf(tuple(branches))
+
+
+def _matchers(pattern: Pattern, values: list[object], place: tuple[Step, ...]) -> tuple[Matcher, ...]:
+    _check_length(pattern, values, place)
+    return tuple(_matcher(pattern, value, (*place, index)) for index, value in enumerate(values))
+
+
+def _check_length(pattern: Pattern, values: list[object], place: tuple[Step, ...]) -> None:
+    if not values:
+        raise pattern.fault(place, "an array must not be empty")
+    if len(values) > FILTER_LIST_ITEMS_MAX:
+        reason = f"has {len(values)} values: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+        raise pattern.fault(place, reason, limit="FILTER_LIST_ITEMS_MAX")
+
+
+def _matcher(pattern: Pattern, value: object, place: tuple[Step, ...]) -> Matcher:
+    if value is None or isinstance(value, Scalar):
+        return Exact(_finite(pattern, value, place))
+    if not isinstance(value, Mapping):
+        raise pattern.fault(place, "must be a string, a number, true, false, null or an operator's object")
+    operator, argument, here = _only_member(pattern, value, place)
+    match operator:
+        case "exactly":
+            return Exact(_string(pattern, argument, here))
+        case "prefix" | "suffix":
+            return _affix(pattern, operator, argument, here)
+        case "equals-ignore-case":
+            return IgnoreCase(_string(pattern, argument, here))
+        case "wildcard":
+            return Wildcard(_pieces(pattern, argument, here))
+        case "numeric":
+            return Numeric(_bounds(pattern, argument, here))
+        case "cidr":
+            return Cidr(_network(pattern, argument, here))
+        case "anything-but":
+            return AnythingBut(_unwanted(pattern, argument, here))
+        case "exists":
+            if not isinstance(argument, bool):
+                raise pattern.fault(here, "must be true or false")
+            return Exists(argument)
+        case _:
+            raise pattern.fault(here, "unknown operator", hint=f"one of: {', '.join(_OPERATORS)}")
+
+
+def _only_member(
+    pattern: Pattern, value: Mapping[object, object], place: tuple[Step, ...]
+) -> tuple[str, object, tuple[Step, ...]]:
+    if len(value) != 1:
+        raise pattern.fault(place, "must have exactly one operator", hint="alternatives are elements of the array")
+    ((operator, argument),) = value.items()
+    return str(operator), argument, (*place, str(operator))
+
+
+def _affix(pattern: Pattern, operator: str, argument: object, place: tuple[Step, ...]) -> Prefix | Suffix:
+    ignore_case = isinstance(argument, Mapping)
+    if isinstance(argument, Mapping):
+        inner, argument, place = _only_member(pattern, argument, place)
+        if inner != "equals-ignore-case":
+            raise pattern.fault(place, "unknown operator", hint="one of: equals-ignore-case")
+    text = _string(pattern, argument, place)
+    return Prefix(text, ignore_case) if operator == "prefix" else Suffix(text, ignore_case)
+
+
+def _string(pattern: Pattern, value: object, place: tuple[Step, ...]) -> str:
+    if not isinstance(value, str):
+        raise pattern.fault(place, "must be a string")
+    return value
+
+
+def _finite(pattern: Pattern, value: Scalar, place: tuple[Step, ...]) -> Scalar:
+    """The value, when CEL has it: within uint64 or finite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise pattern.fault(place, "the number is outside the range of a double")
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        return float(value) if abs(value) < 2**1023 else _finite(pattern, math.inf, place)
+    return value
+
+
+def _number(pattern: Pattern, value: object, place: tuple[Step, ...]) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise pattern.fault(place, "must be a number")
+    number = _finite(pattern, value, place)
+    assert isinstance(number, int | float)
+    return number
+
+
+def _bounds(pattern: Pattern, value: object, place: tuple[Step, ...]) -> tuple[tuple[str, int | float], ...]:
+    hint = 'for instance ["=", 5], ["<", 5] or [">=", 0, "<", 5]'
+    if not isinstance(value, list) or len(value) not in (2, 4):
+        raise pattern.fault(place, "must be an array of one or two comparisons", hint=hint)
+    operator, first = value[0], _number(pattern, value[1], (*place, 1))
+    if operator not in ("=", "<", "<=", ">", ">="):
+        raise pattern.fault((*place, 0), "unknown comparison", hint=hint)
+    if len(value) == 2:
+        return (("==" if operator == "=" else str(operator), first),)
+    if operator not in (">", ">="):
+        raise pattern.fault((*place, 0), "a range begins with > or >=", hint=hint)
+    if value[2] not in ("<", "<="):
+        raise pattern.fault((*place, 2), "a range ends with < or <=", hint=hint)
+    second = _number(pattern, value[3], (*place, 3))
+    if first >= second:
+        raise pattern.fault(place, "the lower bound must be below the upper one")
+    return ((str(operator), first), (str(value[2]), second))
+
+
+def _network(pattern: Pattern, value: object, place: tuple[Step, ...]) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    address, slash, bits = _string(pattern, value, place).partition("/")
+    if not slash or not _BITS.fullmatch(bits):
+        raise pattern.fault(place, "must be an IP address, / and a number of bits", hint="for instance 10.0.0.0/24")
+    try:
+        return ipaddress.ip_network(f"{address}/{bits}", strict=False)
+    except ValueError:
+        raise pattern.fault(place, "is no network of IPv4 or IPv6 addresses", hint="for instance 10.0.0.0/24") from None
+
+
+def _pieces(pattern: Pattern, value: object, place: tuple[Step, ...]) -> tuple[str, ...]:
+    pieces = [""]
+    for found in _ESCAPED.finditer(_string(pattern, value, place)):
+        escaped, plain = found[1], found[2]
+        if plain == "*":
+            if pieces[-1] == "" and len(pieces) > 1:
+                raise pattern.fault(place, f"two * in a row at character {found.start() + 1}")
+            pieces.append("")
+        elif escaped is not None and escaped not in ("*", "\\"):
+            raise pattern.fault(place, f"only * and \\ can be escaped, at character {found.start() + 1}")
+        else:
+            pieces[-1] += plain if escaped is None else escaped
+    if len(pieces) - 1 > PATTERN_WILDCARDS_MAX:
+        reason = f"has {len(pieces) - 1} wildcards: the limit is {PATTERN_WILDCARDS_MAX} (PATTERN_WILDCARDS_MAX)"
+        raise pattern.fault(place, reason, limit="PATTERN_WILDCARDS_MAX")
+    return tuple(pieces)
+
+
+def _unwanted(
+    pattern: Pattern, value: object, place: tuple[Step, ...]
+) -> tuple[Exact | Prefix | Suffix | IgnoreCase | Wildcard, ...]:
+    if isinstance(value, Mapping):
+        return _unwanted_shape(pattern, value, place)
+    values = value if isinstance(value, list) else [value]
+    _check_length(pattern, values, place)
+    kinds = {str if isinstance(item, str) else float for item in values}
+    if any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in values) or len(kinds) > 1:
+        reason = "must be a string, a number, an array of strings or of numbers, or an operator's object"
+        raise pattern.fault(place, reason)
+    return tuple(Exact(_finite(pattern, item, place)) for item in values if isinstance(item, Scalar))
+
+
+def _unwanted_shape(
+    pattern: Pattern, value: Mapping[object, object], place: tuple[Step, ...]
+) -> tuple[Prefix | Suffix | IgnoreCase | Wildcard, ...]:
+    operator, argument, here = _only_member(pattern, value, place)
+    if operator not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
+        hint = "one of: prefix, suffix, equals-ignore-case, wildcard"
+        raise pattern.fault(here, "unknown operator inside anything-but", hint=hint)
+    arguments = argument if isinstance(argument, list) else [argument]
+    _check_length(pattern, arguments, here)
+    texts = [_string(pattern, item, here) for item in arguments]
+    match operator:
+        case "prefix" | "suffix":
+            if "" in texts:
+                raise pattern.fault(here, f"an empty {operator} matches every string")
+            return tuple(Prefix(text) if operator == "prefix" else Suffix(text) for text in texts)
+        case "equals-ignore-case":
+            return tuple(IgnoreCase(text) for text in texts)
+        case _:
+            return tuple(Wildcard(_pieces(pattern, text, here)) for text in texts)

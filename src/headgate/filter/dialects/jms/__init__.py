@@ -1,0 +1,1 @@
+"""Selectors of Jakarta Messaging 3.1."""

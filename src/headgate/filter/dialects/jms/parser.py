@@ -1,0 +1,262 @@
+"""What does a selector say? Its grammar, by recursive descent: OR, AND, NOT, comparison, sum, product, sign.
+
+Jakarta Messaging 3.1, section 3.8.1. Operators of one level are taken from left to right; a comparison's result is
+nothing to compare. What other brokers allow beyond it is refused, with the hint how to write it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.dialects.jms.lexer import LEXICON
+from headgate.filter.dialects.jms.tree import (
+    Arithmetic,
+    Between,
+    Comparison,
+    Condition,
+    Conjunction,
+    Disjunction,
+    Identifier,
+    IsNull,
+    Like,
+    Negation,
+    Number,
+    OneOf,
+    Signed,
+    Text,
+    Truth,
+    Value,
+)
+from headgate.filter.dialects.sql_tokens import Kind, Token, Words, fault
+from headgate.limits import FILTER_LIST_ITEMS_MAX
+
+_INT64_MAX: Final = 2**63 - 1
+_INT64_DIGITS: Final = 19
+_COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_VALUES: Final = (Number, Text, Truth, Identifier, Signed, Arithmetic)
+_CONDITIONS: Final = (
+    *(Truth, Identifier, Comparison, Between, OneOf, Like, IsNull),
+    *(Negation, Conjunction, Disjunction),
+)
+_Part = Value | Condition
+
+
+def parse(text: str) -> Condition:
+    """The condition that a selector states.
+
+    Raises:
+        FilterError: No selector; with position, caret and often a hint, without the field.
+    """
+    return _Parser(text, LEXICON).whole()
+
+
+class _Parser(Words):
+    def whole(self) -> Condition:
+        if self._peek().kind is Kind.END:
+            raise fault(self._text, 0, "the selector is empty", "leave the filter out to take every event")
+        found = self._condition(self._disjunction())
+        token = self._peek()
+        if token.kind is not Kind.END:
+            raise self._unexpected(token, "the selector should end here")
+        return found
+
+    # --- conditions ---
+
+    def _disjunction(self) -> _Part:
+        first = self._conjunction()
+        if not self._at("OR"):
+            return first
+        position, parts = self._peek().position, [self._condition(first)]
+        while self._take("OR"):
+            parts.append(self._condition(self._conjunction()))
+        return Disjunction(tuple(parts), position)
+
+    def _conjunction(self) -> _Part:
+        first = self._negation()
+        if not self._at("AND"):
+            return first
+        position, parts = self._peek().position, [self._condition(first)]
+        while self._take("AND"):
+            parts.append(self._condition(self._negation()))
+        return Conjunction(tuple(parts), position)
+
+    def _negation(self) -> _Part:
+        token = self._peek()
+        if not self._take("NOT"):
+            return self._predicate()
+        self._deeper(token)
+        operand = self._condition(self._negation())
+        self._depth -= 1
+        return Negation(operand, token.position)
+
+    def _predicate(self) -> _Part:
+        left = self._sum()
+        token = self._peek()
+        if token.kind is Kind.SIGN and token.text in _COMPARISONS:
+            self._advance()
+            right = self._value(self._sum())
+            again = self._peek()
+            if again.kind is Kind.SIGN and again.text in _COMPARISONS:
+                raise self._unexpected(again, "a comparison's result cannot be compared", "join comparisons with AND")
+            return Comparison(token.text, self._value(left), right, token.position)  # type: ignore[arg-type]
+        if self._take("IS"):
+            negated = self._take("NOT")
+            self._expect("NULL")
+            return IsNull(self._identifier(left, "IS NULL"), negated, token.position)
+        negated = self._take("NOT")
+        if self._take("BETWEEN"):
+            return self._between(self._value(left), negated, token)
+        if self._take("IN"):
+            return self._one_of(self._identifier(left, "IN"), negated, token)
+        if self._take("LIKE"):
+            return self._like(self._identifier(left, "LIKE"), negated, token)
+        if negated:
+            raise self._unexpected(self._peek(), "BETWEEN, IN or LIKE should follow NOT")
+        return left
+
+    def _between(self, operand: Value, negated: bool, token: Token) -> Between:
+        low = self._value(self._sum())
+        self._expect("AND")
+        return Between(operand, low, self._value(self._sum()), negated, token.position)
+
+    def _one_of(self, operand: Identifier, negated: bool, token: Token) -> OneOf:
+        self._expect("(")
+        values = [self._string("a string should stand in the list of IN").value]
+        while self._take(","):
+            values.append(self._string("a string should stand in the list of IN").value)
+        self._expect(")")
+        if len(values) > FILTER_LIST_ITEMS_MAX:
+            reason = f"IN lists {len(values)} strings: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+            raise self._fault(token, reason, limit="FILTER_LIST_ITEMS_MAX")
+        return OneOf(operand, tuple(values), negated, token.position)
+
+    def _like(self, operand: Identifier, negated: bool, token: Token) -> Like:
+        pattern = self._string("a string should follow LIKE")
+        escape = None
+        if self._take("ESCAPE"):
+            character = self._string("a string should follow ESCAPE")
+            escape = character.value
+            if len(escape) != 1 or escape in {"%", "_"}:
+                reason = "the escape must be one character, and neither % nor _"
+                raise fault(self._text, character.position, reason, "for instance ESCAPE '\\'")
+        return Like(operand, pattern, escape, negated, token.position)
+
+    # --- values ---
+
+    def _sum(self) -> _Part:
+        return self._left_to_right(self._product, {"+", "-"})
+
+    def _product(self) -> _Part:
+        return self._left_to_right(self._signed, {"*", "/"})
+
+    def _left_to_right(self, operand: Callable[[], _Part], operators: set[str]) -> _Part:
+        left, deeper = operand(), 0
+        while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
+            self._advance()
+            self._deeper(token)  # every further operator is one level of the tree
+            deeper += 1
+            right = self._value(operand())
+            left = Arithmetic(token.text, self._value(left), right, token.position)  # type: ignore[arg-type]
+        self._depth -= deeper
+        return left
+
+    def _signed(self) -> _Part:
+        token = self._peek()
+        if token.kind is not Kind.SIGN or token.text not in {"+", "-"}:
+            return self._primary()
+        self._advance()
+        following = self._peek()
+        if following.kind is Kind.NUMBER:
+            self._advance()
+            return self._number(following, token)
+        self._deeper(token)
+        operand = self._value(self._signed())
+        self._depth -= 1
+        return Signed(token.text, operand, token.position)  # type: ignore[arg-type]
+
+    def _primary(self) -> _Part:
+        token = self._peek()
+        self._advance()
+        match token:
+            case Token(Kind.NUMBER):
+                return self._number(token, None)
+            case Token(Kind.TEXT, text, position):
+                return Text(text, position)
+            case Token(Kind.NAME, name, position):
+                return Identifier(name, position)
+            case Token(Kind.KEYWORD, "TRUE" | "FALSE" as word, position):
+                return Truth(word == "TRUE", position)
+            case Token(Kind.SIGN, "("):
+                self._deeper(token)
+                inner = self._disjunction()
+                self._expect(")")
+                self._depth -= 1
+                return inner
+            case _:
+                raise self._unexpected(token, "a name, a number, a string or a condition should stand here")
+
+    def _number(self, token: Token, sign: Token | None) -> Number:
+        negative = sign is not None and sign.text == "-"
+        position = token.position if sign is None else sign.position
+        value = _numeric(token.text)
+        if value is None:
+            raise self._fault(token, "a number that begins with 0 is octal, with digits from 0 to 7")
+        if isinstance(value, int) and value > _INT64_MAX + negative:
+            raise self._fault(token, "an exact number has 64 bits", "write it with a dot or an exponent")
+        if math.isinf(value):
+            raise self._fault(token, "the number is too large for a double")
+        return Number(-value if negative else value, position)
+
+    # --- what is wanted here ---
+
+    def _string(self, reason: str) -> Text:
+        token = self._peek()
+        if token.kind is not Kind.TEXT:
+            raise self._unexpected(token, reason)
+        self._advance()
+        return Text(token.text, token.position)
+
+    def _unexpected(self, token: Token, reason: str, hint: str = "") -> FilterError:
+        match token:
+            case Token(Kind.END):
+                what = "the end"
+            case Token(Kind.TEXT):
+                what = "a string"
+            case _:
+                what = repr(token.text)
+        if token.text == "=" and not hint:
+            hint = "equality is written with one ="
+        if token.text == "(" and not hint:
+            hint = "selectors have no functions; write it in `expression`, with CEL"
+        return self._fault(token, f"unexpected {what}: {reason}", hint)
+
+    def _value(self, part: _Part) -> Value:
+        if isinstance(part, _VALUES):
+            return part
+        raise fault(self._text, part.position, "a condition is no value", "join conditions with AND, OR and NOT")
+
+    def _condition(self, part: _Part) -> Condition:
+        if isinstance(part, _CONDITIONS):
+            return part
+        raise fault(self._text, part.position, "a value is no condition", "compare it with something")
+
+    def _identifier(self, part: _Part, before: str) -> Identifier:
+        if isinstance(part, Identifier):
+            return part
+        raise fault(self._text, part.position, f"a name should stand before {before}")
+
+
+def _numeric(text: str) -> int | float | None:
+    """Java's literals: 57, 57L, 0x1F, 017, 7., .5, 6.2E5, 1d; None for an octal number with an 8 or a 9."""
+    lower = text.lower()
+    if lower.startswith("0x"):
+        return int(lower.rstrip("l"), 16)
+    digits = lower.rstrip("l")
+    if not digits.isdecimal():
+        return float(lower.rstrip("df"))
+    if len(digits) > 1 and digits[0] == "0":
+        return int(digits, 8) if not set(digits) & {"8", "9"} else None
+    return int(digits) if len(digits) <= _INT64_DIGITS else _INT64_MAX + 2  # Python refuses thousands of digits

@@ -1,0 +1,374 @@
+"""What is a selector in CEL? Each condition as what makes it true and what makes it false (see `three_valued.py`).
+
+Jakarta Messaging 3.1 compares like with like: numbers with numbers, strings with strings, booleans with booleans. With
+unlike values every comparison is false, `<>` too, which is why the CEL asks for a type there. Arithmetic is done in
+doubles (`jms.number`), and unknown for anything that is no number, as is division by zero (`jms.divide`).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, replace
+from typing import Any, Final, assert_never
+
+from headgate.filter.cel.ast import (
+    FALSE,
+    TRUE,
+    And,
+    Call,
+    Compare,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+)
+from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
+from headgate.filter.dialects import three_valued
+from headgate.filter.dialects.instants import timestamp_of
+from headgate.filter.dialects.jms import tree
+from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
+from headgate.filter.dialects.sql_tokens import fault
+from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either, truth
+
+_OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
+_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_COMPUTED: Final[dict[str, Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+_INT64: Final = (-(2**63), 2**63 - 1)
+_NUMBER_TYPES: Final = ListOf((Name("int"), Name("double")))
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value in CEL.
+
+    Attributes:
+        type: What is known of it.
+        node: The CEL expression.
+        needs: Attributes that it reads.
+        literal: Its value when it is the same for every event.
+    """
+
+    type: Type
+    node: Node
+    needs: tuple[str, ...] = ()
+    literal: str | int | float | bool | None = None
+
+
+def translate(text: str, condition: tree.Condition) -> Node:
+    """The CEL expression that is true exactly where the selector is.
+
+    Args:
+        text: The selector, for the caret of an error.
+        condition: What `parse` made of it.
+
+    Raises:
+        FilterError: A header that events do not have, or a comparison that JMS does not allow.
+    """
+    return _Translator(text).condition(condition).holds.cel()
+
+
+class _Translator:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def condition(self, node: tree.Condition) -> Truth:
+        match node:
+            case tree.Truth(value):
+                return constant(value)
+            case tree.Identifier():
+                return self._flag(node)
+            case tree.Negation(operand):
+                return self.condition(operand).negated()
+            case tree.Conjunction(operands):
+                return both(map(self.condition, operands))
+            case tree.Disjunction(operands):
+                return either(map(self.condition, operands))
+            case tree.Comparison(sign, left, right, position):
+                return self._compare(sign, self._value(left), self._value(right), position)
+            case tree.Between():
+                return self._between(node)
+            case tree.OneOf():
+                return self._one_of(node)
+            case tree.Like():
+                return self._like(node)
+            case tree.IsNull(operand, negated):
+                found = self._is_null(self._value(operand))
+                return found.negated() if negated else found
+            case _:
+                assert_never(node)
+
+    # --- values ---
+
+    def _value(self, node: tree.Value) -> _Value:
+        match node:
+            case tree.Number(value):
+                return _number(value)
+            case tree.Text(value):
+                return _text(value)
+            case tree.Truth(value):
+                return _Value(Type.FLAG, TRUE if value else FALSE, literal=value)
+            case tree.Identifier(name, position):
+                return self._named(name, position)
+            case tree.Signed(sign, operand, position):
+                return _signed(sign, self._numeric(self._value(operand), position))
+            case tree.Arithmetic(sign, left, right, position):
+                first, second = (self._numeric(self._value(side), position) for side in (left, right))
+                return _folded(sign, first.literal, second.literal) or _arithmetic(sign, first, second)
+            case _:
+                assert_never(node)
+
+    def _named(self, name: str, position: int) -> _Value:
+        match meaning(name):
+            case Attribute(attribute, type_):
+                needs = () if attribute in ALWAYS_PRESENT else (attribute,)
+                return _Value(type_, three_valued.attribute(attribute), needs)
+            case Constant(str(value)):
+                return _text(value)
+            case Constant(value):
+                return _Value(Type.FLAG, TRUE if value else FALSE, literal=value)
+            case Unknown(reason, hint):
+                raise fault(self._text, position, reason, hint)
+
+    def _numeric(self, value: _Value, position: int) -> _Value:
+        """A value as an operand of arithmetic: a literal, or a double."""
+        if value.type is Type.NUMBER:
+            return value
+        if value.type is Type.ANY:
+            return _computed(Call("jms.number", None, (value.node,)), value)
+        raise fault(self._text, position, f"arithmetic is for numbers, not for {_called(value.type)}")
+
+    # --- conditions ---
+
+    def _flag(self, node: tree.Identifier) -> Truth:
+        value = self._value(node)
+        if isinstance(value.literal, bool):
+            return constant(value.literal)
+        if value.type is not Type.ANY:
+            reason = f"{node.name} is {_called(value.type)}, no condition"
+            raise fault(self._text, node.position, reason, "compare it with something")
+        return compared(value.needs, value.node)
+
+    def _between(self, node: tree.Between) -> Truth:
+        value, low, high = (self._value(part) for part in (node.operand, node.low, node.high))
+        if node.negated:
+            outside = (("<", low), (">", high))
+            return either(self._compare(sign, value, bound, node.position) for sign, bound in outside)
+        inside = ((">=", low), ("<=", high))
+        return both(self._compare(sign, value, bound, node.position) for sign, bound in inside)
+
+    def _is_null(self, value: _Value) -> Truth:
+        if not value.needs:
+            return constant(False)
+        has = three_valued.present(value.needs[0])
+        return truth(When((), Not(has)), When((), has))
+
+    def _one_of(self, node: tree.OneOf) -> Truth:
+        value = self._texts(node.operand, "IN")
+        if isinstance(value.literal, str):
+            found = constant(value.literal in node.values)
+        else:
+            items = tuple(_text(item).node for item in dict.fromkeys(node.values))
+            found = compared(value.needs, In(value.node, ListOf(items)))
+        return found.negated() if node.negated else found
+
+    def _like(self, node: tree.Like) -> Truth:
+        value = self._texts(node.operand, "LIKE")
+        if value.literal is not None:
+            raise fault(self._text, node.position, f"{node.operand.name} has one value", "compare it with =")
+        try:
+            pattern = parse_pattern(node.pattern.value, node.escape)
+        except PatternError as error:
+            raise fault(self._text, node.pattern.position, str(error)) from None
+        text = plain_text(pattern)
+        if text is not None:
+            # What is no string is neither like a text nor unlike it.
+            same = self._compare("=", value, _text(text), node.position)
+            found = truth(same.holds, self._compare("<>", value, _text(text), node.position).holds)
+        elif pattern.parts == (Wildcard.ANY,):
+            found = truth(When(value.needs, _is_text(value)), three_valued.NEVER)
+        else:
+            found = compared(value.needs, like(value.node, pattern))
+        return found.negated() if node.negated else found
+
+    def _texts(self, node: tree.Identifier, word: str) -> _Value:
+        value = self._value(node)
+        if value.type not in {Type.ANY, Type.TEXT}:
+            raise fault(self._text, node.position, f"{word} is for strings, {node.name} is {_called(value.type)}")
+        return value
+
+    def _compare(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+        if left.literal is not None and right.literal is None:
+            return self._compare(_MIRRORED[sign], right, left, position)
+        if Type.TIME in {left.type, right.type}:
+            return self._compare_time(sign, left, right, position)
+        if sign not in {"=", "<>"} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
+            reason = f"{sign} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
+            raise fault(self._text, position, reason, "strings and booleans are compared with = and <>")
+        if left.literal is not None and right.literal is not None:
+            return constant(left.type is right.type and bool(_COMPUTED[sign](left.literal, right.literal)))
+        if left.type is Type.NUMBER and right.type is Type.NUMBER:
+            right = replace(right, node=_double(right))  # what was computed is a double, and CEL checks types
+        match sign:
+            case "=":
+                return _equal(left, right)
+            case "<>":
+                return _unequal(left, right)
+            case _:
+                return _ordered(_OPS[sign], left, right)
+
+    def _compare_time(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+        if left.type is not Type.TIME or not isinstance(right.literal, int | float) or right.type is not Type.NUMBER:
+            hint = "for instance JMSTimestamp > 1700000000000; for more, write CEL in `expression`"
+            raise fault(self._text, position, "a time is compared with a number of milliseconds since 1970", hint)
+        instant = timestamp_of(right.literal)
+        if instant is None:
+            raise fault(self._text, position, "no whole number of milliseconds from year 1 to year 9999")
+        return compared(left.needs, Compare(_OPS[sign], left.node, instant))
+
+
+def _equal(left: _Value, right: _Value) -> Truth:
+    if not _comparable(left, right):
+        return _unlike(left, right)
+    return compared((*left.needs, *right.needs), Compare(Op.EQ, left.node, right.node))
+
+
+def _unequal(left: _Value, right: _Value) -> Truth:
+    if not _comparable(left, right):
+        return _unlike(left, right)
+    needs = (*left.needs, *right.needs)
+    differ = Compare(Op.NE, left.node, right.node)
+    if right.type is Type.FLAG:
+        other = FALSE if right.literal else TRUE
+        return compared(needs, Compare(Op.EQ, left.node, other))
+    known = {left.type, right.type} - {Type.ANY}
+    if Type.ANY not in {left.type, right.type}:
+        return compared(needs, differ)
+    unsure = left if left.type is Type.ANY else right
+    if Type.TEXT in known:
+        alike = _is_text(unsure)
+    elif Type.NUMBER in known:
+        alike = _is_number(unsure)
+    else:
+        same = Compare(Op.EQ, _type(left), _type(right))
+        alike = Or((same, And((_is_number(left), _is_number(right)))))
+    return _checked(left, right, And((alike, differ)), (alike,), differ)
+
+
+def _ordered(op: Op, left: _Value, right: _Value) -> Truth:
+    """`<` and the like of numbers: what is no number makes it false."""
+    unsure = [value for value in (left, right) if value.type is Type.ANY]
+    if right.literal is not None:
+        holds: Node = Compare(op, left.node, right.node)
+    else:
+        first, second = (_double(value) for value in (left, right))
+        holds = Compare(op, first, second)
+    return _checked(left, right, holds, tuple(map(_is_number, unsure)), holds)
+
+
+def _checked(left: _Value, right: _Value, holds: Node, alike: tuple[Node, ...], comparison: Node) -> Truth:
+    """A comparison that is false where types are not `alike`, and unknown where something cannot be computed."""
+    if not alike:
+        return compared((*left.needs, *right.needs), holds)
+    computed = [value.node for value in (left, right) if value.type is Type.NUMBER and value.literal is None]
+    differs = Not(And((*alike, comparison)))
+    # Types that differ would hide the error of what cannot be computed.
+    fails = And((differs, *(Compare(Op.EQ, node, node) for node in computed))) if computed else differs
+    return compared((*left.needs, *right.needs), holds, fails)
+
+
+def _comparable(left: _Value, right: _Value) -> bool:
+    return left.type is right.type or Type.ANY in {left.type, right.type}
+
+
+def _unlike(left: _Value, right: _Value) -> Truth:
+    """A comparison of two types that cannot be equal: false, or unknown where one is missing or cannot be computed."""
+    computed = Type.NUMBER in {value.type for value in (left, right) if value.literal is None}
+    return truth(three_valued.NEVER, three_valued.NEVER if computed else When((*left.needs, *right.needs), TRUE))
+
+
+# --- CEL ---
+
+
+def _number(value: int | float) -> _Value:
+    kind = LiteralKind.INT if isinstance(value, int) else LiteralKind.DOUBLE
+    return _Value(Type.NUMBER, Literal(kind, value), literal=value)
+
+
+def _text(value: str) -> _Value:
+    return _Value(Type.TEXT, Literal(LiteralKind.STRING, value), literal=value)
+
+
+def _computed(node: Node, *operands: _Value) -> _Value:
+    return _Value(Type.NUMBER, node, tuple(name for operand in operands for name in operand.needs))
+
+
+def _double(value: _Value) -> Node:
+    if value.literal is not None:
+        return Literal(LiteralKind.DOUBLE, float(value.literal))
+    return value.node if value.type is Type.NUMBER else Call("jms.number", None, (value.node,))
+
+
+def _signed(sign: str, value: _Value) -> _Value:
+    if sign == "+":
+        return value
+    if isinstance(value.literal, int | float):
+        return _number(-value.literal)
+    return _computed(Call("-_", None, (value.node,)), value)
+
+
+def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
+    operands = (_double(left), _double(right))
+    return _computed(Call("jms.divide" if sign == "/" else f"_{sign}_", None, operands), left, right)
+
+
+def _folded(sign: str, left: object, right: object) -> _Value | None:
+    """Arithmetic of two literals: exact for integers within 64 bits; None when an event's value or zero is in it."""
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return None
+    if sign == "/":
+        return _number(float(left) / float(right)) if right else None
+    value = _FOLDED[sign](left, right)
+    if isinstance(value, int) and not _INT64[0] <= value <= _INT64[1]:
+        value = float(value)
+    return _number(value) if abs(value) != float("inf") and value == value else None
+
+
+def _type(value: _Value) -> Node:
+    return Call("type", None, (value.node,))
+
+
+def _is_text(value: _Value) -> Node:
+    return TRUE if value.type is Type.TEXT else Compare(Op.EQ, _type(value), Name("string"))
+
+
+def _is_number(value: _Value) -> Node:
+    return In(_type(value), _NUMBER_TYPES)
+
+
+def _called(type_: Type) -> str:
+    match type_:
+        case Type.TEXT:
+            return "a string"
+        case Type.NUMBER:
+            return "a number"
+        case Type.FLAG:
+            return "a boolean"
+        case Type.TIME:
+            return "a time"
+        case Type.ANY:
+            return "a property"
+        case _:
+            assert_never(type_)

@@ -1,0 +1,187 @@
+"""`pulsar`: filter expressions as drafted for Pulsar, predicates over properties, the event's time and its storing.
+
+    {"and": [{"property": "region", "operator": "IN", "values": ["eu", "us"]},
+             {"eventTime": {}, "operator": "GREATER_THAN", "value": "2026-01-31T09:30:00Z"}]}
+
+An object is `{"and": [...]}`, `{"or": [...]}`, `{"not": {...}}` or a predicate: `property` (a name), `eventTime` or
+`publishTime` (`{}`), `operator`, and `value` or `values`. `type` says how a property is read: "string", "long" or
+"double"; without it as its values are. The same as a protobuf message, here in Base64: `rpc/pulsar.proto`; from Python:
+`headgate.expr`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.unparse import unparse
+from headgate.filter.dialects.pulsar.protobuf import decode_text
+from headgate.filter.dialects.pulsar.to_cel import translate
+from headgate.filter.dialects.pulsar.tree import (
+    LISTS,
+    AllOf,
+    AnyOf,
+    EventTime,
+    Expr,
+    Negation,
+    Operator,
+    Predicate,
+    Property,
+    PublishTime,
+    Spelling,
+    Time,
+    Type,
+    Value,
+    predicate,
+)
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_WORDS_MAX
+
+JsonObject = dict[str, object]
+
+_TIMES: Final[Mapping[str, Time]] = {"eventTime": EventTime(), "publishTime": PublishTime()}
+_SUBJECTS: Final = ("property", *_TIMES)
+_LIST: Final = Spelling("property", "operator", "type")
+_ONE: Final = Spelling("property", "operator", "type", "value", single=True)
+_MEMBERS: Final = frozenset({*_SUBJECTS, "operator", "value", "values", "type"})
+_HINT: Final = '{"property": "region", "operator": "IN", "values": ["eu", "us"]}'
+
+
+def pulsar(value: object, field: str) -> str:
+    """CEL text of a filter expression's JSON, or of its protobuf message in Base64.
+
+    Raises:
+        FilterError: No filter expression; `field` is the path of the offending part.
+    """
+    tree = decode_text(value, field) if isinstance(value, str) else from_json(value, field)
+    return unparse(translate(tree))
+
+
+def from_json(value: object, field: str) -> Expr:
+    """The filter expression that a decoded JSON object is.
+
+    Raises:
+        FilterError: It is none, or over a limit.
+    """
+    _check_size(value, field)
+    return _expression(value, field, 1)
+
+
+def _check_size(value: object, field: str) -> None:
+    """Refuses what is too large before anything is made of it."""
+    values, characters = 0, 0
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case Mapping() as members:
+                values += len(members)
+                waiting.extend(members.values())
+            case list() | tuple() as items:
+                values += len(items)
+                waiting.extend(items)
+            case str() as text:
+                characters += len(text)
+        if values > FILTER_WORDS_MAX:
+            reason = f"the expression has more than {FILTER_WORDS_MAX} values (FILTER_WORDS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTER_WORDS_MAX")
+    if characters > FILTER_CHARACTERS_MAX:
+        reason = f"the texts have {characters} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
+        raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
+
+
+def to_json(expression: Expr) -> JsonObject:
+    """A filter expression as JSON; `from_json` gives it back."""
+    match expression:
+        case AllOf(operands):
+            return {"and": [to_json(operand) for operand in operands]}
+        case AnyOf(operands):
+            return {"or": [to_json(operand) for operand in operands]}
+        case Negation(operand):
+            return {"not": to_json(operand)}
+        case Predicate(subject, operator, values):
+            written: JsonObject = {"operator": operator.value}
+            if operator in LISTS or operator is Operator.BETWEEN:
+                written["values"] = list(values)
+            else:
+                written["value"] = values[0]
+            if isinstance(subject, Property):
+                return {"property": subject.name, "type": subject.type.value, **written}
+            return {"eventTime" if isinstance(subject, EventTime) else "publishTime": {}, **written}
+
+
+def _expression(value: object, field: str, depth: int) -> Expr:
+    if not isinstance(value, Mapping):
+        raise FilterError("must be an object", field=field, hint=_HINT)
+    if depth > FILTER_DEPTH_MAX:
+        reason = f"the expression is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
+        raise FilterError(reason, field=field, limit="FILTER_DEPTH_MAX")
+    joins = [name for name in ("and", "or", "not") if name in value]
+    if not joins:
+        return _predicate(value, field)
+    if len(value) > 1:
+        others = ", ".join(str(name) for name in value if name != joins[0])
+        raise FilterError(f"{joins[0]} stands alone, without {others}", field=field)
+    name, inner = joins[0], value[joins[0]]
+    if name == "not":
+        return Negation(_expression(inner, f"{field}.not", depth + 1))
+    if not isinstance(inner, list | tuple) or not inner:
+        raise FilterError("must be a list of one expression or more", field=f"{field}.{name}", hint=_HINT)
+    if len(inner) > FILTER_LIST_ITEMS_MAX:
+        reason = f"{len(inner)} expressions: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
+        raise FilterError(reason, field=f"{field}.{name}", limit="FILTER_LIST_ITEMS_MAX")
+    operands = tuple(_expression(item, f"{field}.{name}[{index}]", depth + 1) for index, item in enumerate(inner))
+    return AllOf(operands) if name == "and" else AnyOf(operands)
+
+
+def _predicate(value: Mapping[object, object], field: str) -> Predicate:
+    for name in value:
+        if name not in _MEMBERS:
+            hint = f"one of: and, or, not, {', '.join(_SUBJECTS)}, operator, value, values, type"
+            raise FilterError("unknown field", field=f"{field}.{name}", hint=hint)
+    asked = [name for name in _SUBJECTS if name in value]
+    if len(asked) != 1:
+        raise FilterError("must have one of property, eventTime and publishTime", field=field, hint=_HINT)
+    subject: object = value[asked[0]]
+    if asked[0] in _TIMES:
+        if subject != {}:
+            raise FilterError("must be {}", field=f"{field}.{asked[0]}")
+        subject = _TIMES[asked[0]]
+    elif not isinstance(subject, str):
+        raise FilterError("must be a string", field=f"{field}.property")
+    assert isinstance(subject, str | EventTime | PublishTime)
+    values = _values(value, field)
+    spelling = _ONE if "value" in value else _LIST
+    return predicate(subject, _operator(value, field), values, _type(value, field), field, spelling)
+
+
+def _operator(value: Mapping[object, object], field: str) -> Operator:
+    named = value.get("operator")
+    if not isinstance(named, str) or named not in Operator.__members__:
+        raise FilterError("is no operator", field=f"{field}.operator", hint=f"one of: {', '.join(Operator)}")
+    return Operator(named)
+
+
+def _type(value: Mapping[object, object], field: str) -> Type | None:
+    if "type" not in value:
+        return None
+    named = value["type"]
+    if not isinstance(named, str) or named not in set(Type):
+        raise FilterError("is no type", field=f"{field}.type", hint=f"one of: {', '.join(Type)}")
+    return Type(named)
+
+
+def _values(value: Mapping[object, object], field: str) -> tuple[Value, ...]:
+    if ("value" in value) == ("values" in value):
+        raise FilterError("must have either value or values", field=field, hint=_HINT)
+    if "value" in value:
+        return (_constant(value["value"], f"{field}.value"),)
+    listed = value["values"]
+    if not isinstance(listed, list | tuple):
+        raise FilterError("must be a list", field=f"{field}.values")
+    return tuple(_constant(item, f"{field}.values[{index}]") for index, item in enumerate(listed))
+
+
+def _constant(value: object, field: str) -> Value:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise FilterError("must be a string or a number", field=field)
+    return value

@@ -1,0 +1,214 @@
+"""A filter expression in CEL: each predicate as what makes it true and what makes it false.
+
+A property is text, as in Pulsar: `string(ce.x)`, which is written `ce.x` where that is the same. A long is
+`int(ce.x)`, a double `double(ce.x)`. Where the property is missing, or no such number, the predicate is unknown
+(see `three_valued.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, assert_never
+
+from headgate.event import rfc3339
+from headgate.filter.cel.ast import (
+    PUBLISH_TIME,
+    Call,
+    Compare,
+    Comparison,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Not,
+    Or,
+)
+from headgate.filter.cel.like import Pattern, like, plain_text
+from headgate.filter.cel.like import parse_pattern as parse_like
+from headgate.filter.dialects.instants import timestamp_text
+from headgate.filter.dialects.pulsar.tree import (
+    ESCAPE,
+    AllOf,
+    AnyOf,
+    EventTime,
+    Expr,
+    Negation,
+    Operator,
+    Predicate,
+    PublishTime,
+    Subject,
+    Type,
+    Value,
+)
+from headgate.filter.dialects.text_values import text_is_one_of
+from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, attribute, both, compared, either
+
+_ORDERS: Final = {
+    Operator.GREATER_THAN: Comparison.GT,
+    Operator.GREATER_THAN_EQUALS: Comparison.GE,
+    Operator.LESS_THAN: Comparison.LT,
+    Operator.LESS_THAN_EQUALS: Comparison.LE,
+}
+_TEXTS: Final = ALWAYS_PRESENT | {"subject", "datacontenttype", "dataschema"}
+"""Attributes that are strings in every event."""
+_NUMERIC: Final = re.compile(r"-?[0-9]*")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def translate(expression: Expr) -> Node:
+    """The CEL expression that is true exactly where the filter expression is."""
+    return _truth(expression).holds.cel()
+
+
+def _truth(expression: Expr) -> Truth:
+    match expression:
+        case AllOf(operands):
+            return both(map(_truth, operands))
+        case AnyOf(operands):
+            return either(map(_truth, operands))
+        case Negation(operand):
+            return _truth(operand).negated()
+        case Predicate(subject, operator, values):
+            return _predicate(subject, operator, values)
+        case _:
+            assert_never(expression)
+
+
+def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) -> Truth:
+    match subject:
+        case EventTime():
+            return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
+        case PublishTime():
+            return _compare(operator, (), Name(PUBLISH_TIME), list(map(_instant, values)))
+    match subject.type:
+        case Type.STRING:
+            return _text(operator, subject.name, [str(value) for value in values])
+        case Type.LONG:
+            read, kind = "int", LiteralKind.INT
+        case Type.DOUBLE:
+            read, kind = "double", LiteralKind.DOUBLE
+        case _:
+            assert_never(subject.type)
+    number = Call(read, None, (attribute(subject.name),))
+    return _compare(operator, _needs(subject.name), number, [Literal(kind, value) for value in values])
+
+
+def _needs(name: str) -> tuple[str, ...]:
+    return () if name in ALWAYS_PRESENT else (name,)
+
+
+def _compare(operator: Operator, needs: tuple[str, ...], read: Node, values: list[Node]) -> Truth:
+    """Comparisons of a number or a time."""
+    match operator:
+        case Operator.EQUALS:
+            return compared(needs, Compare(Comparison.EQ, read, values[0]))
+        case Operator.IN:
+            if all(isinstance(value, Literal) for value in values):
+                return compared(needs, _in(read, values))
+            return either(_compare(Operator.EQUALS, needs, read, [value]) for value in values)
+        case Operator.NOT_EQUALS | Operator.NOT_IN:
+            return _compare(Operator.IN, needs, read, values).negated()
+        case Operator.BETWEEN:
+            low = compared(needs, Compare(Comparison.GE, read, values[0]))
+            return both((low, compared(needs, Compare(Comparison.LE, read, values[1]))))
+        case _:
+            return compared(needs, Compare(_ORDERS[operator], read, values[0]))
+
+
+def _in(read: Node, values: list[Node]) -> Node:
+    unique = tuple(dict.fromkeys(values))
+    return Compare(Comparison.EQ, read, unique[0]) if len(unique) == 1 else In(read, ListOf(unique))
+
+
+def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
+    match operator:
+        case Operator.EQUALS | Operator.IN:
+            return _equal(name, texts)
+        case Operator.NOT_EQUALS | Operator.NOT_IN:
+            return _equal(name, texts).negated()
+        case Operator.LIKE:
+            return _like(name, parse_like(texts[0], ESCAPE))
+        case Operator.STARTS_WITH:
+            return _called(name, "startsWith", texts[0], str.startswith)
+        case Operator.STARTS_WITH_IGNORE_CASE:
+            return _called(name, "startsWith", _lower(texts[0]), str.startswith, _lower_call)
+        case Operator.CONTAINS_IGNORE_CASE:
+            return _called(name, "contains", _lower(texts[0]), str.__contains__, _lower_call)
+        case Operator.DOES_NOT_CONTAIN:
+            return _text(Operator.CONTAINS, name, texts).negated()
+        case Operator.DOES_NOT_CONTAIN_IGNORE_CASE:
+            return _text(Operator.CONTAINS_IGNORE_CASE, name, texts).negated()
+        case Operator.CONTAINS | Operator.CONTAINS_ALL:
+            return both(_called(name, "contains", text, str.__contains__) for text in texts)
+        case Operator.CONTAINS_ANY:
+            return either(_called(name, "contains", text, str.__contains__) for text in texts)
+        case Operator.CONTAINS_NONE:
+            return _text(Operator.CONTAINS_ANY, name, texts).negated()
+        case _:
+            return _compare(operator, _needs(name), _as_text(name), [_string(text) for text in texts])
+
+
+def _equal(name: str, texts: list[str]) -> Truth:
+    value = attribute(name)
+    same = _in(value, [_string(text) for text in texts]) if name in _TEXTS else text_is_one_of(value, texts)
+    return compared(_needs(name), same)
+
+
+def _like(name: str, pattern: Pattern) -> Truth:
+    text = plain_text(pattern)
+    if text is not None:
+        return _equal(name, [text])
+    parts = [part for part in pattern.parts if isinstance(part, str)]
+    plain = name in _TEXTS or any(not _in_a_number_or_flag(part) for part in parts)
+    return compared(
+        _needs(name), like(attribute(name) if plain else _as_text(name), pattern), Not(like(_as_text(name), pattern))
+    )
+
+
+def _called(
+    name: str,
+    function: str,
+    text: str,
+    says: Callable[[str, str], bool],
+    change: Callable[[Node], Node] = lambda node: node,
+) -> Truth:
+    """A method of strings: of the attribute as it is where the text of no integer and no boolean can pass."""
+    plain = name in _TEXTS or not (_NUMERIC.fullmatch(text) or says("true", text) or says("false", text))
+    arguments = (_string(text),)
+    asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
+    if plain and change is _lower_call and name not in _TEXTS:
+        # The matcher cannot say lowerAscii of string(x); no text of an integer or a boolean passes.
+        no_text = In(Call("type", None, (attribute(name),)), ListOf((Name("int"), Name("bool"))))
+        return compared(_needs(name), asked, Or((no_text, Not(asked))))
+    return compared(_needs(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
+
+
+def _in_a_number_or_flag(text: str) -> bool:
+    return _NUMERIC.fullmatch(text) is not None or text in "true" or text in "false"
+
+
+def _as_text(name: str) -> Node:
+    return attribute(name) if name in _TEXTS else Call("string", None, (attribute(name),))
+
+
+def _lower(text: str) -> str:
+    """As CEL's lowerAscii: of other letters than A to Z the case counts."""
+    return re.sub("[A-Z]", lambda found: found[0].lower(), text)
+
+
+def _lower_call(node: Node) -> Node:
+    return Call("lowerAscii", node, ())
+
+
+def _string(text: str) -> Literal:
+    return Literal(LiteralKind.STRING, text)
+
+
+def _instant(value: Value) -> Node:
+    micros = rfc3339.micros(value) if isinstance(value, str) else int(value) * 1000
+    assert micros is not None, value
+    return timestamp_text(_EPOCH + timedelta(microseconds=micros))

@@ -1,0 +1,163 @@
+"""Which words is a text of a dialect like SQL made of? Tokens with their places, taken one by one.
+
+CESQL and selectors differ in what their words look like (`Lexicon`) and in their grammars (parsers on `Words`).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from headgate.filter.cel.errors import FilterError, caret
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_WORDS_MAX
+
+_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
+
+
+class Kind(StrEnum):
+    """What a token is."""
+
+    KEYWORD = "keyword"
+    NAME = "name"
+    NUMBER = "number"
+    TEXT = "text"
+    SIGN = "sign"
+    END = "end"
+
+
+class Token(NamedTuple):
+    """One word.
+
+    Attributes:
+        kind: What it is.
+        text: A keyword in upper case, a string without its quotes, anything else as it was written.
+        position: Offset in the text, in code points from 0.
+    """
+
+    kind: Kind
+    text: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """The words of a dialect.
+
+    Attributes:
+        what: What a text of the dialect is called in errors.
+        pattern: Matches one word: groups `space`, `text`, `number`, `name`, `sign`, and `fused` for a number that runs
+            into a name, where that is no word.
+        keywords: Words that are no names, in upper, lower or mixed case.
+        unquoted: A string between its quotes, from one with them.
+        hints: What to do about a character that begins no word.
+    """
+
+    what: str
+    pattern: re.Pattern[str]
+    keywords: frozenset[str]
+    unquoted: Callable[[str], str]
+    hints: Mapping[str, str]
+
+
+def fault(text: str, position: int, reason: str, hint: str = "", *, limit: str = "") -> FilterError:
+    """The refusal of a text at a place; the dialect adds the field."""
+    return FilterError(reason, position=position, caret=caret(text, position), hint=hint, limit=limit)
+
+
+def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
+    """The words of a text, with one END after the last.
+
+    Raises:
+        FilterError: Too long, or something that is no word.
+    """
+    if len(text) > FILTER_CHARACTERS_MAX:
+        what = f"the {lexicon.what} has {len(text)} characters"
+        reason = f"{what}: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
+        raise FilterError(reason, limit="FILTER_CHARACTERS_MAX")
+    position, words = 0, 0
+    while position < len(text):
+        found = lexicon.pattern.match(text, position)
+        if found is None:
+            shown = ascii(text[position])
+            raise fault(text, position, f"unexpected {shown}", lexicon.hints.get(text[position], ""))
+        group, word = found.lastgroup, found[0]
+        words += group != "space"
+        if words > FILTER_WORDS_MAX:
+            reason = f"the {lexicon.what} has more than {FILTER_WORDS_MAX} words (FILTER_WORDS_MAX)"
+            raise fault(text, position, reason, limit="FILTER_WORDS_MAX")
+        match group:
+            case "space":
+                pass
+            case "text":
+                _check_text(text, found.start(), word)
+                yield Token(Kind.TEXT, lexicon.unquoted(word), position)
+            # Not only upper(): other letters fold to keywords too, and are names.
+            case "name" if word.isascii() and word.upper() in lexicon.keywords:
+                yield Token(Kind.KEYWORD, word.upper(), position)
+            case "fused":
+                raise fault(text, position, "a number runs into a name", "a name begins with a letter, _ or $")
+            case _:
+                yield Token(Kind(str(group)), word, position)
+        position = found.end()
+    yield Token(Kind.END, "", len(text))
+
+
+def _check_text(text: str, position: int, word: str) -> None:
+    found = _NO_TEXT.search(word)
+    if found is not None:
+        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
+        raise fault(text, position + found.start(), f"{what} in a string")
+
+
+class Words(ABC):
+    """The words of a text as a grammar takes them, and how deep it is in the tree.
+
+    They are taken one by one: a hostile text is refused where it goes too deep, not after all of it was read.
+    """
+
+    def __init__(self, text: str, lexicon: Lexicon) -> None:
+        self._text = text
+        self._what = lexicon.what
+        self._tokens = tokens(text, lexicon)
+        self._token = next(self._tokens)
+        self._before: Token | None = None
+        self._depth = 0
+
+    def _peek(self) -> Token:
+        return self._token
+
+    def _advance(self) -> None:
+        """To the next token; behind the END there is none."""
+        self._before, self._token = self._token, next(self._tokens, self._token)
+
+    def _at(self, word: str) -> bool:
+        """Whether the next word is this keyword or sign."""
+        token = self._token
+        return token.text == word and token.kind in {Kind.KEYWORD, Kind.SIGN}
+
+    def _take(self, word: str) -> bool:
+        found = self._at(word)
+        if found:
+            self._advance()
+        return found
+
+    def _expect(self, word: str) -> None:
+        if not self._take(word):
+            raise self._unexpected(self._token, f"{word} should stand here")
+
+    def _deeper(self, token: Token) -> None:
+        self._depth += 1
+        if self._depth > FILTER_DEPTH_MAX:
+            reason = f"the {self._what} is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
+            raise self._fault(token, reason, limit="FILTER_DEPTH_MAX")
+
+    def _fault(self, token: Token, reason: str, hint: str = "", *, limit: str = "") -> FilterError:
+        return fault(self._text, token.position, reason, hint, limit=limit)
+
+    @abstractmethod
+    def _unexpected(self, token: Token, wanted: str, hint: str = "") -> FilterError:
+        """What to say of a token that should not stand there."""

@@ -1,0 +1,1 @@
+"""Skipping: what readers pass over without decoding it."""

@@ -1,0 +1,269 @@
+"""Which chunks of the log need not be read for this filter? Promises derived from its text, for readers to skip by.
+
+A chunk keeps a Bloom filter over its events' *filter values* and the range of their times. A filter that is only true
+of few filter values (it *pins* them), or only within a time range, cannot match in a chunk that holds none of those.
+Every promise is one-sided: CANNOT_MATCH means that no event of the chunk satisfies the filter; MIGHT_MATCH promises
+nothing. An event on which the filter is an error does not satisfy it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from headgate.event import rfc3339
+from headgate.filter.cel.ast import (
+    FALSE,
+    PUBLISH_TIME,
+    And,
+    Call,
+    Compare,
+    Comparison,
+    Conditional,
+    Has,
+    In,
+    ListOf,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Or,
+    Select,
+)
+from headgate.filter.cel.decode import decode
+from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.rewrite import branches, resolve, rewrite, whole_text
+from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
+
+FILTER_VALUE: Final = "ce.type"
+"""What an event's filter value is unless its broker says otherwise."""
+
+
+class Prospect(StrEnum):
+    """What a chunk can hold for a filter."""
+
+    CANNOT_MATCH = "cannot"  # no event of the chunk satisfies the filter
+    MIGHT_MATCH = "might"  # nothing is promised
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSummary:
+    """What is known of a chunk before its body is read.
+
+    Attributes:
+        first_offset: Of its first event.
+        next_offset: Behind its last event.
+        time_range_us: Smallest and largest event time, microseconds since 1970 UTC; None when no event has a time.
+        publish_time_us: Of all its events, microseconds since 1970 UTC.
+        unfiltered: Whether it holds an event without a filter value.
+        may_hold: False promises that no event has one of these filter values (the Bloom filter's answer).
+    """
+
+    first_offset: int
+    next_offset: int
+    time_range_us: tuple[int, int] | None
+    publish_time_us: int
+    unfiltered: bool
+    may_hold: Callable[[frozenset[str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What an event must have for a filter to be true of it.
+
+    Attributes:
+        values: Its filter value is one of these; "" stands for an event without one. None: it may be any.
+        time_range_us: Its time lies within, both ends included (None: open), and it has one. None: it may be any.
+        published_us: Its publish time lies within, in the same way.
+    """
+
+    values: frozenset[str] | None = None
+    time_range_us: tuple[int | None, int | None] | None = None
+    published_us: tuple[int | None, int | None] | None = None
+
+    def prospect(self, chunk: ChunkSummary, offsets: range | None = None) -> Prospect:
+        """What `chunk` can hold.
+
+        Args:
+            chunk: Its events' filter values were made by the text that this pruning was derived for.
+            offsets: Events that are wanted at all; None for all of them.
+        """
+        if offsets is not None and (chunk.next_offset <= offsets.start or chunk.first_offset >= offsets.stop):
+            return Prospect.CANNOT_MATCH
+        if self.time_range_us is not None and not _meet(self.time_range_us, chunk.time_range_us):
+            return Prospect.CANNOT_MATCH
+        if self.published_us is not None and not _meet(self.published_us, (chunk.publish_time_us,) * 2):
+            return Prospect.CANNOT_MATCH
+        if self.values is None or (chunk.unfiltered and self.match_unfiltered):
+            return Prospect.MIGHT_MATCH
+        wanted = self.values - {""}
+        return Prospect.MIGHT_MATCH if wanted and chunk.may_hold(wanted) else Prospect.CANNOT_MATCH
+
+    @property
+    def match_unfiltered(self) -> bool:
+        """Whether the filter may be true of an event without a filter value."""
+        return self.values is None or "" in self.values
+
+
+def _meet(wanted: tuple[int | None, int | None], found: tuple[int, int] | None) -> bool:
+    low, high = wanted
+    return found is not None and (low is None or low <= found[1]) and (high is None or found[0] <= high)
+
+
+@lru_cache(maxsize=FILTERS_CACHED_MAX)
+def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
+    """What the filter `cel` asks of an event.
+
+    Args:
+        cel: CEL text of a filter, as admission took it or canonical.
+        value: CEL text whose value is an event's filter value where it is a string that is not empty; other events have
+            none.
+
+    Raises:
+        FilterError: One of the texts is no expression.
+    """
+    tree = rewrite(_tree(cel))
+    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
+
+
+def _tree(text: str) -> Node:
+    return decode(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr)
+
+
+# --- filter values --------------------------------------------------------------------------------------------------
+
+
+_Strings = frozenset[str] | None
+
+
+def _pinned(tree: Node, value: Node) -> _Strings:
+    """Strings of which `value` is one wherever `tree` is true; None when there may be any number."""
+    if isinstance(value, Literal):
+        return frozenset({value.value}) if isinstance(value.value, str) else None
+    found = _strings(tree, value, {})
+    match value:
+        case Call("_+_", None, (left, right)) if found is None:
+            heads, tails = _pinned(tree, left), _pinned(tree, right)
+            if heads is None or tails is None or len(heads) * len(tails) > PRUNE_VALUES_MAX:
+                return None
+            return frozenset(head + tail for head in heads for tail in tails)
+        case _:
+            return found
+
+
+def _strings(node: Node, value: Node, known: dict[Node, _Strings]) -> _Strings:
+    match node:
+        case And(operands):
+            parts = [found for operand in operands if (found := _strings(operand, value, known)) is not None]
+            return frozenset.intersection(*parts) if parts else None
+        case Or(operands):
+            return _union(_strings(operand, value, known) for operand in operands)
+        case Conditional():
+            if node not in known:
+                known[node] = _union(_strings(branch, value, known) for branch in branches(node))
+            return known[node]
+        case Compare(Comparison.EQ, left, Literal(LiteralKind.STRING, str(text))) if left == value:
+            return frozenset({text})
+        case In(element, ListOf(items)) if element == value:
+            texts = [item.value for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
+            # What is no string has no filter value, and how it is told apart is the writer's business.
+            return frozenset(texts) if len(texts) == len(items) <= PRUNE_VALUES_MAX else None
+        case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target == value:
+            whole = whole_text(pattern)
+            return None if whole is None else frozenset({whole})
+        case _ if node == FALSE:
+            return frozenset()
+        case _:
+            return None
+
+
+def _union(parts: Iterable[_Strings]) -> _Strings:
+    union: frozenset[str] = frozenset()
+    for part in parts:
+        if part is None or len(union := union | part) > PRUNE_VALUES_MAX:
+            return None
+    return union
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+
+_Range = tuple[int | None, int | None]
+_TIME: Final = Select(Name("ce"), "time")
+_PUBLISHED: Final = Name(PUBLISH_TIME)
+_EMPTY: Final[_Range] = (1, 0)
+_MIRRORED: Final = {
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+    Comparison.EQ: Comparison.EQ,
+}
+
+
+def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range | None:
+    """The range of a time wherever `node` is true; None when it may be any, and of `ce.time` when there may be none."""
+    match node:
+        case And(operands):
+            found = [part for operand in operands if (part := _times(operand, time, known)) is not None]
+            return _intersection(found) if found else None
+        case Or(operands):
+            return _hull([_times(operand, time, known) for operand in operands])
+        case Conditional():
+            if node not in known:
+                known[node] = _hull([_times(branch, time, known) for branch in branches(node)])
+            return known[node]
+        case Compare(comparison, left, right) if left == time:
+            return _bounded(comparison, right)
+        case Compare(comparison, left, right) if right == time and comparison in _MIRRORED:
+            return _bounded(_MIRRORED[comparison], left)
+        case Has(Name("ce"), "time") if time == _TIME:
+            return (None, None)
+        case _ if node == FALSE:
+            return _EMPTY
+        case _:
+            return None
+
+
+def _bounded(comparison: Comparison, bound: Node) -> _Range:
+    """The time is read, so there is one; chunks know microseconds, so the bounds are those around the instant."""
+    match bound:
+        case Call("timestamp", None, (Literal(LiteralKind.STRING, str(text)),)):
+            instant = rfc3339.micros(text)
+        case _:
+            instant = None
+    if instant is None:
+        return (None, None)
+    match comparison:
+        case Comparison.LT | Comparison.LE:
+            return (None, instant)
+        case Comparison.GT | Comparison.GE:
+            return (instant, None)
+        case Comparison.EQ:
+            return (instant, instant)
+        case _:
+            return (None, None)
+
+
+def _intersection(ranges: list[_Range]) -> _Range:
+    lows = [low for low, _ in ranges if low is not None]
+    highs = [high for _, high in ranges if high is not None]
+    return (max(lows, default=None), min(highs, default=None))
+
+
+def _hull(ranges: list[_Range | None]) -> _Range | None:
+    known: list[_Range] = []
+    for one in ranges:
+        if one is None:
+            return None
+        if one[0] is None or one[1] is None or one[0] <= one[1]:
+            known.append(one)
+    lows, highs = [low for low, _ in known], [high for _, high in known]
+    if not known:
+        return _EMPTY
+    return (
+        None if None in lows else min(low for low in lows if low is not None),
+        None if None in highs else max(high for high in highs if high is not None),
+    )

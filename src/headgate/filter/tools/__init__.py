@@ -1,0 +1,1 @@
+"""Tools for people and readers: explain, trace, advice, union."""

@@ -1,0 +1,74 @@
+"""What should the author of a valid filter hear? Looks at what was written only; cel-cpp is not needed for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.filter.cel.attribute_names import may_exist
+from headgate.filter.dialects.cel_names import names_in as names_in_cel
+from headgate.filter.dialects.jms.dialect import names_in as names_in_selector
+
+_DEPRECATED: Final = "sourceAndType"
+_NAMES_IN: Final = {"jms": names_in_selector, "cel": names_in_cel, "expression": names_in_cel}
+"""What names attributes as it likes; other dialects refuse a name that no attribute has."""
+_NAMES_SHOWN: Final = 5
+_NESTING: Final = ("all", "any", "not")
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something that works and should be written otherwise.
+
+    Attributes:
+        reason: One word, for a condition.
+        message: A sentence that names the field.
+    """
+
+    reason: str
+    message: str
+
+
+def advice(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> tuple[Advice, ...]:
+    """What is said of an admitted `spec.filter` and `spec.filters`."""
+    return tuple(_said(filter_object, filters))
+
+
+def _said(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> Iterator[Advice]:
+    if filters and filter_object:
+        message = "spec.filter has no effect beside spec.filters: remove it, or move it there as an element"
+        yield Advice("FilterOverridden", message)
+    written = list(_written(filter_object, "spec.filter"))
+    for at, one in enumerate(filters):
+        written.extend(_written(one, f"spec.filters[{at}]"))
+    deprecated = [f"{field}.{name}" for field, name, _ in written if name == _DEPRECATED]
+    if deprecated:
+        message = f"{', '.join(deprecated)}: {_DEPRECATED} is deprecated, write attributes instead"
+        yield Advice("DialectDeprecated", message)
+
+    for field, name, value in written:
+        if name in _NAMES_IN and isinstance(value, str):
+            impossible = [read for read in _NAMES_IN[name](value) if not may_exist(read)]
+            if impossible:
+                listed = ", ".join(impossible[:_NAMES_SHOWN])
+                rule = (
+                    "the data is no attribute" if impossible == ["data"] else "names are lower-case letters and digits"
+                )
+                message = f"{field}.{name} reads {listed}: no event has it, {rule}"
+                yield Advice("NameImpossible", message)
+
+
+def _written(value: object, field: str) -> Iterator[tuple[str, str, object]]:
+    """Fields of filters, nested ones too: path of the filter, the field's name, its value."""
+    if not isinstance(value, Mapping):
+        return
+    for name, inner in value.items():
+        yield field, str(name), inner
+    for name in _NESTING:
+        inner = value.get(name)
+        if isinstance(inner, list | tuple):
+            for at, one in enumerate(inner):
+                yield from _written(one, f"{field}.{name}[{at}]")
+        else:
+            yield from _written(inner, f"{field}.{name}")

@@ -1,0 +1,256 @@
+"""How will a filter be matched, what does it cost, and why so? Its rows in words, for people and as data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from headgate.filter.cel.cost import static_cost
+from headgate.filter.cel.unparse import is_plain_field, string_literal
+from headgate.filter.compile.plan import (
+    DOUBTFUL,
+    CompiledFilter,
+    Constant,
+    Form,
+    KeyKind,
+    KeyPart,
+    Op,
+    Place,
+    PlanRow,
+    Residual,
+    Verdict,
+)
+from headgate.filter.skipping.prune import FILTER_VALUE, Pruning, pruning
+
+_SIGNS: Final = {Op.EQ: "==", Op.LT: "<", Op.LE: "<=", Op.GT: ">", Op.GE: ">=", Op.IN: "in"}
+_METHODS: Final = {Op.STARTS: "startsWith", Op.ENDS: "endsWith", Op.CONTAINS: "contains", Op.LIKE: "like"}
+_FORMS: Final = {
+    Form.LOWER: "{}.lowerAscii()",
+    Form.UPPER: "{}.upperAscii()",
+    Form.SIZE: "size({})",
+    Form.TYPE: "type({})",
+    Form.TO_INT: "int({})",
+    Form.TO_DOUBLE: "double({})",
+    Form.TO_STRING: "string({})",
+    Form.PRESENT: "has({})",
+    Form.ELEMENTS: "any of {}",
+    Form.ELEMENTS_LOWER: "any of {} in lower case",
+    Form.VALUES: "any at {}",
+    Form.VALUES_LOWER: "any at {} in lower case",
+    Form.NAMED: "any of {}*",
+}
+VALUES_SHOWN: Final = 8
+"""Filter values that a sentence names; the data names them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedRow:
+    """One row of the matcher's table: one conjunction, with one constant of each list that is looked up.
+
+    Attributes:
+        verdict: What an event gets that meets the row: "match", or "candidate" when cel-cpp has the last word.
+        index: Comparisons that find the row; empty for a scan.
+        compare: Comparisons made on every event that the index finds.
+    """
+
+    verdict: str
+    index: tuple[str, ...]
+    compare: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a filter costs, counted, not measured.
+
+    Attributes:
+        lookups: Keys that each event of the broker makes for it, one for each shape that has an index.
+        scans: Rows that are compared with every event of the broker.
+        steps: Of one evaluation by cel-cpp, some 0.1 us each; a macro over data counts as 100 rounds.
+    """
+
+    lookups: int
+    scans: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skips:
+    """What a reader of the log may pass over.
+
+    Attributes:
+        filter_value: CEL text that makes the events' filter values.
+        values: Chunks that hold none of these filter values are skipped; None when no chunk is skipped for its values.
+        time_range_us: Chunks whose events' times lie outside are skipped; open ends are None.
+        published_us: Chunks that were stored outside are skipped; open ends are None.
+        says: The same as a sentence.
+    """
+
+    filter_value: str
+    values: tuple[str, ...] | None
+    time_range_us: tuple[int | None, int | None] | None
+    published_us: tuple[int | None, int | None] | None
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A filter as the matcher sees it.
+
+    Attributes:
+        cel: Canonical CEL text: the meaning.
+        decided_by: "matcher" when no event is left to cel-cpp but those whose values it cannot tell, "cel" when
+            all that the index finds are, "both", or "nobody" for a filter that is false for every event.
+        rows: One alternative each; none when the filter is false for every event.
+        signatures: How many shapes of comparison the rows have.
+        cost: Of each event of the broker.
+        skips: Of a reader of the log.
+        notes: Why cel-cpp must decide, or why nothing is indexed; empty for a filter that an index decides.
+    """
+
+    cel: str
+    decided_by: str
+    rows: tuple[ExplainedRow, ...]
+    signatures: int
+    cost: Cost
+    skips: Skips
+    notes: tuple[str, ...]
+
+
+def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Explanation:
+    """A compiled filter in words.
+
+    Args:
+        compiled: By `compile_filter`.
+        filter_value: CEL text that makes the filter values of the broker's events.
+
+    Raises:
+        FilterError: `filter_value` is no expression.
+    """
+    signatures = {row.signature for row in compiled.rows}
+    exact = {row.signature.exact for row in compiled.rows if not row.is_of_doubt}
+    return Explanation(
+        cel=compiled.cel,
+        decided_by="both"
+        if len(exact) > 1
+        else {True: "matcher", False: "cel", None: "nobody"}[next(iter(exact), None)],
+        rows=tuple(map(_row, compiled.rows)),
+        signatures=len(signatures),
+        cost=Cost(
+            lookups=sum(bool(signature.key) for signature in signatures),
+            scans=sum(not row.signature.key for row in compiled.rows),
+            steps=static_cost(compiled.cel),
+        ),
+        skips=_skips(pruning(compiled.cel, filter_value), filter_value),
+        notes=compiled.notes,
+    )
+
+
+def _row(row: PlanRow) -> ExplainedRow:
+    return ExplainedRow(
+        verdict=(Verdict.MATCH if row.signature.exact else Verdict.CANDIDATE).name.lower(),
+        index=tuple(_key(part, constant) for part, constant in zip(row.signature.key, row.key, strict=True)),
+        compare=tuple(
+            _residual(r, constant) for r, constant in zip(row.signature.residual, row.constants, strict=True)
+        ),
+    )
+
+
+def _skips(found: Pruning, filter_value: str) -> Skips:
+    values = None if found.values is None else tuple(sorted(found.values))
+    times, published = found.time_range_us, found.published_us
+    said = []
+    if values is not None:
+        some = ", ".join(string_literal(value) if value else "none" for value in values[:VALUES_SHOWN])
+        more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
+        said.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
+    if times is not None:
+        said.append("chunks whose events' times all lie outside of the range asked for, or that have none")
+    if published is not None:
+        said.append("chunks that were stored outside of the range asked for")
+    nothing = f"nothing: the filter is not limited to some values of {filter_value} or a range of times"
+    return Skips(filter_value, values, times, published, "; ".join(said) or nothing)
+
+
+def _place(place: Place) -> str:
+    steps = (f".{name}" if is_plain_field(name) else f"[{string_literal(name)}]" for name in place.path)
+    return _FORMS.get(place.form, "{}").format(str(place.root) + "".join(steps))
+
+
+def _beside(place: Place, constant: Constant | tuple[Constant, ...]) -> str:
+    """A constant as CEL writes it beside a place of this form."""
+    match place.form, constant:
+        case Form.TIME, int() | float():
+            instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=math.floor(constant))
+            return f'timestamp("{instant.isoformat().replace("+00:00", "Z")}")'
+        case Form.TYPE, tuple():
+            return f"[{', '.join(map(str, constant))}]"
+        case Form.TYPE, _:
+            return str(constant)
+        case _:
+            return _constant(constant)
+
+
+def _constant(constant: Constant | tuple[Constant, ...]) -> str:
+    match constant:
+        case tuple():
+            return f"[{', '.join(map(_constant, constant))}]"
+        case str():
+            return string_literal(constant)
+        case None:
+            return "null"
+        case bool():
+            return "true" if constant else "false"
+        case _:
+            return repr(constant)
+
+
+def _key(part: KeyPart, constant: Constant) -> str:
+    place = _place(part.place)
+    if part.place.form in DOUBTFUL and constant == part.doubt:
+        return f"{place} is in doubt"
+    match part.kind:
+        case KeyKind.PREFIX:
+            return f"{place}.startsWith({_constant(constant)})"
+        case KeyKind.SUFFIX:
+            return f"{place}.endsWith({_constant(constant)})"
+        case _:
+            return f"{place} == {_beside(part.place, constant)}"
+
+
+def _residual(residual: Residual, constant: Constant | tuple[Constant, ...]) -> str:
+    place = _place(residual.place)
+    if residual.op is not Op.EXISTS:
+        return _comparison(place, residual.op, _beside(residual.place, constant), negated=residual.negated)
+    constants = constant if isinstance(constant, tuple) else (constant,)
+    text = " && ".join(_probes(place, residual, constants)) or f"has({place})"
+    return f"!({text})" if residual.negated else text
+
+
+def _probes(place: str, residual: Residual, constants: tuple[Constant, ...]) -> Iterator[str]:
+    left = iter(constants)
+    for probe in residual.probes:
+        match probe.op:
+            case Op.HAS:
+                yield f"{place} is a {residual.kind}"
+            case Op.IN:
+                yield _comparison(place, Op.IN, _constant(constants), negated=probe.negated)
+            case _:
+                yield _comparison(place, probe.op, _constant(next(left, None)), negated=probe.negated)
+
+
+def _comparison(place: str, op: Op, constant: str, *, negated: bool) -> str:
+    if op is Op.HAS:
+        text = f"has({place})"
+    elif op is Op.TRUE:
+        text = place
+    elif op in _METHODS:
+        text = f"{place}.{_METHODS[op]}({constant})"
+    elif op is Op.EQ and negated:
+        return f"{place} != {constant}"
+    else:
+        text = f"{place} {_SIGNS[op]} {constant}"
+        return f"!({text})" if negated else text
+    return f"!{text}" if negated else text

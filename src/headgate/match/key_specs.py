@@ -1,0 +1,248 @@
+"""What do the filters of a broker ask of an event, and under which keys do their rows stand?
+
+A *question* lists the places that the broker's filters look at, the parts of keys made of them, and the keys. The
+event's answer (`connector/.../ask/`) is its keys and what stands at the places. So an event costs what its own
+broker's filters cost, and the Spark plan holds nothing of a broker: only *patterns*, the residual comparisons of a
+conjunction without their places, of which thousands of shapes share some dozens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from headgate.filter.compile.plan import (
+    CompiledFilter,
+    Constant,
+    ConstantKind,
+    Form,
+    KeyKind,
+    KeyPart,
+    Place,
+    PlanRow,
+    Residual,
+    Root,
+    Signature,
+)
+from headgate.limits import BROKER_KEYS_MAX
+from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
+from headgate.match.reads import columns_of
+from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part, usable
+
+Pattern = tuple[Residual, ...]
+"""Residual comparisons, each at a form of `ANYWHERE`, sorted."""
+ANYWHERE: Final = Place(Root.DATA, ())
+"""Stands for the place of a residual in a pattern; its form is that of the real one."""
+
+Row = tuple[object, ...]
+"""row_key, row_check, exact, the number of each residual's place, each residual's constant if it takes one."""
+
+_KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
+"""Numbered as in `ask/Question.java`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One broker's question and its rows.
+
+    Attributes:
+        state: Where the chain of the broker's keys starts, int64.
+        question: JSON, as `ask/Question.java` reads it.
+        columns: Columns of the log that hold what is asked.
+        rows: By pattern, each row with the targets whose filters have it: equal filters are compared once.
+    """
+
+    state: int
+    question: str
+    columns: frozenset[str]
+    rows: dict[Pattern, dict[Row, list[int]]]
+
+
+def ask(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> Asked:
+    """The question of a broker's filters, and their rows; costs some 5 us a row."""
+    return Asker(broker, secrets).asked(targets)
+
+
+def takes_constant(test: Residual) -> bool:
+    """Whether a residual compares with a constant that is stored in the row."""
+    return test.kind not in {ConstantKind.NULL, ConstantKind.NONE}
+
+
+def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
+    """The number of a kind of key, int64: the same in every generation, and nobody can make two that are equal."""
+    text = msgspec.json.encode([(part.place, part.kind, part.length) for part in key])
+    salt = secrets.seed.to_bytes(8, "little")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the rows of one signature become rows of the table.
+
+    Attributes:
+        pattern: Their pattern.
+        key: For each part of the key, its index among a row's key constants.
+        state: Where the chain of their keys starts, after the broker and the key's number.
+        exact: Whether nothing of the conjunction was lost.
+        places: The number of each residual's place.
+        constants: Indexes of the stored constants among a row's, by pattern.
+    """
+
+    pattern: Pattern
+    key: tuple[int, ...]
+    state: int
+    exact: bool
+    places: tuple[int, ...]
+    constants: tuple[int, ...]
+
+    def row(self, row: PlanRow, secrets: Secrets) -> Row:
+        digests = [digest(row.key[i], secrets) for i in self.key]
+        constants = [_stored(row.constants[i]) for i in self.constants]
+        key, check = row_key(self.state, digests), row_check(secrets, digests)
+        return (key, check, self.exact, *self.places, *constants)
+
+
+class Asker:
+    """Numbers places, parts and keys of one broker as they come, and makes the rows.
+
+    It remembers what it made: asked again with some other filters, only these cost anything. What nobody asks for any
+    more is forgotten when half of the filters are others.
+    """
+
+    def __init__(self, broker: str, secrets: Secrets) -> None:
+        self._broker = broker
+        self._secrets = secrets
+        self._state = broker_state(secrets.seed, broker)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._places: dict[Place, int] = {}
+        self._parts: dict[KeyPart, int] = {}
+        self._keys: dict[tuple[KeyPart, ...], int] = {}
+        # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
+        self._plans: dict[tuple[int, bool], tuple[Signature, _Plan]] = {}
+        self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
+        self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
+        self._gone = 0
+
+    def asked(self, targets: Sequence[tuple[int, CompiledFilter]]) -> Asked:
+        """The question of all filters of the broker, and their rows."""
+        new = [(target, one) for target, one in targets if (old := self._made.get(target)) is None or old[0] is not one]
+        self._gone += len(self._made) - (len(targets) - len(new))
+        if 2 * self._gone > len(targets):
+            self._forget()
+            new = list(targets)
+        if not self._say(new):
+            self._forget()
+            self._say(targets, self._chosen(targets))
+        made = self._made
+        self._made = {target: made[target] for target, _ in targets}
+        columns = frozenset(chain.from_iterable(map(columns_of, self._places)))
+        asked = Asked(self._state, self._question(), columns, self._rows())
+        if self._coarse:
+            self._forget()  # which keys are left depends on all filters together
+        return asked
+
+    def _rows(self) -> dict[Pattern, dict[Row, list[int]]]:
+        rows: dict[Pattern, dict[Row, list[int]]] = {}
+        known: dict[int, dict[Row, list[int]]] = {}  # by the pattern's identity: to hash it costs more than all else
+        for target, (_, some) in self._made.items():
+            for pattern, row in some:
+                of_pattern = known.get(id(pattern))
+                if of_pattern is None:
+                    of_pattern = known[id(pattern)] = rows.setdefault(pattern, {})
+                sharing = of_pattern.get(row)
+                if sharing is None:
+                    of_pattern[row] = [target]
+                else:
+                    sharing.append(target)
+        return rows
+
+    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Shape, Shape] | None = None) -> bool:
+        """Make the rows of these filters; False when there are more kinds of keys than there may be."""
+        self._coarse = chosen is not None
+        for target, compiled in targets:
+            made = []
+            for row in compiled.rows:
+                plan = self._plan_of(row, chosen)
+                made.append((plan.pattern, plan.row(row, self._secrets)))
+            self._made[target] = compiled, made
+            if len(self._keys) > BROKER_KEYS_MAX:
+                return False
+        return True
+
+    def _plan_of(self, row: PlanRow, chosen: Mapping[Shape, Shape] | None) -> _Plan:
+        identity = id(row.signature), usable(row)
+        known = self._plans.get(identity)
+        if known is None:
+            own = _fit_of(row)
+            shape = Shape(own.shape.key)
+            known = row.signature, self._plan(own, shape if chosen is None else chosen[shape])
+            self._plans[identity] = known
+        return known[1]
+
+    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Shape, Shape]:
+        shapes = Counter(Shape(_fit_of(row).shape.key) for _, compiled in targets for row in compiled.rows)
+        return choose(shapes, shapes_max=BROKER_KEYS_MAX)
+
+    def _plan(self, own: Fit, chosen: Shape) -> _Plan:
+        key = fit(Fit(Shape(own.shape.key), own.key, (), own.exact), chosen)
+        parts = key.shape.key
+        number = self._keys.get(parts)
+        if number is None:
+            number = self._keys[parts] = key_number(parts, self._secrets)
+            for part in parts:
+                self._parts.setdefault(part, len(self._parts))
+                self._place(part.place)
+        tests = sorted(
+            (replace(test, place=replace(ANYWHERE, form=test.place.form)), index, test.place)
+            for index, test in zip(own.residual, own.shape.residual, strict=True)
+        )
+        pattern = tuple(test for test, _, _ in tests)
+        return _Plan(
+            pattern=self._patterns.setdefault(pattern, pattern),
+            key=key.key,
+            state=key_state(self._state, number),
+            exact=key.exact,
+            places=tuple(self._place(place) for _, _, place in tests),
+            constants=tuple(index for test, index, _ in tests if takes_constant(test)),
+        )
+
+    def _place(self, place: Place) -> int:
+        return self._places.setdefault(place, len(self._places))
+
+    def _question(self) -> str:
+        parts = [(self._places[part.place], _KINDS.index(part.kind), part.length) for part in self._parts]
+        keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
+        places = [(place.root, place.form, _steps(place)) for place in self._places]
+        return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
+
+
+def _steps(place: Place) -> tuple[str, ...]:
+    """The names on the way to a value: a member of an extension stands below it. `readable` lets no escape in."""
+    if place.root is Root.CE and place.form is not Form.NAMED:
+        return tuple(place.path[0].split("."))
+    return place.path
+
+
+def _fit_of(row: PlanRow) -> Fit:
+    return readable_part(row.signature) if usable(row) else Fit(SCAN, (), (), exact=False)
+
+
+def _stored(constant: Constant | tuple[Constant, ...]) -> object:
+    """A constant as its column holds it: numbers as doubles."""
+    match constant:
+        case tuple():
+            return tuple(map(_stored, constant))
+        case bool() | str():
+            return constant
+        case int():
+            return float(constant)
+        case _:
+            return constant

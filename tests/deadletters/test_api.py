@@ -1,0 +1,169 @@
+"""Dead letters over HTTP, without a server: what a selection means, what it costs, and which requests are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from starlette.applications import Starlette
+from typer.testing import CliRunner
+
+from headgate.cli import deadletter
+from headgate.control.http import ERROR_HANDLERS
+from headgate.deadletters import api as letters_api
+from headgate.deadletters import store as letters_module
+from headgate.deadletters.api import LettersApi
+from headgate.deadletters.store import LetterStore, State
+from tests.deadletters.test_sender import letter
+from tests.delivery.harness import event
+
+BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
+
+
+class Api:
+    """The handlers over a store of a temporary directory."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = LetterStore(path)
+        self.app = Starlette(routes=list(LettersApi(path).routes()), exception_handlers=ERROR_HANDLERS)
+
+    def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
+        asyncio.run(self.app(scope, receive, send))
+        return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+
+    def post(self, what: str, **body: object) -> Any:
+        status, answer = self.ask("POST", f"{BASE}/{what}", json.dumps(body).encode())
+        assert status == 200, answer
+        return answer
+
+    @property
+    def states(self) -> list[State]:
+        return [one.state for one in self.store.page("TRUE", (), after=0, limit=100)]
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    api = Api(tmp_path / "deadletters.db")
+    yield api
+    api.store.close()
+
+
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_without_ids_or_a_state_only_letters_that_are_kept_are_meant(api: Api, what: str) -> None:
+    api.store.apply([letter(n, state=State.KEPT if n % 2 else State.SENDING) for n in range(4)], [], [])
+    assert api.post(what) == {"count": 2}
+    assert api.states.count(State.SENDING) == 2
+    assert api.post(what, ids=[1]) == {"count": 1}
+    assert api.post(what, state="sending") == {"count": 1}
+    assert State.SENDING not in api.states
+
+
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_an_id_that_is_not_there_is_an_error_and_nothing_is_done(api: Api, what: str) -> None:
+    api.store.apply([letter(n, state=State.KEPT) for n in range(3)], [], [])
+    before = api.states
+    status, answer = api.ask("POST", f"{BASE}/{what}", b'{"ids": [1, 99, 4711]}')
+    assert (status, "99, 4711" in answer["message"]) == (404, True)
+    assert api.states == before
+    assert api.post(what, ids=[1, 2]) == {"count": 2}
+
+
+def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.store.apply([letter(n, state=State.KEPT, event=event(n, type=f"t{n % 2}")) for n in range(6)], [], [])
+    did: list[str] = []
+    decode, takes = letters_module._decode_event, letters_api._takes
+    monkeypatch.setattr(letters_module, "_decode_event", lambda raw: did.append("read") or decode(raw))
+    monkeypatch.setattr(letters_api, "_takes", lambda *given: takes(*given) and not did.append("took"))
+    status, answer = api.ask("GET", BASE)
+    assert (status, [item["eventId"] for item in answer["items"]]) == (200, [f"e{n}" for n in range(6)])
+    assert did == []
+    status, answer = api.ask("GET", BASE, query=b"filter=ce.type%3D%3D%27t1%27")
+    assert (status, [item["eventId"] for item in answer["items"]]) == (200, ["e1", "e3", "e5"])
+    assert did == ["read", "read", "took"] * 3
+
+
+@pytest.mark.parametrize(
+    ("query", "named"),
+    [
+        ("limit=²", "$.limit"),
+        ("limit=0", "1 to 1000"),
+        ("after=" + "9" * 30, "$.after"),
+        ("after=" + "9" * 5_000, "$.after"),
+        ("ceiling=-1", "$.ceiling"),
+        ("ids=1", "$.ids"),
+        ("nosuch=1", "nosuch"),
+        ("filter=publish_time%3Etimestamp(0)", "does not keep its publish_time"),
+    ],
+)
+def test_a_query_that_cannot_be_meant_is_refused(api: Api, query: str, named: str) -> None:
+    status, answer = api.ask("GET", BASE, query=query.encode())
+    assert status == (422 if query.startswith("filter=") else 400)
+    assert named in answer["message"]
+
+
+@pytest.mark.parametrize("id_", ["9" * 20, "9" * 5_000, "²", "nosuch"])
+def test_an_id_that_none_can_be_is_refused(api: Api, id_: str) -> None:
+    status, answer = api.ask("GET", f"{BASE}/{id_}")
+    assert status == 400
+    assert "is no id" in answer["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b'{"rate":1e-20}', "0.01"),
+        (b'{"rate":1e9}', "10000"),
+        (b'{"after":%s}' % (b"9" * 25), "$.after"),
+        (b'{"ids":[%s]}' % (b"9" * 25), "$.ids"),
+        (b'{"trigger":"\xff"}', "utf-8"),
+        (b'{"trigger":"\\ud800"}', "selection"),
+        (b"", "selection"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(api: Api, body: bytes, named: str) -> None:
+    status, answer = api.ask("POST", f"{BASE}/redrive", body)
+    assert status == 400
+    assert named in answer["message"]
+
+
+def test_a_letter_is_shown_with_its_event(api: Api) -> None:
+    api.store.apply([letter(7, state=State.KEPT, sink="http://sink/")], [], [])
+    status, answer = api.ask("GET", f"{BASE}/1")
+    assert status == 200
+    assert (answer["eventId"], answer["answer"], answer["sink"]) == ("e7", "no", "http://sink/")
+    assert answer["event"]["data"] == {"n": 1}
+    api.store.discard([1])
+    assert api.ask("GET", f"{BASE}/1")[0] == 404
+    assert api.store.event(1) is None
+
+
+@pytest.mark.parametrize(("arguments", "asked"), [((), [3, 1]), (("--filter", "true"), [None, None])])
+def test_the_command_asks_for_no_more_letters_than_it_shows(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], asked: list[int | None]
+) -> None:
+    limits_asked: list[int | None] = []
+
+    def request(server: str, method: str, path: str) -> dict[str, Any]:
+        query = dict(parse_qsl(path.partition("?")[2]))
+        limits_asked.append(int(query["limit"]) if "limit" in query else None)
+        return {"items": [{"id": 1}] * 2, "next": 1, "ceiling": 9}
+
+    monkeypatch.setattr(deadletter, "request", request)
+    result = CliRunner().invoke(deadletter.app, ["list", "--limit", "3", "--json", *arguments])
+    assert len(json.loads(result.output)) == 3
+    assert limits_asked == asked

@@ -1,0 +1,108 @@
+"""The journal of attempts: what it remembers, and its bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate import limits
+from headgate.delivery import journal as journal_module
+from headgate.delivery.journal import DIRECTORY, Entry, Journal, Origin, entries
+from tests.delivery.harness import run
+
+
+def test_why_an_attempt_was_made_is_remembered(tmp_path: Path) -> None:
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number, origin in enumerate(Origin, 1):
+            journal.attempt(0, 7, 1, number, 503, "503", origin)
+        journal.close()
+
+    run(work())
+    assert [(entry.attempt, entry.origin) for entry in entries(tmp_path, 0, 7)] == list(enumerate(Origin, 1))
+
+
+def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "JOURNAL_BYTES_MAX", 32 * 100)
+    monkeypatch.setattr(limits, "JOURNAL_FLUSH_S", 0.0)
+
+    async def work() -> None:
+        journal = Journal(tmp_path / DIRECTORY, clock_us=lambda: 5)
+        for number in range(1_000):
+            journal.attempt(0, number, 1, 1, 202, "")
+            if number % 10 == 9:
+                await asyncio.sleep(0.001)
+        journal.end(3, 4, 2, "gone")
+        journal.close()
+        journal.end(3, 4, 2, "gone")  # nobody listens any more
+
+    run(work())
+    sizes = [path.stat().st_size for path in (tmp_path / DIRECTORY).iterdir()]
+    assert sum(sizes) <= 2 * 32 * 100 + 32 * 50
+    assert list(entries(tmp_path / DIRECTORY, 0, 0)) == []
+    assert list(entries(tmp_path / DIRECTORY, 0, 999)) == [Entry(5, 0, 999, 1, 1, 202)]
+    assert list(entries(tmp_path / DIRECTORY, 3, 4)) == [Entry(5, 3, 4, 2, result="gone")]
+
+
+def test_a_torn_entry_is_cut(tmp_path: Path) -> None:
+    async def work(number: int) -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        journal.attempt(0, number, 1, 1, 500, "500")
+        journal.close()
+
+    run(work(1))
+    with (tmp_path / "newer.bin").open("ab") as file:
+        file.write(b"torn")
+    assert len(list(entries(tmp_path, 0, 1))) == 1
+    run(work(2))
+    assert len(list(entries(tmp_path, 0, 1))) == 1
+    assert list(entries(tmp_path, 0, 2)) == [Entry(5, 0, 2, 1, 1, 500, "500")]
+
+
+@pytest.mark.parametrize("opened_before", [0, 1, 2])
+def test_files_that_change_places_are_read_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened_before: int
+) -> None:
+    """The server goes on while somebody reads: the newer file takes the older one's place, and another one begins."""
+
+    async def work(*numbers: int) -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number in numbers:
+            journal.attempt(0, 7, 1, number, 503, "503")
+        journal.close()
+
+    run(work(1))
+    (tmp_path / "newer.bin").replace(tmp_path / "older.bin")
+    run(work(2, 3))
+    opened: list[Path] = []
+    plain = Path.open
+
+    def open_and_change(path: Path, *arguments: Any, **more: Any) -> Any:
+        if len(opened) == opened_before:
+            (tmp_path / "newer.bin").replace(tmp_path / "older.bin")
+        opened.append(path)
+        return plain(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", open_and_change)
+    found = [entry.attempt for entry in entries(tmp_path, 0, 7)]
+    assert found == ([1, 2, 3] if opened_before == 2 else [2, 3]), "what the server has dropped may be missing"
+
+
+def test_entries_are_found_in_files_of_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_PIECE_BYTES", 32 * 3)
+
+    async def work() -> None:
+        journal = Journal(tmp_path, clock_us=lambda: 5)
+        for number in range(100):
+            journal.attempt(number % 2, number // 20, number, 1, 202, "")
+        journal.close()
+
+    run(work())
+    for partition in (0, 1):
+        for offset in range(5):
+            targets = [entry.target for entry in entries(tmp_path, partition, offset)]
+            assert targets == list(range(offset * 20 + partition, (offset + 1) * 20, 2))
+    assert list(entries(tmp_path, 2, 0)) == []

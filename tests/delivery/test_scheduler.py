@@ -1,0 +1,298 @@
+"""The scheduler against a made-up outbox and subscribers: random answers, flushes and crashes, one seed a world."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.control.routing import RoutingTable
+from headgate.deadletters.store import Letter
+from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.replies import Answered
+from headgate.delivery.retry import Answer, Outcome
+from headgate.delivery.scheduler import Scheduler
+from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.verdicts import FilterErrors, evaluate
+from headgate.event.http import BATCH_JSON
+from headgate.event.json_format import decode_batch
+from headgate.event.trace import Context
+from headgate.outbox.reader import Refill
+from headgate.outbox.writer import DurableChunk, Segment
+from tests.delivery.harness import BROKER, event, run, target
+
+
+class Rows:
+    """An outbox in memory: (offset, target) by position; also the backlog that reads it again."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []
+        self.reads = 0
+        self.blocked = False
+        self.pause = 0
+
+    def append(self, rows: list[tuple[int, int]]) -> DurableChunk:
+        first = len(self.rows)
+        self.rows += rows
+        segment = Segment(0, 1, [(offset, t, 3) for offset, t in rows])
+        return DurableChunk(first, [segment], len(self.rows), {0: rows[-1][0] + 1})
+
+    def chunk_from(self, position: int) -> DurableChunk:
+        segment = Segment(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
+        return DurableChunk(position, [segment] if segment.rows else [], len(self.rows), {})
+
+    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+        self.reads += 1
+        while self.blocked:
+            await asyncio.sleep(0)
+        for _ in range(self.pause):
+            await asyncio.sleep(0)
+        found: list[Delivery] = []
+        for position in range(lag.next, upto):
+            offset, of = self.rows[position]
+            if of == number and lag.wants(position):
+                found.append(Delivery(position, 0, offset, 3))
+                if len(found) >= count_max:
+                    return Refill(found, position + 1)
+        return Refill(found, max(upto, lag.next))
+
+
+class AllEvents:
+    """Any event, always there."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self.chance = chance or random.Random(0)
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        return SharedEvent(BROKER, event(offset, extensions={"partitionkey": str(offset % 3)}), 0)
+
+    def kept(self, partition: int, offset: int) -> SharedEvent | None:
+        return None if self.chance.random() < 0.5 else self.recent(partition, offset)
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        await asyncio.sleep(0)
+        return self.recent(partition, offset)
+
+
+class Subscribers:
+    """Answers at random, after a random number of turns; notes what was delivered."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self.chance = chance
+        self.delivered: list[tuple[str, str]] = []
+        self.calm = False
+        self.buried = 0
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+        for _ in range(self.chance.randint(0, 6)):
+            await asyncio.sleep(0)
+        if not self.calm and self.chance.random() < 0.4:
+            return Outcome(503) if self.chance.random() < 0.5 else Outcome(0, "timeout")
+        if self.chance.random() < 0.2 and "ce-id" in dict(headers):
+            return Outcome(200, reply=Answer([("url", url)], b""))
+        if dict(headers)["content-type"] == BATCH_JSON:
+            events = decode_batch(body)
+            if not self.calm and len(events) > 1 and self.chance.random() < 0.2:
+                return Outcome(413)
+            self.delivered += [(url, event.id) for event in events]
+            return Outcome(202)
+        self.delivered.append((url, dict(headers)["ce-id"]))
+        return Outcome(202)
+
+    async def store(self, to: Answered, answer: Answer, trace: Context) -> Outcome:
+        """Replies: the delivery ends when the reply is stored, and not before."""
+        for _ in range(self.chance.randint(0, 3)):
+            await asyncio.sleep(0)
+        if not self.calm and self.chance.random() < 0.4:
+            return Outcome(200, "reply-refused")
+        self.delivered.append((answer.headers[0][1], to.event.id))
+        return Outcome(200)
+
+    async def bury(self, letter: Letter) -> None:
+        for _ in range(self.chance.randint(0, 3)):
+            await asyncio.sleep(0)
+        self.buried += 1
+        self.delivered.append((letter.destination, letter.event.id))
+
+
+class Disk:
+    """What flushes leave behind."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.targets: dict[int, TargetCursor] = {}
+
+    def flush(self, change: CursorChange) -> None:
+        self.position = change.position
+        for number in change.done:
+            self.targets.pop(number, None)
+        self.targets |= {cursor.target: cursor for cursor in change.behind}
+
+    def load(self) -> Cursors:
+        return Cursors(self.position, {}, tuple(self.targets.values()))
+
+
+def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: bool = False) -> Scheduler:
+    scheduler = Scheduler(
+        events=AllEvents(chance),
+        backlog=rows,
+        transport=transport,
+        replies=transport,
+        bury=transport.bury,
+        judge_filter=evaluate,
+        errors=FilterErrors(),
+        refresh=lambda: None,
+    )
+    targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
+    batches = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.0}
+    targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
+    targets[2] = target(3, "3", retry=1, backoff_delay_s=0.0, dead_letter_uri="dead")
+    scheduler.update(RoutingTable(1, 1, {}, tuple(targets)))
+    return scheduler
+
+
+async def world(seed: int, queue_max: int, crashes: int) -> None:
+    chance = random.Random(seed)
+    rows, disk, subscribers = Rows(), Disk(), Subscribers(chance)
+    rows.pause = chance.randint(0, 5)
+    scheduler = made(rows, subscribers, chance, ordered=True)
+    offset = 0
+    allowed: Counter[tuple[str, str]] = Counter()
+
+    def not_recorded() -> Counter[tuple[str, str]]:
+        """What a crash now may repeat: all that the cursors on disk do not say to have ended."""
+        floors = {c.target: (c.lag_from if c.lag_from is not None else disk.position) for c in disk.targets.values()}
+        again = [p for p, (_, t) in enumerate(rows.rows) if p >= floors.get(t, disk.position)]
+        again += [p for cursor in disk.targets.values() for p in cursor.pending]
+        return Counter((str(rows.rows[p][1]), f"e{rows.rows[p][0]}") for p in set(again))
+
+    crash_at = set(chance.sample(range(120), crashes))
+    for turn in range(120):
+        if chance.random() < 0.5:
+            new = [(offset + n, t) for n in range(chance.randint(1, 6)) for t in range(1, 5) if chance.random() < 0.7]
+            if new:
+                offset = new[-1][0] + 1
+                scheduler.hand(rows.append(new))
+        if chance.random() < 0.3:
+            disk.flush(scheduler.take_change())
+        for _ in range(chance.randint(0, 8)):
+            await asyncio.sleep(0)
+        if turn in crash_at:
+            await scheduler.stop(0)
+            allowed += not_recorded()
+            scheduler = made(rows, subscribers, chance, ordered=True)
+            cursors = disk.load()
+            scheduler.restore(cursors.position, cursors.targets)
+            scheduler.hand(rows.chunk_from(cursors.position))
+    subscribers.calm = True
+    wanted = Counter((str(t), f"e{offset}") for offset, t in rows.rows)
+    while set(subscribers.delivered) != set(wanted) or scheduler.live_count:
+        await asyncio.sleep(0)
+    disk.flush(scheduler.take_change())
+    while disk.targets or disk.position < len(rows.rows):  # the last lag ends
+        await asyncio.sleep(0)
+        disk.flush(scheduler.take_change())
+    got = Counter(subscribers.delivered)
+    assert all(got[key] <= 1 + allowed[key] for key in got), "only what no flush had recorded came again"
+    if not crashes:
+        for key in range(3):
+            ordered = [int(id[1:]) for url, id in subscribers.delivered if url == "1" and int(id[1:]) % 3 == key]
+            assert ordered == sorted(ordered), "in order of each key"
+        batched = [int(id[1:]) for url, id in subscribers.delivered if url == "4"]
+        assert batched == sorted(batched)
+    await scheduler.stop(0)
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 2**32), queue_max=st.sampled_from([1, 2, 5, 50, 1_000]), crashes=st.integers(0, 6))
+def test_every_row_is_delivered_and_only_crashes_repeat(seed: int, queue_max: int, crashes: int):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "TARGET_QUEUE_MAX", queue_max)
+        patch.setattr(limits, "HAND_ROWS_PER_TURN", 3)
+        patch.setattr(limits, "TARGET_PARALLEL_DEFAULT", 3)
+        patch.setattr(limits, "DELIVERIES_LIVE_MAX", 40)
+        patch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
+        patch.setattr(limits, "ATTEMPTS_SLOW_MAX", 2)
+        run(world(seed, queue_max, crashes))
+
+
+def test_a_restored_target_keeps_its_floor_while_the_position_moves():
+    """Before its backlog is read again, rows for it are only in the outbox: the cursor must say from where."""
+
+    async def work() -> None:
+        chance = random.Random(0)
+        rows = Rows()
+        rows.append([(n, 1) for n in range(10)])
+        rows.blocked = True
+        scheduler = made(rows, Subscribers(chance), chance)
+        scheduler.restore(10, (TargetCursor(1, None, (3,)),))
+        scheduler.hand(rows.append([(10, 1), (11, 1)]))
+        await asyncio.sleep(0)
+        change = scheduler.take_change()
+        assert change.position == 12
+        assert change.behind == [TargetCursor(1, 10, (3,))]
+        rows.blocked = False
+        with contextlib.suppress(asyncio.CancelledError):
+            await scheduler.stop(0)
+
+    run(work())
+
+
+def test_a_target_that_comes_back_is_not_gone() -> None:
+    """Its name and number are the same, and one of its events is under way all the time."""
+
+    async def work() -> None:
+        under_way, let = asyncio.Event(), asyncio.Event()
+        sent: Counter[str] = Counter()
+
+        class Transport:
+            async def post(
+                self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float
+            ) -> Outcome:
+                id_ = dict(headers)["ce-id"]
+                sent[id_] += 1
+                if id_ == "e0":
+                    under_way.set()
+                    await let.wait()
+                return Outcome(202 if id_ == "e0" else 503)
+
+        buried: list[str] = []
+
+        async def bury(letter: Letter) -> None:
+            buried.append(letter.event.id)
+
+        rows = Rows()
+        scheduler = Scheduler(
+            events=AllEvents(random.Random(1)),
+            backlog=rows,
+            transport=Transport(),
+            replies=Subscribers(random.Random(1)),
+            bury=bury,
+            judge_filter=evaluate,
+            errors=FilterErrors(),
+            refresh=lambda: None,
+        )
+        one = target(1, "http://x/", retry=2, backoff_delay_s=0.001, dead_letter_uri="http://sink/")
+        scheduler.update(RoutingTable(1, 1, {}, (one,)))
+        scheduler.hand(rows.append([(0, 1)]))
+        await under_way.wait()
+        scheduler.update(RoutingTable(1, 2, {}, ()))
+        scheduler.update(RoutingTable(1, 3, {}, (one,)))
+        scheduler.hand(rows.append([(1, 1)]))
+        while not buried:
+            await asyncio.sleep(0.001)
+        assert (buried, sent["e1"]) == (["e1"], 3)
+        let.set()
+        while scheduler.live_count:
+            await asyncio.sleep(0.001)
+        await scheduler.stop(1)
+
+    run(work())

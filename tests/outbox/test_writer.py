@@ -1,0 +1,179 @@
+"""The outbox: group commit, order of rows and progress, a disk that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate import limits
+from headgate.log.errors import LogUnavailableError
+from headgate.outbox.takeover import Accepted
+from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, Segment, decode_chunk, encode_chunk
+from tests.delivery.harness import run, until
+
+
+class Disk:
+    """A writer whose appends wait until they are let through, or fail."""
+
+    def __init__(self) -> None:
+        self.chunks: list[DurableChunk] = []
+        self.filter_values: list[list[str | None]] = []
+        self.next_offset = 0
+        self.gate = threading.Semaphore(1_000_000)
+        self.failures = 0
+
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        filter_values: Sequence[str | None],
+        *,
+        time_range_us: tuple[int, int] | None = None,
+    ) -> int:
+        self.gate.acquire()
+        if self.failures:
+            self.failures -= 1
+            raise LogUnavailableError("disk full")
+        first = self.next_offset
+        self.chunks.append(decode_chunk(first, batch))
+        self.filter_values.append(list(filter_values))
+        self.next_offset += batch.num_rows
+        return first
+
+
+def accepted(first: int, count: int, *, partition: int = 0, generation: int = 1) -> Accepted:
+    rows = [(offset, target, 3) for offset in range(first, first + count) for target in (1, 2)]
+    return Accepted(partition, generation, rows, first + count)
+
+
+def test_a_chunk_holds_everything_that_waited_and_ends_with_progress():
+    async def work() -> None:
+        disk, durable = Disk(), []
+        disk.gate = threading.Semaphore(0)
+        outbox = Outbox(disk, durable.append)
+        for first in range(0, 10, 2):
+            outbox.add(accepted(first, 2))
+        outbox.add(accepted(0, 1, partition=1, generation=2))
+        await asyncio.sleep(0.02)
+        assert durable == []
+        disk.gate.release(2)
+        await until(lambda: len(durable) == 2)
+        assert [chunk.first_position for chunk in durable] == [0, 5]
+        assert durable[0].watermarks == {0: 2}
+        assert durable[1].watermarks == {0: 10, 1: 1}
+        assert sum(len(segment.rows) for segment in durable[1].segments) == 18
+        assert disk.filter_values[0] == ["1", "2", "1", "2", "-1"]
+        await outbox.close()
+
+    run(work())
+
+
+def test_progress_alone_waits_and_goes_with_rows(monkeypatch):
+    monkeypatch.setattr(limits, "OUTBOX_PROGRESS_S_MAX", 0.05)
+
+    async def work() -> None:
+        disk, durable = Disk(), []
+        outbox = Outbox(disk, durable.append)
+        for passed in range(1, 100):
+            outbox.add(Accepted(0, 1, [], passed))
+        assert disk.chunks == []
+        outbox.add(Accepted(1, 1, [(0, 7, 3)], 1))
+        await until(lambda: len(durable) == 1)
+        assert durable[0].watermarks == {0: 99, 1: 1}
+        outbox.add(Accepted(0, 1, [], 200))
+        await until(lambda: len(durable) == 2)
+        assert durable[1].watermarks == {0: 200}
+        assert durable[1].segments == []
+        await outbox.close()
+
+    run(work())
+
+
+def test_closing_writes_what_waits():
+    async def work() -> None:
+        disk, durable = Disk(), []
+        outbox = Outbox(disk, durable.append)
+        outbox.add(Accepted(0, 1, [], 5))
+        await outbox.close()
+        assert durable[0].watermarks == {0: 5}
+
+    run(work())
+
+
+def test_a_disk_that_refuses_loses_nothing_and_keeps_the_order(monkeypatch):
+    monkeypatch.setattr(limits, "OUTBOX_RETRY_S", 0.01)
+
+    async def work() -> None:
+        disk, durable = Disk(), []
+        disk.failures = 3
+        room: list[int] = []
+        outbox = Outbox(disk, durable.append, lambda: room.append(outbox.rows_pending))
+        for first in range(0, 100, 10):
+            outbox.add(accepted(first, 10))
+        assert outbox.rows_pending == 200
+        await until(lambda: sum(len(s.rows) for chunk in durable for s in chunk.segments) == 200)
+        offsets = [offset for chunk in durable for segment in chunk.segments for offset, _, _ in segment.rows]
+        assert offsets == sorted(offsets)
+        assert room[-1] == outbox.rows_pending == 0
+        await outbox.close()
+
+    run(work())
+
+
+def test_closing_on_a_disk_that_refuses_ends():
+    async def work() -> None:
+        disk, durable = Disk(), []
+        disk.failures = 1_000_000
+        outbox = Outbox(disk, durable.append)
+        outbox.add(accepted(0, 1))
+        await outbox.close()
+        assert durable == []
+
+    run(work())
+
+
+def test_large_chunks_are_cut_between_events_with_the_right_progress(monkeypatch):
+    monkeypatch.setattr(limits, "OUTBOX_CHUNK_ROWS_MAX", 10)
+
+    async def work() -> None:
+        disk, durable = Disk(), []
+        disk.gate = threading.Semaphore(0)
+        outbox = Outbox(disk, durable.append)
+        for first in range(0, 30, 3):
+            outbox.add(accepted(first, 3))
+        disk.gate.release(1_000)
+        await until(lambda: bool(durable) and durable[-1].watermarks == {0: 30})
+        for chunk in durable:
+            last = chunk.segments[-1].rows[-1][0] if chunk.segments else 29
+            assert chunk.watermarks == {0: last + 1}
+            assert sum(len(segment.rows) for segment in chunk.segments) <= 10
+        await outbox.close()
+
+    run(work())
+
+
+SEGMENTS = st.lists(
+    st.builds(
+        Segment,
+        st.integers(0, 3),
+        st.integers(0, 2**62),
+        st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(1, 3)), min_size=1),
+    ),
+    max_size=4,
+)
+
+
+@given(SEGMENTS, st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 2**62), st.integers(0, 9)), min_size=1))
+def test_what_is_written_is_read_again(segments: list[Segment], progress: dict[int, tuple[int, int]]):
+    batch, filter_values = encode_chunk(segments, progress)
+    assert batch.schema == OUTBOX_SCHEMA
+    chunk = decode_chunk(77, batch)
+    flat = [(s.partition, s.generation, row) for s in segments for row in s.rows]
+    assert [(s.partition, s.generation, row) for s in chunk.segments for row in s.rows] == flat
+    assert chunk.watermarks == {partition: watermark for partition, (watermark, _) in progress.items()}
+    assert chunk.next_position == 77 + len(flat) + len(progress)
+    assert filter_values == [str(row[1]) for _, _, row in flat] + ["-1"] * len(progress)

@@ -1,0 +1,251 @@
+"""Does history reach one target again: what its filter takes, marked, once more at most, and nothing else?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate import limits
+from headgate.deadletters.store import LetterStore
+from headgate.replay.store import (
+    FILE,
+    Progress,
+    Replay,
+    ReplaysOverloadError,
+    ReplaySpec,
+    ReplayState,
+    ReplayStore,
+)
+from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target, until
+
+EVENTS = 40
+
+
+def fill(log: EventLog, partitions: int = 2) -> None:
+    for first in range(0, EVENTS, 10):
+        events = [event(n, data=b'{"n":%d}' % n) for n in range(first, first + 10)]
+        log.append(events, partition=first // 10 % partitions)
+    log.append([event(99, data=b'{"n":2}')], broker="default/other/1")
+
+
+def asked(**changes: object) -> ReplaySpec:
+    plain = {
+        "namespace": "default",
+        "broker": BROKER,
+        "trigger": "",
+        "url": "",
+        "cel": "",
+        "start": {0: 0, 1: 0},
+        "end": {0: 21, 1: 20},
+        "rate_per_s": 10_000.0,
+        "dry_run": False,
+        "created_us": 1,
+    }
+    return ReplaySpec(**(plain | changes))  # type: ignore[arg-type]
+
+
+@contextlib.asynccontextmanager
+async def replays(data: Path) -> AsyncIterator[ReplayStore]:
+    store = ReplayStore(data / FILE)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def state_of(store: ReplayStore, replay: Replay) -> ReplayState:
+    found = store.get("default", replay.id)
+    assert found is not None
+    return found.state
+
+
+def progress_of(store: ReplayStore, replay: Replay) -> Progress:
+    found = store.get("default", replay.id)
+    assert found is not None
+    return found.progress
+
+
+def names(*numbers: int) -> list[str]:
+    return sorted(f"e{number}" for number in numbers)
+
+
+def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp_path: Path, log: EventLog) -> None:
+    fill(log)
+
+    async def work() -> None:
+        async with Subscriber() as wanted, Subscriber() as other, replays(tmp_path) as store:
+            routes = Routes(target(1, wanted.url, cel="data.n % 2 == 0"), target(2, other.url))
+            async with running(tmp_path, routes):
+                to_trigger = store.create(asked(trigger="t1", cel="data.n >= 10"))
+                await until(lambda: state_of(store, to_trigger) is ReplayState.DONE)
+                even = range(10, EVENTS, 2)
+                assert sorted(wanted.ids) == names(*even)
+                assert {request.header("ce-headgatereplay") for request in wanted.requests} == {str(to_trigger.id)}
+                assert wanted.requests[0].header("prefer") == "reply"
+                assert other.requests == []
+                ended = Progress({0: 21, 1: 20}, matched=len(even), delivered=len(even))
+                assert progress_of(store, to_trigger) == ended
+                counted = store.create(asked(trigger="t1", dry_run=True))
+                to_url = store.create(asked(url=other.url, start={0: 5, 1: 0}, end={0: 10, 1: 0}))
+                await until(lambda: state_of(store, counted) is state_of(store, to_url) is ReplayState.DONE)
+                assert progress_of(store, counted).matched == EVENTS // 2
+                assert len(wanted.requests) == len(even)
+                assert sorted(other.ids) == names(*range(5, 10))
+                assert other.requests[0].header("prefer") is None
+
+    run(work())
+
+
+def test_a_failing_subscriber_is_tried_as_often_as_its_rules_say_then_its_sink_gets_the_event(
+    tmp_path: Path, log: EventLog
+) -> None:
+    fill(log)
+
+    async def refuse(request: Request) -> tuple[int, bytes]:
+        return (500 if int(request.id[1:]) % 2 else 202), b"no"
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber, Subscriber() as sink, replays(tmp_path) as store:
+            with_sink = target(1, subscriber.url, retry=2, dead_letter_uri=sink.url)
+            async with running(tmp_path, Routes(with_sink, target(2, subscriber.url, retry=0))):
+                first = store.create(asked(trigger="t1", end={0: 10, 1: 0}))
+                await until(lambda: state_of(store, first) is ReplayState.DONE and len(sink.requests) == 5)
+                assert progress_of(store, first) == Progress({0: 10, 1: 0}, 10, delivered=5, dead_lettered=5)
+                attempts = Counter(subscriber.ids)
+                assert [attempts[f"e{n}"] for n in range(10)] == [1, 3] * 5
+                assert sorted(sink.ids) == names(1, 3, 5, 7, 9)
+                assert sink.requests[0].header("ce-headgatereplay") == str(first.id)
+                assert sink.requests[0].header("ce-knativeerrorcode") == "500"
+                second = store.create(asked(trigger="t2", end={0: 10, 1: 0}))
+                await until(lambda: state_of(store, second) is ReplayState.DONE)
+                assert progress_of(store, second) == Progress({0: 10, 1: 0}, 10, delivered=5, failed=5)
+
+    run(work())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_restart_repeats_a_page_at_most(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch, clean: bool
+) -> None:
+    fill(log)
+    monkeypatch.setattr(limits, "REPLAY_PAGE_EVENTS", 4)
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, replays(tmp_path) as store:
+            replay = store.create(asked(trigger="t1", rate_per_s=200.0))
+            for stops_at in (7, 18, 1_000):
+                async with running(tmp_path, Routes(target(1, subscriber.url))) as worker:
+                    await until(
+                        lambda stops_at=stops_at: (
+                            len(subscriber.requests) >= stops_at or state_of(store, replay) is ReplayState.DONE
+                        )
+                    )
+                    if not clean:
+                        worker.task.cancel()
+                        with contextlib.suppress(asyncio.CancelledError):
+                            await worker.task
+                        worker.task = asyncio.create_task(asyncio.sleep(0))
+            seen = Counter(subscriber.ids)
+            assert sorted(seen) == names(*range(EVENTS))
+            assert len(subscriber.requests) <= EVENTS + 2 * 4
+            assert progress_of(store, replay).delivered == EVENTS
+
+    run(work())
+
+
+def test_a_full_disk_makes_replays_wait_and_repeats_no_event(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log)
+    monkeypatch.setattr(limits, "REPLAY_PAGE_EVENTS", 10)
+    monkeypatch.setattr(limits, "REPLAY_RETRY_S", 0.01)
+    failing: Counter[str] = Counter()
+
+    def full(name: str) -> Callable[..., Any]:
+        work = getattr(ReplayStore, name)
+
+        def first_times(store: ReplayStore, *arguments: object) -> Any:
+            failing[name] += 1
+            if failing[name] in (1, 2, 4):
+                raise sqlite3.OperationalError("database or disk is full")
+            return work(store, *arguments)
+
+        return first_times
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, replays(tmp_path) as store:
+            replay = store.create(asked(url=subscriber.url))
+            for name in ("advance", "end", "running", "data_version"):
+                monkeypatch.setattr(ReplayStore, name, full(name))
+            async with running(tmp_path, Routes()) as worker:
+                await until(lambda: state_of(store, replay) is ReplayState.DONE or worker.task.done())
+            assert sorted(subscriber.ids) == names(*range(EVENTS))
+            assert progress_of(store, replay) == Progress({0: 21, 1: 20}, EVENTS, delivered=EVENTS)
+
+    run(work())
+
+
+def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventLog) -> None:
+    log.append([event(0), event(0)])
+
+    async def refuse(_: Request) -> tuple[int, bytes]:
+        return 400, b""
+
+    async def work() -> None:
+        async with Subscriber(refuse) as closed, replays(tmp_path) as store:
+            async with running(tmp_path, Routes(target(1, closed.url, retry=0, dead_letter_uri=closed.url))):
+                for _ in range(2):
+                    replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+                    await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
+                    assert progress_of(store, replay).dead_lettered == 2
+            with contextlib.closing(LetterStore(tmp_path / "deadletters.db")) as letters:
+                kept = letters.page("TRUE", (), after=0, limit=9)
+                assert Counter(letter.event.extensions["headgatereplay"] for letter in kept) == {"1": 2, "2": 2}
+                assert all(letter.position < 0 for letter in kept)
+
+    run(work())
+
+
+def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tmp_path: Path, log: EventLog) -> None:
+    fill(log)
+
+    async def work() -> None:
+        async with Subscriber() as subscriber, replays(tmp_path) as store:
+            routes = Routes(target(1, subscriber.url))
+            async with running(tmp_path, routes):
+                slow = store.create(asked(trigger="t1", rate_per_s=2.0))
+                await until(lambda: len(subscriber.requests) == 1)
+                assert store.end(slow.id, ReplayState.CANCELLED)
+                assert not store.end(slow.id, ReplayState.CANCELLED)
+                lost = store.create(asked(trigger="none"))
+                await until(lambda: state_of(store, lost) is ReplayState.FAILED)
+                found = store.get("default", lost.id)
+                assert found is not None
+                assert "no trigger default/none" in found.problem
+                quick = store.create(asked(trigger="t1", cel="data.n == 30"))
+                await until(lambda: state_of(store, quick) is ReplayState.DONE)
+                assert state_of(store, slow) is ReplayState.CANCELLED
+                assert subscriber.ids[-1] == "e30"
+                assert len(subscriber.requests) < EVENTS // 2
+
+    run(work())
+
+
+def test_the_oldest_that_ended_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.replay.store.REPLAYS_MAX", 3)
+    store = ReplayStore(tmp_path / FILE)
+    first, second, third = (store.create(asked()) for _ in range(3))
+    with pytest.raises(ReplaysOverloadError):
+        store.create(asked())
+    store.end(second.id, ReplayState.DONE)
+    fourth = store.create(asked())
+    assert [replay.id for replay in store.page("default")] == [fourth.id, third.id, first.id]
+    assert store.page("other") == []
+    store.close()

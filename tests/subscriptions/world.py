@@ -1,0 +1,145 @@
+"""Subscriptions of a dispatcher whose outbox, disk and clock are a test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
+from headgate.deadletters.store import Burial
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.verdicts import FilterErrors, evaluate
+from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.outbox.errors import EventGoneError
+from headgate.outbox.reader import Refill
+from headgate.scan.turns import LogScanner, Scanner
+from headgate.subscriptions.backfill import Histories
+from headgate.subscriptions.messages import (
+    Pulled,
+)
+from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.store import PullStore
+from tests.delivery.harness import BROKER, event, spec
+
+NAME = "default/s"
+TIMEOUT_S = 30.0
+US = 1_000_000
+KEPT = "data.n % 2 == 0"
+
+
+class Outbox:
+    """Rows of target 1 and of others in memory; the event of a row has the row's position as its offset."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int]] = []  # target, verdict
+        self.gone: set[int] = set()
+
+    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+        await asyncio.sleep(0)
+        found = []
+        for position in range(lag.next, upto):
+            target, verdict = self.rows[position]
+            if target == number:
+                found.append(Delivery(position, 0, position, verdict))
+                if len(found) >= count_max:
+                    return Refill(found, position + 1)
+        return Refill(found, upto)
+
+    def recent(self, partition: int, offset: int) -> SharedEvent:
+        return self.kept(partition, offset)
+
+    def kept(self, partition: int, offset: int) -> SharedEvent:
+        if offset in self.gone:
+            raise EventGoneError("gone")
+        return SharedEvent(BROKER, event(offset, data=b'{"n":%d}' % offset), offset * US)
+
+    async def load(self, partition: int, offset: int) -> SharedEvent:
+        await asyncio.sleep(0)
+        return self.kept(partition, offset)
+
+
+class World:
+    """A dispatcher's part, its disk and its clock."""
+
+    def __init__(
+        self,
+        folder: Path,
+        type_: PullType = "shared",
+        cel: str = "true",
+        *,
+        max_deliveries: int | None = None,
+        burial: Burial | None = None,
+        dead_letter_uri: str | None = None,
+    ) -> None:
+        self.folder = folder
+        self.burial = burial
+        self.outbox = Outbox()
+        self.now_us = 1_000 * US
+        self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
+        target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
+        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S, max_deliveries=max_deliveries))
+        self.start()
+
+    def start(self) -> None:
+        self.store = PullStore(self.folder / "subscriptions.db")
+        self.errors = FilterErrors()
+        self.subscriptions = Subscriptions(
+            store=self.store,
+            outbox=self.folder / "outbox",
+            backlog=self.outbox,
+            events=self.outbox,
+            judge_filter=evaluate,
+            errors=self.errors,
+            handed=lambda: len(self.outbox.rows),
+            histories=Histories(
+                self.folder / "log",
+                self.scanner,
+                self.outbox,
+                self.errors,
+                lambda _: filter_value_rule("type"),
+                dict,
+                clock_us=lambda: self.now_us,
+            ),
+            seeks=Seeks(
+                self.folder / "log",
+                self.folder / "outbox",
+                self.scanner,
+                lambda _: filter_value_rule("type"),
+                lambda: len(self.outbox.rows),
+            ),
+            burial=self.burial,
+            clock_us=lambda: self.now_us,
+        )
+        # The files' end is the made-up outbox's.
+        self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
+        self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
+
+    def crash(self) -> None:
+        self.store.close()
+        self.start()
+
+    def add(self, count: int, verdict: Verdict = Verdict.MATCH, target: int = 1) -> None:
+        self.outbox.rows += [(target, int(verdict))] * count
+        self.subscriptions.wake(1)
+
+    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> Pulled:
+        return await self.subscriptions.pull(NAME, consumer, count_max=count, wait_s=wait_s)
+
+    async def ack(self, pulled: Pulled, consumer: str = "a") -> int:
+        ids = tuple(one.id for one in pulled.events)
+        return (await self.subscriptions.ack(NAME, consumer, ids=ids)).acknowledged
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, 30))
+
+
+def offsets(pulled: Pulled) -> list[int]:
+    return [one.offset for one in pulled.events]
