@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.match import key_specs
 from headgate.match.key_specs import Asker, ask
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table
