@@ -69,6 +69,12 @@ class Backlog(Protocol):
         """
 
 
+def position_at_time(outbox: Path, time_us: int) -> int:
+    """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
+    with PartitionReader.open_at_time(outbox, time_us) as reader:
+        return reader.position
+
+
 class OutboxReader:
     """Reads pages in threads of its own.
 
