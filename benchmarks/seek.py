@@ -21,9 +21,9 @@ from benchmarks.stream import BROKER, CHUNK_EVENTS, RULE, event
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import Event
 from headgate.log.writer import PartitionWriter
-from headgate.scan.find import Finder, Sought
+from headgate.scan.pages import LogScanner
+from headgate.scan.search import EventFinder, FilterSearch
 from headgate.scan.starts import NEXT, start_offsets
-from headgate.scan.turns import LogScanner
 
 TSO = 449_320_000_000_000
 WAYS = {
@@ -90,8 +90,8 @@ async def seek(directory: Path, cel: str, *, last: bool) -> tuple[int | None, fl
     """(offset found, seconds)."""
     with ThreadPoolExecutor(1) as threads:
         started = time.perf_counter()
-        finder = Finder(directory, LogScanner(directory, threads))
-        found = await finder.find(Sought(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
+        finder = EventFinder(directory, LogScanner(directory, threads))
+        found = await finder.find(FilterSearch(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
         return None if found is None else found.offset, time.perf_counter() - started
 
 

@@ -147,10 +147,10 @@ SCAN_TURN_BYTES_MAX: Final = 8 << 20
 """Event bytes that one turn hands out, and a chunk of at most as many, or an event, more."""
 SCAN_DECODED_MAX: Final = 256
 """Events that are decoded at once for a filter: a turn may be over before most of them are looked at."""
-SIFT_S: Final = 0.2
+SCAN_PAGE_S: Final = 0.2
 """One turn of a long scan that another process asked for: what a cancel or a stop waits for at most."""
-SIFT_RETRY_S: Final = 0.2
-SIFT_RETRIES_MAX: Final = 150
+SCAN_RETRY_S: Final = 0.2
+SCAN_RETRIES_MAX: Final = 150
 """How often and for how long (30 s) a reader that does not answer is asked again: it is restarted within seconds."""
 FIND_EVENTS_MIN: Final = 16_384
 """Events looked at first when the last one that satisfies an expression is sought: two chunks; then twice as many."""
