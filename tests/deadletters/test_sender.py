@@ -16,7 +16,7 @@ from headgate import limits
 from headgate.control.routing import PullSpec, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
-from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State
+from headgate.deadletters.store import Ended, LetterStore, Line, Reschedule, State, StoredDeadLetter
 from headgate.delivery import encoding
 from headgate.delivery.journal import Forgetful
 from headgate.delivery.post import Transport
@@ -40,8 +40,8 @@ from tests.delivery.harness import (
 HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
 
 
-def letter(position: int = 0, **changes: object) -> Letter:
-    plain = Letter(
+def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
+    plain = StoredDeadLetter(
         target=1,
         position=position,
         partition=0,
@@ -59,7 +59,7 @@ def letter(position: int = 0, **changes: object) -> Letter:
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def letters(data: Path) -> list[Letter]:
+def letters(data: Path) -> list[StoredDeadLetter]:
     store = LetterStore(data / "deadletters.db")
     found = store.page("TRUE", (), after=0, limit=10_000)
     store.close()
@@ -455,9 +455,9 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
         path = tmp_path / "deadletters.db"
         dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=Forgetful())
-        buried = asyncio.create_task(dead.bury(letter(0)))
+        buried = asyncio.create_task(dead.put(letter(0)))
         await until(lambda: bool(said))
-        again = asyncio.create_task(dead.bury(letter(1)))
+        again = asyncio.create_task(dead.put(letter(1)))
         await asyncio.sleep(0)
         await dead.close()
         assert (writes, len(said)) == (1, 1)

@@ -24,10 +24,11 @@ import structlog
 from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import DeliverySpec, Target
-from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
+from headgate.deadletters.store import Ended, LetterStore, Line, Reschedule, State, StoredDeadLetter, Totals
 from headgate.delivery import encoding
 from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.journal import Origin, Recorder
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
@@ -78,7 +79,7 @@ class DeadLetters:
         self._store = LetterStore(path)
         self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
-        self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
+        self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()
         self._gone: list[Ended] = []
         self._changed: list[Reschedule] = []
         self._writing: asyncio.Future[None] | None = None
@@ -102,15 +103,15 @@ class DeadLetters:
         self._sender = self._loop.create_task(self._send_due())
         self._sender.add_done_callback(self._done)
 
-    async def bury(self, letter: Letter) -> None:
-        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+    async def put(self, dead_letter: DeadLetter) -> None:
+        """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._new.append((letter, done))
+        self._new.append((StoredDeadLetter.new(dead_letter), done))
         self._write_soon()
         await done
 
     def has_room(self) -> bool:
-        """Whether a letter would be taken now."""
+        """Whether a dead letter would be taken now."""
         return not self.totals.full
 
     async def close(self) -> None:
@@ -138,7 +139,7 @@ class DeadLetters:
             self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
 
     def _write(self) -> None:
-        new: list[tuple[Letter, asyncio.Future[None]]] = []
+        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]] = []
         size = 0
         while self._new and len(new) < limits.DEADLETTERS_BATCH_MAX and size < limits.DEADLETTERS_BATCH_BYTES_MAX:
             letter, done = self._new.popleft()
@@ -157,7 +158,7 @@ class DeadLetters:
     def _written(
         self,
         result: Future[tuple[int, Totals]],
-        new: list[tuple[Letter, asyncio.Future[None]]],
+        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]],
         gone: list[Ended],
         changed: list[Reschedule],
     ) -> None:
@@ -266,7 +267,7 @@ class DeadLetters:
             rate = self._rates[target.id] = Rate(per_s)
         return rate
 
-    def _start(self, line: Line, letter: Letter) -> None:
+    def _start(self, line: Line, letter: StoredDeadLetter) -> None:
         target = self._find(letter.target)
         if target is not None:
             url = _address(target, letter.state)
@@ -287,7 +288,7 @@ class DeadLetters:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
+    async def _send(self, letter: StoredDeadLetter, target: Target | None, url: str) -> None:
         rules = target.delivery if target else _DEFAULT_RULES
         # A subscription has no subscriber: its letters go to the sink again.
         redriving = letter.state is State.REDRIVING and not (target and target.pull)
@@ -319,7 +320,7 @@ class DeadLetters:
         else:
             self._keep(letter, problem)
 
-    async def _attempt(self, letter: Letter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
+    async def _attempt(self, letter: StoredDeadLetter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
         event = letter.event
         if not redriving:
             event = encoding.dead(event, letter.destination, letter.code, letter.data)
@@ -335,12 +336,12 @@ class DeadLetters:
             return await self._replies.store(answered, outcome.reply, context_of(letter.event))
         return outcome
 
-    def _remember(self, letter: Letter, outcome: Outcome, *, is_good: bool) -> None:
+    def _remember(self, letter: StoredDeadLetter, outcome: Outcome, *, is_good: bool) -> None:
         origin = Origin.REDRIVE if letter.state is State.REDRIVING else Origin.DEAD_LETTER
         number, reason = letter.failures + 1, "" if is_good else outcome.label
         self._journal.attempt(letter.partition, letter.offset, letter.target, number, outcome.status, reason, origin)
 
-    def _keep(self, letter: Letter, problem: str) -> None:
+    def _keep(self, letter: StoredDeadLetter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
         self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
         self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, 0, problem))

@@ -17,27 +17,17 @@ taken: the deliveries that should be buried wait, nothing is lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headgate import limits
-from headgate.control.objects import OWN_API_VERSION
-from headgate.control.routing import Target
-from headgate.delivery.events import SharedEvent
-from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery
-from headgate.event.identity import path_of
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
 from headgate.storage.statefile import SHARED_S, StoreFile
-
-CODE_NO_ANSWER: Final = 500
-"""Knative's code for an attempt that had no answer."""
-CODE_FILTER_ERROR: Final = 422
-"""Ours for an event that the filter could not judge."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
@@ -91,16 +81,6 @@ _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
-class Burial(Protocol):
-    """What those who give up events need of the dead letters."""
-
-    async def bury(self, letter: Letter) -> None:
-        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
-
-    def has_room(self) -> bool:
-        """Whether a letter would be taken now."""
-
-
 class State(StrEnum):
     """What is to become of a letter."""
 
@@ -117,48 +97,20 @@ class Line(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """An event that could not be delivered.
+class StoredDeadLetter(DeadLetter):
+    """A dead letter, and what is to become of it.
 
     Attributes:
         id: Grows with time; 0 before it is stored.
-        target: Id of its trigger.
-        position: Of its outbox row.
-        partition: Of the event in the log.
-        offset: Of the event in the log.
-        trigger: `namespace/name`.
-        broker: `namespace/name`.
-        event: As it was accepted.
-        died_us: When it was given up, microseconds since 1970 UTC.
-        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
-        destination: URL that did not take it.
-        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
-        data: First bytes of the last answer, or words.
-        attempts: How often it was tried.
-        sink: Where it goes when its trigger is gone; empty when nowhere.
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
-        pace_us: Of a redrive, between the letter before it and this one.
+        pace_us: Of a redrive, between the dead letter before it and this one.
         problem: Why the last of them failed, for people.
     """
 
     id: int = 0
-    target: int
-    position: int
-    partition: int
-    offset: int
-    trigger: str
-    broker: str
-    event: Event
-    died_us: int
-    reason: str
-    destination: str
-    code: int
-    data: bytes
-    attempts: int
-    sink: str = ""
     state: State = State.SENDING
     failures: int = 0
     since_us: int = 0
@@ -166,10 +118,15 @@ class Letter:
     pace_us: int = 0
     problem: str = ""
 
+    @classmethod
+    def new(cls, given_up: DeadLetter) -> StoredDeadLetter:
+        """One that is to be stored, to be sent to its sink at once."""
+        return cls(**{field.name: getattr(given_up, field.name) for field in fields(DeadLetter)})
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A stored letter without its event; what has the same name as in `Letter` is the same.
+    """A stored letter without its event; what has the same name as in `StoredDeadLetter` is the same.
 
     Attributes:
         source: Of the event.
@@ -249,7 +206,7 @@ class LetterStore(StoreFile):
 
     # --- the dispatcher's -------------------------------------------------------------------------------
 
-    def apply(self, new: Sequence[Letter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
+    def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
 
         What a person decided while an attempt was under way holds, whatever came of the attempt.
@@ -295,7 +252,7 @@ class LetterStore(StoreFile):
         rows = self._connection.execute(_WAITING).fetchall()
         return {Line(target, State(state)): due_us for target, state, due_us in rows}
 
-    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[Letter]:
+    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
         """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
         rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
         found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
@@ -314,7 +271,7 @@ class LetterStore(StoreFile):
         found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
         return _decode_event(found[0]) if found else None
 
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
         """The same with all their events: for few of them."""
         return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
@@ -323,7 +280,7 @@ class LetterStore(StoreFile):
         (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
         return int(found or 0)
 
-    def get(self, id_: int) -> Letter | None:
+    def get(self, id_: int) -> StoredDeadLetter | None:
         """One letter."""
         found = self._letters("WHERE id = ?", (id_,))
         return found[0] if found else None
@@ -364,42 +321,13 @@ class LetterStore(StoreFile):
             count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
         return count
 
-    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
+    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[StoredDeadLetter]:
         fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
         rows = self._connection.execute(f"{fields} {clause}", parameters)
         return [_letter(row) for row in rows]
 
 
-def letter_of(
-    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
-) -> Letter:
-    """The letter of a delivery that is given up after this outcome."""
-    words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
-    return Letter(
-        target=target.id,
-        position=delivery.position,
-        partition=delivery.partition,
-        offset=delivery.offset,
-        trigger=target.name,
-        broker=path_of(event.broker),
-        event=event.event,
-        died_us=now_us,
-        reason=reason,
-        destination=target.subscriber_uri or _path(target),
-        code=outcome.status or CODE_NO_ANSWER,
-        data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
-        attempts=delivery.failures,
-        sink=target.delivery.dead_letter_uri or "",
-    )
-
-
-def _path(target: Target) -> str:
-    """Names a subscription, which has no subscriber: where it stands in the API."""
-    namespace, _, name = target.name.partition("/")
-    return f"/apis/{OWN_API_VERSION}/namespaces/{namespace}/subscriptions/{name}"
-
-
-def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
+def _row(letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
     event = letter.event
     return (
         letter.target,
@@ -428,11 +356,11 @@ def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
     )
 
 
-def _letter(row: tuple[Any, ...]) -> Letter:
+def _letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     id_, event, target, position, partition, offset, trigger, broker, *rest = row
     _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
     sink, state, failures, since_us, due_us, pace_us, problem = rest
-    return Letter(
+    return StoredDeadLetter(
         id=id_,
         target=target,
         position=position,

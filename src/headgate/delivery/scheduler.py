@@ -25,10 +25,10 @@ from typing import Final
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
-from headgate.deadletters.store import Letter
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Forgetful, Recorder
 from headgate.delivery.post import Transport
@@ -75,7 +75,7 @@ class Scheduler:
         backlog: Backlog,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         judge_filter: Judge,
         errors: FilterErrors,
         refresh: Callable[[], None],
