@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import Verdict
 from headgate.log.recovery import list_segments
@@ -100,7 +100,7 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
 
 def test_where_a_sink_is_wanted_it_is_a_dead_letter(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
-        store = LetterStore(tmp_path / "deadletters.db")
+        store = DeadLetterStore(tmp_path / "deadletters.db")
         await until(lambda: store.totals().count == COUNT)
         assert {entry.reason for entry in store.entries("TRUE", (), after=0, limit=COUNT)} == {"expired"}
         store.close()
