@@ -109,7 +109,7 @@ QUIET_CHUNKS = 12
 
 def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
-    monkeypatch.setattr("headgate.retention.floor.NEEDED_CHUNKS_MAX", 5)
+    monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
     with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
         writer.append(*encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import structlog
 
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.limits import NEEDED_CHUNKS_MAX
+from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
@@ -91,7 +91,7 @@ class Needs:
         return 0 if read is None else _oldest(*read)
 
     def now(self) -> Needed:
-        """The same with the events that are needed; reads at most NEEDED_CHUNKS_MAX chunks."""
+        """The same with the events that are needed; reads at most FLOOR_CHUNKS_MAX chunks."""
         read = self._read()
         if read is None:
             return NOTHING_KNOWN
@@ -146,9 +146,9 @@ class Needs:
         return {partition: self._named[partition] for partition in cursors.watermarks if partition in self._named}
 
     def _look_on(self, upto: int) -> None:
-        """Look for the rows that are not found yet, in NEEDED_CHUNKS_MAX chunks at most; a damaged one is the end."""
+        """Look for the rows that are not found yet, in FLOOR_CHUNKS_MAX chunks at most; a damaged one is the end."""
         with self._damage.attempt(), PartitionReader.open(self._outbox, start=0) as reader:
-            for _ in range(NEEDED_CHUNKS_MAX):
+            for _ in range(FLOOR_CHUNKS_MAX):
                 missing = {p: look for p, look in self._looks.items() if look.offset is None and look.end < upto}
                 if not missing:
                     return
