@@ -1,6 +1,6 @@
 """How long does a seek by expression take? First and last event of which CEL is true, by what it lets skip.
 
-A log of events of some 300 bytes with JSON data, in chunks of 8,192, is looked through by `scan.find` as a seek does,
+A log of events of some 300 bytes with JSON data, in chunks of 8,192, is looked through by `scan.search` as a seek does,
 from cold files where the system lets us drop its page cache. The event sought is the last one that was stored, for
 `first`, and the first one, for `last`: everything else has to be looked at or passed over.
 """

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import READ_EVENTS_PER_TURN, SCAN_PAGE_S, SCAN_TURN_S
+from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
 from headgate.scan.scan import Piece, Query, Scan
 
 RuleOf = Callable[[str], FilterValueRule | None]
@@ -112,7 +112,7 @@ class Scanner(Protocol):
     """Scans pages."""
 
     async def scan_page(self, request: ScanRequest) -> ScanPage:
-        """Scans from `start` on until enough events are found, `end` is reached or SCAN_PAGE_S is over.
+        """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
 
         Raises:
             CorruptChunkError: A chunk is damaged.
@@ -137,7 +137,7 @@ class LogScanner:
         make = partial(Scan, self._directory, query, request.start, request.end)
         async with scanning(self._threads, make) as (scan, step):
             found: list[Located] = []
-            until = time.monotonic() + SCAN_PAGE_S
+            until = time.monotonic() + SCAN_REQUEST_TURN_S
             while len(found) < request.count_max:
                 room = min(request.count_max - len(found), READ_EVENTS_PER_TURN)
                 pieces = await step(room)

@@ -18,10 +18,10 @@ from starlette.routing import Route
 
 from headgate.control.http import JSON
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import PROXY_PIECE_BYTES, SCAN_RETRIES_MAX, SCAN_RETRY_S
+from headgate.limits import PROXY_PIECE_BYTES, READER_RETRIES_MAX, READER_RETRY_S
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 
-PATH: Final = "/scan_page"
+PATH: Final = "/scan"
 _OK: Final = 200
 
 
@@ -67,11 +67,11 @@ class ReaderScanner:
             ReaderUnavailableError: It does not answer for long.
         """
         body = msgspec.json.encode(wanted)
-        for _ in range(SCAN_RETRIES_MAX):
+        for _ in range(READER_RETRIES_MAX):
             try:
                 status, answer = await self._ask(body)
             except (OSError, EOFError, httptools.HttpParserError):
-                await asyncio.sleep(SCAN_RETRY_S)
+                await asyncio.sleep(READER_RETRY_S)
                 continue
             if status == _OK:
                 return msgspec.json.decode(answer, type=ScanPage)
