@@ -21,10 +21,10 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.subscriptions.cursor import AckIdError, ConsumerBusyError
 from headgate.subscriptions.messages import (
-    Pulled,
+    PullResult,
     SubscriptionNotFoundError,
 )
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import EPOCH
 from tests.subscriptions.world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
@@ -123,7 +123,7 @@ class Consumers(RuleBasedStateMachine):
     @invariant()
     def the_cursor_on_disk_never_moves_back(self) -> None:
         if hasattr(self, "world"):
-            saved = PullStore.read(Path(self.folder.name) / "subscriptions.db").get(1)
+            saved = SubscriptionStore.read(Path(self.folder.name) / "subscriptions.db").get(1)
             if saved is not None:
                 assert saved.next >= self.reached
                 self.reached = saved.next
@@ -248,7 +248,7 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
             with pytest.raises(ConsumerBusyError):
                 await world.pull("b")
         else:
-            assert await world.pull("b") == Pulled([], EPOCH, active=False)
+            assert await world.pull("b") == PullResult([], EPOCH, active=False)
         if leaves:
             assert (await world.subscriptions.stats(NAME)).consumer == "a"
             assert world.subscriptions.leave(NAME, "a") == 2

@@ -18,13 +18,13 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.subscriptions.backfill import Histories
+from headgate.subscriptions.backfill import Backfill
 from headgate.subscriptions.messages import (
-    Pulled,
+    PullResult,
 )
-from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.seek import SeekResolver
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
 
 NAME = "default/s"
@@ -89,7 +89,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.store = PullStore(self.folder / "subscriptions.db")
+        self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.errors = FilterErrors()
         self.subscriptions = Subscriptions(
             store=self.store,
@@ -99,7 +99,7 @@ class World:
             judge_filter=evaluate,
             errors=self.errors,
             handed=lambda: len(self.outbox.rows),
-            histories=Histories(
+            histories=Backfill(
                 self.folder / "log",
                 self.scanner,
                 self.outbox,
@@ -108,7 +108,7 @@ class World:
                 dict,
                 clock_us=lambda: self.now_us,
             ),
-            seeks=Seeks(
+            seeks=SeekResolver(
                 self.folder / "log",
                 self.folder / "outbox",
                 self.scanner,
@@ -130,10 +130,10 @@ class World:
         self.outbox.rows += [(target, int(verdict))] * count
         self.subscriptions.wake(1)
 
-    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> Pulled:
+    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> PullResult:
         return await self.subscriptions.pull(NAME, consumer, count_max=count, wait_s=wait_s)
 
-    async def ack(self, pulled: Pulled, consumer: str = "a") -> int:
+    async def ack(self, pulled: PullResult, consumer: str = "a") -> int:
         ids = tuple(one.id for one in pulled.events)
         return (await self.subscriptions.ack(NAME, consumer, ids=ids)).acknowledged
 
@@ -142,5 +142,5 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-def offsets(pulled: Pulled) -> list[int]:
+def offsets(pulled: PullResult) -> list[int]:
     return [one.offset for one in pulled.events]

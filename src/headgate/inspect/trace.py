@@ -14,7 +14,7 @@ from headgate.delivery.journal import Entry
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.tree import EventTree, tree_of
-from headgate.subscriptions.cursor import Cursor, Saved
+from headgate.subscriptions.cursor import Cursor, SavedCursor
 
 
 class PullState(StrEnum):
@@ -123,7 +123,7 @@ class Tracer:
         return EventTrace(found, evaluated or bool(rows), tuple(matches), tree, others), result
 
 
-def _pull(row: MatchRow, subscriptions: Mapping[int, Saved]) -> PullTrace:
+def _pull(row: MatchRow, subscriptions: Mapping[int, SavedCursor]) -> PullTrace:
     saved = subscriptions.get(row.target)
     if saved is None:
         return PullTrace(PullState.UNREAD)

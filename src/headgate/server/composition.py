@@ -48,11 +48,11 @@ from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import Bounds, Expiry, TriggerExpiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.routing_cache import Routed, Routing
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.backfill import Backfill
+from headgate.subscriptions.seek import SeekResolver
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 OUTBOX_PARTITION: Final = "0"
 
@@ -148,7 +148,7 @@ class Dispatcher:
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
         self._cursors = CursorStore(self._data / "dispatch.db")
-        self._pulls = PullStore(self._data / PULL_FILE)
+        self._pulls = SubscriptionStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
         self._backlog = OutboxReader(self._data / "outbox" / OUTBOX_PARTITION)
@@ -272,7 +272,7 @@ class Dispatcher:
             judge_filter=self._judge_filter,
             errors=self._errors,
             handed=lambda: self._scheduler.handed,
-            histories=Histories(
+            histories=Backfill(
                 self._data / "log",
                 self._scanner,
                 self._events,
@@ -281,7 +281,7 @@ class Dispatcher:
                 lambda: self._takeover.in_force(),
                 clock_us=self._clocks.now_us,
             ),
-            seeks=Seeks(
+            seeks=SeekResolver(
                 self._data / "log",
                 self._writer.directory,
                 self._scanner,

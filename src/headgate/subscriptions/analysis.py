@@ -13,11 +13,11 @@ from headgate.delivery.verdicts import Judge
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
 from headgate.outbox.reader import Backlog
-from headgate.subscriptions.messages import Analysis, Stats
-from headgate.subscriptions.state import State, unread
+from headgate.subscriptions.messages import BacklogAnalysis, SubscriptionStats
+from headgate.subscriptions.state import SubscriptionState, unread
 
 
-class Questions:
+class BacklogQueries:
     """Answers them.
 
     Args:
@@ -33,7 +33,7 @@ class Questions:
         self._judge = judge_filter
         self._handed = handed
 
-    async def stats(self, state: State) -> Stats:
+    async def stats(self, state: SubscriptionState) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
         async with state.reading:
             cursor = state.cursor
@@ -50,9 +50,11 @@ class Questions:
             oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
             counters = msgspec.structs.replace(cursor.counters)
             backlog, left = count + len(held), cursor.history_left
-            return Stats(counters, backlog, candidates, len(held), oldest, cursor.epoch, cursor.consumer, left)
+            return SubscriptionStats(
+                counters, backlog, candidates, len(held), oldest, cursor.epoch, cursor.consumer, left
+            )
 
-    async def analyze(self, state: State, cel: str) -> Analysis:
+    async def analyze(self, state: SubscriptionState, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
         counts = dict.fromkeys(OutcomeKind, 0)
         async with state.reading:
@@ -74,4 +76,4 @@ class Questions:
                 counts[self._judge(cel, event).kind] += 1
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
-        return Analysis(sum(counts.values()), accepted, rejected, errors, complete)
+        return BacklogAnalysis(sum(counts.values()), accepted, rejected, errors, complete)

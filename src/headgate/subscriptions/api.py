@@ -33,11 +33,11 @@ from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
 from headgate.log import positions
-from headgate.subscriptions.cursor import Acked
-from headgate.subscriptions.messages import Handed, Place, Stats
+from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.messages import LeasedEvent, SeekGoal, SubscriptionStats
 from headgate.subscriptions.service import Subscriptions
 
-_T = TypeVar("_T", bound="_Asked")
+_T = TypeVar("_T", bound="_ConsumerRequest")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
 METHODS: Final = {
     "pull": ("POST",),
@@ -52,33 +52,33 @@ METHODS: Final = {
 _TYPES: Final = frozenset({JSON})
 
 
-class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class _ConsumerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     consumer: str = ""
 
 
-class _Pull(_Asked, frozen=True):
+class _PullRequest(_ConsumerRequest, frozen=True):
     max: int = limits.PULL_EVENTS_DEFAULT
     wait: float = 0.0
 
 
-class _Ack(_Asked, frozen=True):
+class _AckRequest(_ConsumerRequest, frozen=True):
     ids: tuple[str, ...] = ()
     up_to: str = ""
 
 
-class _Nack(_Asked, frozen=True):
+class _NackRequest(_ConsumerRequest, frozen=True):
     ids: tuple[str, ...] = ()
     delay: float = 0.0
 
 
-class _Seek(_Asked, frozen=True):
+class _SeekRequest(_ConsumerRequest, frozen=True):
     to: str = "earliest"
     first: str | dict[str, object] = ""
     last: str | dict[str, object] = ""
     after: bool = False
 
 
-class _Analyze(_Asked, frozen=True):
+class _AnalyzeRequest(_ConsumerRequest, frozen=True):
     filter: dict[str, object] | None = None
     filters: tuple[dict[str, object], ...] = ()
 
@@ -92,7 +92,7 @@ class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
     event: msgspec.Raw
 
 
-class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
+class PullResponse(msgspec.Struct, frozen=True, rename="camel"):
     """What pull gives; see `consuming.Pulled`."""
 
     events: list[PulledEvent]
@@ -100,7 +100,7 @@ class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
     active: bool
 
 
-class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class SeekResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A seek: what it did, or how far it is."""
 
     running: bool
@@ -113,8 +113,8 @@ class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     events_total: int | None = None
 
 
-class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What stats gives; see `consuming.Stats` and `pull.Counters`."""
+class StatsResponse(msgspec.Struct, frozen=True, rename="camel"):
+    """What stats gives; see `consuming.SubscriptionStats` and `pull.Counters`."""
 
     processed: int
     accepted: int
@@ -133,7 +133,7 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
     consumer: str | None
 
     @classmethod
-    def of(cls, stats: Stats) -> Self:
+    def of(cls, stats: SubscriptionStats) -> Self:
         """As it is told."""
         return cls(
             **msgspec.structs.asdict(stats.counters),
@@ -147,7 +147,7 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class PullApi:
+class SubscriptionsApi:
     """The handlers.
 
     Args:
@@ -172,7 +172,7 @@ class PullApi:
             yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
 
     async def _pull(self, request: Request) -> Response:
-        asked = await _decoded(request, _Pull)
+        asked = await _decoded(request, _PullRequest)
         if not 1 <= asked.max <= limits.PULL_EVENTS_MAX:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
         if not 0 <= asked.wait <= limits.PULL_WAIT_S_MAX:
@@ -180,23 +180,23 @@ class PullApi:
         pulled = await self._subscriptions().pull(
             _name(request), asked.consumer, count_max=asked.max, wait_s=asked.wait, is_gone=request.is_disconnected
         )
-        return json_response(PullAnswer([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
+        return json_response(PullResponse([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
 
     async def _ack(self, request: Request) -> Response:
-        asked = await _decoded(request, _Ack)
+        asked = await _decoded(request, _AckRequest)
         if bool(asked.ids) == bool(asked.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
         return _acked(await self._subscriptions().ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
 
     async def _nack(self, request: Request) -> Response:
-        asked = await _decoded(request, _Nack)
+        asked = await _decoded(request, _NackRequest)
         if not asked.ids:
             raise InvalidInputError("ids is missing")
         check_delay(asked.delay)
         return _acked(await self._subscriptions().nack(_name(request), asked.ids, asked.delay))
 
     async def _leave(self, request: Request) -> Response:
-        asked = await _decoded(request, _Asked)
+        asked = await _decoded(request, _ConsumerRequest)
         return json_response({"released": self._subscriptions().leave(_name(request), asked.consumer)})
 
     async def _seek(self, request: Request) -> Response:
@@ -206,25 +206,25 @@ class PullApi:
         if request.method == "GET":
             under_way = self._subscriptions().seeking(name)
             if under_way is None:
-                return json_response(SeekAnswer(running=False))
+                return json_response(SeekResponse(running=False))
             place, scanned, total = under_way.place, under_way.scanned, under_way.total
             return json_response(
-                SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
+                SeekResponse(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
             )
-        asked = await _decoded(request, _Seek)
+        asked = await _decoded(request, _SeekRequest)
         first = await run_in_threadpool(condition, asked.first, "first")
         last = await run_in_threadpool(condition, asked.last, "last")
-        sought = await self._subscriptions().seek(name, Place(asked.to, first, last, asked.after))
-        return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
+        sought = await self._subscriptions().seek(name, SeekGoal(asked.to, first, last, asked.after))
+        return json_response(SeekResponse(False, sought.epoch, positions.write(sought.floor) or asked.to))
 
     async def _analyze(self, request: Request) -> Response:
-        asked = await _decoded(request, _Analyze)
+        asked = await _decoded(request, _AnalyzeRequest)
         compiled = await run_in_threadpool(compile_filter, asked.filter, asked.filters)
         found = await self._subscriptions().analyze(_name(request), compiled.cel)
         return json_response({name: getattr(found, name) for name in found.__slots__})
 
     async def _stats(self, request: Request) -> Response:
-        return json_response(StatsAnswer.of(await self._subscriptions().stats(_name(request))))
+        return json_response(StatsResponse.of(await self._subscriptions().stats(_name(request))))
 
 
 def check_consumer(name: str) -> None:
@@ -250,10 +250,10 @@ async def _decoded(request: Request, type_: type[_T]) -> _T:
     return asked
 
 
-def _event(handed: Handed) -> PulledEvent:
+def _event(handed: LeasedEvent) -> PulledEvent:
     text = msgspec.Raw(encode_event(handed.event.event))
     return PulledEvent(handed.id, handed.deliveries, f"{handed.partition}:{handed.offset}", text)
 
 
-def _acked(done: Acked) -> Response:
+def _acked(done: AckResult) -> Response:
     return json_response({"acknowledged": done.acknowledged, "stale": list(done.stale)})

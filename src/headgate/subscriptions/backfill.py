@@ -23,14 +23,14 @@ from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate.log.errors import PositionError
 from headgate.scan.pages import RuleOf, Scanner, ScanRequest
 from headgate.scan.starts import EARLIEST, start_offsets
-from headgate.subscriptions.cursor import Held, history_position
-from headgate.subscriptions.state import State
+from headgate.subscriptions.cursor import UnackedEvent, history_position
+from headgate.subscriptions.state import SubscriptionState
 
 _BEGINNING = "beginning"
 _log = structlog.get_logger(__name__)
 
 
-class Histories:
+class Backfill:
     """Reads them, on the dispatcher's event loop.
 
     Args:
@@ -62,11 +62,11 @@ class Histories:
         self._in_force = in_force
         self._clock_us = clock_us
 
-    def is_begun(self, state: State) -> bool:
+    def is_begun(self, state: SubscriptionState) -> bool:
         """Whether its filter has no history, or that has begun."""
         return state.cursor.filter_id == state.rules.filter_id
 
-    async def begun(self, state: State) -> bool:
+    async def begun(self, state: SubscriptionState) -> bool:
         """The same, after an attempt to begin it; `state.reading` is taken."""
         if self.is_begun(state):
             return True
@@ -92,7 +92,7 @@ class Histories:
         _log.info("a history begins", subscription=target.name, events=state.cursor.history_left)
         return True
 
-    async def turn(self, state: State, count_max: int) -> list[tuple[Held, SharedEvent]]:
+    async def turn(self, state: SubscriptionState, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
         """The history's next events, held; `state.reading` is taken. Empty after a turn that found none.
 
         Raises:
@@ -109,7 +109,7 @@ class Histories:
             return []
         broker, cel = state.target.broker, state.target.filter.cel
         page = await self._scanner.scan_page(ScanRequest(broker, rule, cel, {partition: at}, {partition: end}, room))
-        taken: list[tuple[Held, SharedEvent]] = []
+        taken: list[tuple[UnackedEvent, SharedEvent]] = []
         size = 0
         for place in page.found:
             event = await load_or_none(self._events, partition, place.offset)
@@ -118,7 +118,7 @@ class Histories:
             if event is None:
                 cursor.counters.lost += 1
                 continue
-            held = Held(history_position(partition, place.offset), partition, place.offset, place.stored_us)
+            held = UnackedEvent(history_position(partition, place.offset), partition, place.offset, place.stored_us)
             cursor.take(held)
             taken.append((held, event))
             size += event.size_bytes

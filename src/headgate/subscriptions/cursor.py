@@ -51,7 +51,7 @@ class AckIdError(InvalidInputError):
     code = "ack-id"
 
 
-class Held(msgspec.Struct, array_like=True, gc=False):
+class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
     """One event that was read and has not ended.
 
     Attributes:
@@ -75,7 +75,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     turn: int = 0
 
 
-class Counters(msgspec.Struct, gc=False):
+class SubscriptionCounters(msgspec.Struct, gc=False):
     """In events, since the subscription was made.
 
     Attributes:
@@ -99,14 +99,14 @@ class Counters(msgspec.Struct, gc=False):
     expired: int = 0
 
 
-class Saved(msgspec.Struct):
+class SavedCursor(msgspec.Struct):
     """What a restart must know.
 
     Attributes:
         epoch: Grows with every seek.
         next: Outbox position of the next row.
         held: In order of position.
-        counters: See `Counters`.
+        counters: See `SubscriptionCounters`.
         floor: Offsets below these, by partition, were not asked for by the last seek.
         consumer: Who has the lease.
         lease_us: Until when.
@@ -118,8 +118,8 @@ class Saved(msgspec.Struct):
 
     epoch: int = 1
     next: int = 0
-    held: list[Held] = []
-    counters: Counters = msgspec.field(default_factory=Counters)
+    held: list[UnackedEvent] = []
+    counters: SubscriptionCounters = msgspec.field(default_factory=SubscriptionCounters)
     floor: dict[int, int] = {}
     consumer: str | None = None
     lease_us: int = 0
@@ -130,7 +130,7 @@ class Saved(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Acked:
+class AckResult:
     """What an acknowledgement did.
 
     Attributes:
@@ -149,32 +149,32 @@ class Cursor:
         saved: Where an earlier process stopped; this object owns it.
     """
 
-    def __init__(self, saved: Saved) -> None:
+    def __init__(self, saved: SavedCursor) -> None:
         self._saved = saved
         self._held = {held.position: held for held in saved.held}
         self._turn = max((held.turn for held in saved.held), default=0)
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedCursor:
         """A copy for the disk."""
-        held = [Held(*msgspec.structs.astuple(one)) for one in self._held.values()]
-        counters = Counters(*msgspec.structs.astuple(self.counters))
+        held = [UnackedEvent(*msgspec.structs.astuple(one)) for one in self._held.values()]
+        counters = SubscriptionCounters(*msgspec.structs.astuple(self.counters))
         return msgspec.structs.replace(
             self._saved, held=held, counters=counters, floor=dict(self._saved.floor), history=dict(self._saved.history)
         )
 
     @property
-    def counters(self) -> Counters:
+    def counters(self) -> SubscriptionCounters:
         """To be added to."""
         return self._saved.counters
 
     @property
     def epoch(self) -> int:
-        """See `Saved`."""
+        """See `SavedCursor`."""
         return self._saved.epoch
 
     @property
     def next(self) -> int:
-        """See `Saved`."""
+        """See `SavedCursor`."""
         return self._saved.next
 
     @property
@@ -192,11 +192,11 @@ class Cursor:
         """Who has the lease, or had it last; None once that one has left."""
         return self._saved.consumer
 
-    def held(self) -> Iterator[Held]:
+    def held(self) -> Iterator[UnackedEvent]:
         """Everything held, in order of position."""
         return iter(self._held.values())
 
-    def id_of(self, held: Held) -> str:
+    def id_of(self, held: UnackedEvent) -> str:
         """What a consumer acknowledges it by."""
         position = f"h{held.position - HISTORY}" if held.position < 0 else str(held.position)
         return f"{self.epoch}:{position}"
@@ -239,7 +239,7 @@ class Cursor:
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def due(self, now_us: int, rules: PullSpec) -> list[Held]:
+    def due(self, now_us: int, rules: PullSpec) -> list[UnackedEvent]:
         """What may be handed out (again), in order of position."""
         return [held for held in self._held.values() if held.due_us <= now_us and not _is_exhausted(held, rules)]
 
@@ -247,11 +247,11 @@ class Cursor:
         """When something held is due; None when nothing will be."""
         return min((held.due_us for held in self._held.values() if not _is_exhausted(held, rules)), default=None)
 
-    def exhausted(self, now_us: int, rules: PullSpec) -> list[Held]:
+    def exhausted(self, now_us: int, rules: PullSpec) -> list[UnackedEvent]:
         """What was handed out as often as the rules let it, and came back each time."""
         return [held for held in self._held.values() if held.due_us <= now_us and _is_exhausted(held, rules)]
 
-    def give_up(self, held: Held) -> None:
+    def give_up(self, held: UnackedEvent) -> None:
         """It is not handed out again."""
         self.counters.expired += 1
         del self._held[held.position]
@@ -261,12 +261,12 @@ class Cursor:
         first, end = self._saved.span.get(partition, (0, 0))
         return offset >= self._saved.floor.get(partition, 0) and not first <= offset < end
 
-    def take(self, held: Held) -> None:
+    def take(self, held: UnackedEvent) -> None:
         """A row was read and is for consumers: due at once."""
         self.counters.accepted += 1
         self._held[held.position] = held
 
-    def is_held(self, held: Held) -> bool:
+    def is_held(self, held: UnackedEvent) -> bool:
         """Whether it has not ended."""
         return self._held.get(held.position) is held
 
@@ -274,7 +274,7 @@ class Cursor:
         """Every row below has ended or is held."""
         self._saved.next = max(self._saved.next, position)
 
-    def hand(self, held: Held, consumer: str, now_us: int, rules: PullSpec) -> None:
+    def hand(self, held: UnackedEvent, consumer: str, now_us: int, rules: PullSpec) -> None:
         """A consumer gets it."""
         self.counters.redelivered += held.deliveries > 0
         held.deliveries += 1
@@ -283,7 +283,7 @@ class Cursor:
         held.turn = self._turn
         held.due_us = now_us + int(rules.ack_timeout_s * _US)
 
-    def lose(self, held: Held) -> None:
+    def lose(self, held: UnackedEvent) -> None:
         """The log does not have it any more."""
         self.counters.lost += 1
         del self._held[held.position]
@@ -298,7 +298,7 @@ class Cursor:
 
     # --- acknowledgements -----------------------------------------------------------------------------
 
-    def ack(self, ids: Iterable[str]) -> Acked:
+    def ack(self, ids: Iterable[str]) -> AckResult:
         """These events have been dealt with.
 
         Raises:
@@ -313,9 +313,9 @@ class Cursor:
             else:
                 count += 1
         self.counters.acknowledged += count
-        return Acked(count, tuple(stale))
+        return AckResult(count, tuple(stale))
 
-    def ack_up_to(self, id_: str, consumer: str) -> Acked:
+    def ack_up_to(self, id_: str, consumer: str) -> AckResult:
         """This event and all that this consumer was handed before it, and still has, have been dealt with.
 
         Stale when the consumer does not have it any more: nobody knows then what came before it.
@@ -326,14 +326,14 @@ class Cursor:
         epoch, position = self._place(id_)
         last = self._held.get(position) if epoch == self.epoch else None
         if last is None or last.consumer != consumer:
-            return Acked(0, (id_,))
+            return AckResult(0, (id_,))
         done = [at for at, held in self._held.items() if held.consumer == consumer and held.turn <= last.turn]
         for at in done:
             del self._held[at]
         self.counters.acknowledged += len(done)
-        return Acked(len(done))
+        return AckResult(len(done))
 
-    def nack(self, ids: Iterable[str], due_us: int) -> Acked:
+    def nack(self, ids: Iterable[str], due_us: int) -> AckResult:
         """These events are to be handed out again at a time; `acknowledged` says how many.
 
         Raises:
@@ -347,7 +347,7 @@ class Cursor:
                 stale.append(id_)
             else:
                 held.due_us, held.consumer = due_us, ""
-        return Acked(len(places) - len(stale), tuple(stale))
+        return AckResult(len(places) - len(stale), tuple(stale))
 
     def _place(self, id_: str) -> tuple[int, int]:
         epoch, colon, position = id_.partition(":")
@@ -436,5 +436,5 @@ class Cursor:
         return left + len(held)
 
 
-def _is_exhausted(held: Held, rules: PullSpec) -> bool:
+def _is_exhausted(held: UnackedEvent, rules: PullSpec) -> bool:
     return rules.max_deliveries is not None and held.deliveries >= rules.max_deliveries

@@ -15,11 +15,11 @@ from headgate.delivery.verdicts import FilterErrors
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.reader import Backlog
-from headgate.subscriptions.cursor import Held
-from headgate.subscriptions.state import State
+from headgate.subscriptions.cursor import UnackedEvent
+from headgate.subscriptions.state import SubscriptionState
 
 
-class Abandoning:
+class DeadLetterPolicy:
     """Gives up, for all subscriptions; each method says whether the cursor has changed.
 
     Args:
@@ -47,7 +47,7 @@ class Abandoning:
         self._handed = handed
         self._clock_us = clock_us
 
-    async def expire(self, state: State, limit: int, before_us: int) -> bool:
+    async def expire(self, state: SubscriptionState, limit: int, before_us: int) -> bool:
         """Give up what was matched before a place of the outbox, and before a time. `state.reading` is taken."""
         cursor = state.cursor
         expired, stood = cursor.counters.expired, cursor.stands
@@ -63,7 +63,7 @@ class Abandoning:
             self._errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
         return bool(gone) or cursor.stands != stood
 
-    async def pass_others(self, state: State) -> bool:
+    async def pass_others(self, state: SubscriptionState) -> bool:
         """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
         cursor = state.cursor
         start, upto = cursor.next, self._handed()
@@ -71,12 +71,12 @@ class Abandoning:
         cursor.read_to(page.rows[0].position if page.rows else page.reached)
         return cursor.next > start
 
-    async def exhaust(self, state: State) -> bool:
+    async def exhaust(self, state: SubscriptionState) -> bool:
         """End what was handed out `maxDeliveries` times: a dead letter where there is a sink, else dropped and told."""
         exhausted = state.cursor.exhausted(self._clock_us(), state.rules)
         return any(await asyncio.gather(*(self._give_up(state, held) for held in exhausted)))
 
-    async def _give_up(self, state: State, held: Held) -> bool:
+    async def _give_up(self, state: SubscriptionState, held: UnackedEvent) -> bool:
         cursor, target = state.cursor, state.target
         event = await load_or_none(self._events, held.partition, held.offset)
         dead_letters = self._dead_letters if target.delivery.has_sink else None
@@ -96,7 +96,7 @@ class Abandoning:
         return True
 
 
-def _letter(target: Target, held: Held, event: SharedEvent, now_us: int) -> DeadLetter:
+def _letter(target: Target, held: UnackedEvent, event: SharedEvent, now_us: int) -> DeadLetter:
     delivery = Delivery(held.position, held.partition, held.offset, Verdict.MATCH)
     delivery.failures = held.deliveries
     outcome = Outcome(0, "max-deliveries", f"handed out {held.deliveries} times, not acknowledged")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headgate.delivery.events import SharedEvent
 from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
-from headgate.subscriptions.cursor import Counters
+from headgate.subscriptions.cursor import SubscriptionCounters
 
 
 class SubscriptionNotFoundError(NotFoundError):
@@ -40,7 +40,7 @@ class AckNotStoredError(UnavailableError):
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class LeasedEvent:
     """An event with a consumer.
 
     Attributes:
@@ -59,7 +59,7 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """What a pull gives.
 
     Attributes:
@@ -68,13 +68,13 @@ class Pulled:
         active: False for a failover consumer whose turn it is not.
     """
 
-    events: list[Handed]
+    events: list[LeasedEvent]
     epoch: int
     active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class SubscriptionStats:
     """Where a subscription stands.
 
     Attributes:
@@ -83,12 +83,12 @@ class Stats:
         candidates: Of them, unread ones that cel-cpp has still to decide.
         unacknowledged: Of them, those that were read.
         oldest_us: When the oldest unacknowledged event was stored; None without one.
-        epoch: See `Pulled`.
+        epoch: See `PullResult`.
         consumer: Who has the lease, or had it last; None once that one has left.
         history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 
-    counters: Counters
+    counters: SubscriptionCounters
     backlog: int
     candidates: int
     unacknowledged: int
@@ -99,7 +99,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
+class BacklogAnalysis:
     """What a filter would say of a backlog.
 
     Attributes:
@@ -118,7 +118,7 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SeekGoal:
     """Where a seek goes.
 
     Attributes:
@@ -136,7 +136,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class CompletedSeek:
     """What a seek did.
 
     Attributes:

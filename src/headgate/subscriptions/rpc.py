@@ -24,9 +24,9 @@ from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
 from headgate.rpc.service import SUBSCRIPTIONS, Call, Service, attended
-from headgate.subscriptions.api import StatsAnswer, check_consumer, check_delay
-from headgate.subscriptions.cursor import Acked
-from headgate.subscriptions.messages import Handed, Place, Pulled, SubscriptionNotFoundError
+from headgate.subscriptions.api import StatsResponse, check_consumer, check_delay
+from headgate.subscriptions.cursor import AckResult
+from headgate.subscriptions.messages import LeasedEvent, PullResult, SeekGoal, SubscriptionNotFoundError
 from headgate.subscriptions.service import Subscriptions
 
 SubscribeCall = Call[pb.SubscribeRequest, pb.SubscribeResponse]
@@ -38,7 +38,7 @@ class ConsumerReplacedError(ConflictError):
     code = "consumer-replaced"
 
 
-class PullRpc:
+class SubscriptionsRpc:
     """The consuming end of every subscription.
 
     Args:
@@ -88,7 +88,7 @@ class PullRpc:
         """Moves a subscription; tells how far the search is."""
         asked = await call.read_first()
         first, last = await asyncio.to_thread(_conditions, asked)
-        place = Place(asked.to or "earliest", first, last, asked.after)
+        place = SeekGoal(asked.to or "earliest", first, last, asked.after)
         told = pb.SeekResponse()
 
         def tell(scanned: int, total: int) -> None:
@@ -108,7 +108,7 @@ class PullRpc:
     async def stats(self, call: Call[pb.StatsRequest, pb.StatsResponse]) -> None:
         """Where a subscription stands."""
         asked = await call.read_first()
-        answer = StatsAnswer.of(await self._subscriptions().stats(asked.subscription))
+        answer = StatsResponse.of(await self._subscriptions().stats(asked.subscription))
         # What is None is left unset, and read as empty.
         await call.write(pb.StatsResponse(**msgspec.structs.asdict(answer)))
 
@@ -139,8 +139,8 @@ class _Consumer:
 
     def __post_init__(self) -> None:
         self._credits = Credits()
-        self._told = Pulled([], 0)
-        self._acking: asyncio.Queue[tuple[int, asyncio.Task[Acked]] | None] = asyncio.Queue(limits.ACKS_MAX)
+        self._told = PullResult([], 0)
+        self._acking: asyncio.Queue[tuple[int, asyncio.Task[AckResult]] | None] = asyncio.Queue(limits.ACKS_MAX)
 
     async def begin(self) -> None:
         """Says that it is known and whether it is its turn."""
@@ -165,8 +165,8 @@ class _Consumer:
             request = await self.call.read()
         await self._acking.put(None)  # the client has said its last word: what is under way is settled, then it is over
 
-    async def _deal(self, request: pb.SubscribeRequest) -> Acked:
-        done: list[Acked] = []
+    async def _deal(self, request: pb.SubscribeRequest) -> AckResult:
+        done: list[AckResult] = []
         if request.ack:
             done.append(await self.all.ack(self.name, self.consumer, ids=tuple(request.ack)))
         if request.ack_up_to:
@@ -175,7 +175,7 @@ class _Consumer:
         if request.nack.ids:
             done.append(await self.all.nack(self.name, tuple(request.nack.ids), request.nack.delay_s))
             await self.all.flush()
-        return Acked(count, tuple(id_ for one in done for id_ in one.stale))
+        return AckResult(count, tuple(id_ for one in done for id_ in one.stale))
 
     async def settle(self) -> None:
         """Says which acknowledgements are on disk, in their order; returns behind the last one."""
@@ -217,7 +217,7 @@ class _Consumer:
     def _response(self) -> pb.SubscribeResponse:
         return pb.SubscribeResponse(epoch=self._told.epoch, active=self._told.active)
 
-    def _responses(self, events: list[Handed]) -> Iterator[pb.SubscribeResponse]:
+    def _responses(self, events: list[LeasedEvent]) -> Iterator[pb.SubscribeResponse]:
         response, size_bytes = self._response(), 0
         for handed in events:
             if size_bytes >= limits.RPC_RESPONSE_BYTES:

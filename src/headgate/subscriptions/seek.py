@@ -21,7 +21,7 @@ from headgate.outbox.reader import position_at_time
 from headgate.scan.pages import RuleOf, Scanner
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.subscriptions.messages import Place, PlaceNotFoundError, SeekCancelledError
+from headgate.subscriptions.messages import PlaceNotFoundError, SeekCancelledError, SeekGoal
 
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
 
@@ -33,7 +33,7 @@ class BrokerGoneError(NotFoundError):
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class SeekDestination:
     """Where a subscription goes on.
 
     Attributes:
@@ -47,7 +47,7 @@ class Landing:
     behind: bool = False
 
 
-class Seeking:
+class RunningSeek:
     """One seek under way.
 
     Attributes:
@@ -56,12 +56,12 @@ class Seeking:
         total: Of about so many.
     """
 
-    def __init__(self, place: Place, tell: OnProgress) -> None:
+    def __init__(self, place: SeekGoal, tell: OnProgress) -> None:
         self.place = place
         self.scanned = 0
         self.total = 0
         self._tell = tell
-        self._task: asyncio.Task[Landing] | None = None
+        self._task: asyncio.Task[SeekDestination] | None = None
         self._cancelled = False
 
     def tell(self, scanned: int, total: int) -> None:
@@ -69,7 +69,7 @@ class Seeking:
         self.scanned, self.total = scanned, total
         self._tell(scanned, total)
 
-    async def run(self, search: Coroutine[None, None, Landing]) -> Landing:
+    async def run(self, search: Coroutine[None, None, SeekDestination]) -> SeekDestination:
         """Waits for the search.
 
         Raises:
@@ -89,7 +89,7 @@ class Seeking:
         return self._cancelled
 
 
-class Seeks:
+class SeekResolver:
     """Finds places.
 
     Args:
@@ -107,7 +107,7 @@ class Seeks:
         self._rule_of = rule_of
         self._handed = handed
 
-    async def landing(self, broker: str, place: Place, tell: OnProgress) -> Landing:
+    async def landing(self, broker: str, place: SeekGoal, tell: OnProgress) -> SeekDestination:
         """Where a place is.
 
         Raises:
@@ -119,7 +119,7 @@ class Seeks:
         _check(place)
         cel = place.first or place.last
         if place.to == LATEST and not cel:
-            return Landing(self._handed(), {}, behind=True)
+            return SeekDestination(self._handed(), {}, behind=True)
         floor = await asyncio.to_thread(start_offsets, self._log, place.to)
         since_us = rfc3339.micros(place.to) or 0
         if cel:
@@ -135,10 +135,10 @@ class Seeks:
         elif place.to == EARLIEST:
             floor = {}
         position = await asyncio.to_thread(position_at_time, self._outbox, since_us - _SLACK_US) if since_us else 0
-        return Landing(min(position, self._handed()), floor)
+        return SeekDestination(min(position, self._handed()), floor)
 
 
-def _check(place: Place) -> None:
+def _check(place: SeekGoal) -> None:
     if place.first and place.last:
         raise InvalidInputError("a seek has either first or last")
     if place.after and not (place.first or place.last):

@@ -12,9 +12,9 @@ from headgate.delivery.targets import Delivery
 from headgate.delivery.verdicts import LastLook
 from headgate.log.errors import CorruptChunkError
 from headgate.outbox.reader import Backlog, OutboxRow
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.cursor import Held
-from headgate.subscriptions.state import State
+from headgate.subscriptions.backfill import Backfill
+from headgate.subscriptions.cursor import UnackedEvent
+from headgate.subscriptions.state import SubscriptionState
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class _Choice:
     """What one turn has so far."""
 
     count_max: int
-    events: list[tuple[Held, SharedEvent]] = field(default_factory=list)
+    events: list[tuple[UnackedEvent, SharedEvent]] = field(default_factory=list)
     size_bytes: int = 0
     rejected: int = 0
 
@@ -32,12 +32,12 @@ class _Choice:
         full = self.size_bytes > limits.PULL_BYTES_MAX or self.rejected >= limits.PULL_REJECTED_MAX
         return 0 if full else self.count_max - len(self.events)
 
-    def add(self, held: Held, event: SharedEvent) -> None:
+    def add(self, held: UnackedEvent, event: SharedEvent) -> None:
         self.events.append((held, event))
         self.size_bytes += event.size_bytes
 
 
-class Choosing:
+class EventSelection:
     """Chooses for all subscriptions, in turns; `state.reading` is taken, so nobody seeks meanwhile.
 
     Args:
@@ -53,7 +53,7 @@ class Choosing:
         self,
         backlog: Backlog,
         events: Events,
-        histories: Histories,
+        histories: Backfill,
         look: LastLook,
         handed: Callable[[], int],
         clock_us: Callable[[], int],
@@ -65,7 +65,7 @@ class Choosing:
         self._handed = handed
         self._clock_us = clock_us
 
-    async def choose(self, state: State, count_max: int) -> list[tuple[Held, SharedEvent]]:
+    async def choose(self, state: SubscriptionState, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
         """Events to hand out, all of them held; PULL_BYTES_MAX bounds them as well.
 
         A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then.
@@ -87,7 +87,7 @@ class Choosing:
         # What was acknowledged meanwhile is nobody's any more.
         return [(held, event) for held, event in choice.events if state.cursor.is_held(held)]
 
-    async def _due(self, state: State, choice: _Choice) -> None:
+    async def _due(self, state: SubscriptionState, choice: _Choice) -> None:
         """What was handed out before and is to be handed out again."""
         cursor = state.cursor
         for held in cursor.due(self._clock_us(), state.rules):
@@ -101,7 +101,7 @@ class Choosing:
             elif event is not None:
                 choice.add(held, event)
 
-    async def _unread(self, state: State, choice: _Choice) -> None:
+    async def _unread(self, state: SubscriptionState, choice: _Choice) -> None:
         """Rows of the outbox from the cursor on; what is left of history comes before them."""
         cursor = state.cursor
         while cursor.next_history() is None:
@@ -125,7 +125,7 @@ class Choosing:
                     await asyncio.sleep(0)  # it was evaluated: others have their turn
             cursor.read_to(page.reached)
 
-    def _taken(self, state: State, row: OutboxRow, event: SharedEvent | None) -> Held | None:
+    def _taken(self, state: SubscriptionState, row: OutboxRow, event: SharedEvent | None) -> UnackedEvent | None:
         """A row was read: held when it is for consumers, else it has ended."""
         cursor = state.cursor
         cursor.read_to(row.position + 1)
@@ -138,6 +138,6 @@ class Choosing:
             cursor.counters.errors += result == "error"
             cursor.counters.rejected += result != "error"
             return None
-        held = Held(row.position, row.partition, row.offset, event.append_time_us)
+        held = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
         cursor.take(held)
         return held

@@ -26,26 +26,26 @@ from headgate.log.reader import PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.outbox.reader import Backlog
 from headgate.scan.search import OnProgress
-from headgate.subscriptions.analysis import Questions
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.cursor import Acked, Saved
-from headgate.subscriptions.dead_letter_policy import Abandoning
+from headgate.subscriptions.analysis import BacklogQueries
+from headgate.subscriptions.backfill import Backfill
+from headgate.subscriptions.cursor import AckResult, SavedCursor
+from headgate.subscriptions.dead_letter_policy import DeadLetterPolicy
 from headgate.subscriptions.messages import (
     AckNotStoredError,
-    Analysis,
-    Handed,
-    Place,
-    Pulled,
+    BacklogAnalysis,
+    CompletedSeek,
+    LeasedEvent,
+    PullResult,
     PullsOverloadError,
     SeekBusyError,
-    Sought,
-    Stats,
+    SeekGoal,
     SubscriptionNotFoundError,
+    SubscriptionStats,
 )
-from headgate.subscriptions.seek import Seeking, Seeks
-from headgate.subscriptions.selection import Choosing
-from headgate.subscriptions.state import State
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.seek import RunningSeek, SeekResolver
+from headgate.subscriptions.selection import EventSelection
+from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import SubscriptionStore
 
 _US: Final = 1_000_000
 _EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: nobody seeks so often
@@ -72,29 +72,29 @@ class Subscriptions:
     def __init__(
         self,
         *,
-        store: PullStore,
+        store: SubscriptionStore,
         outbox: Path,
         backlog: Backlog,
         events: Events,
         judge_filter: Judge,
         errors: FilterErrors,
         handed: Callable[[], int],
-        seeks: Seeks,
-        histories: Histories,
+        seeks: SeekResolver,
+        histories: Backfill,
         dead_letters: DeadLetterQueue | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._abandoning = Abandoning(backlog, events, dead_letters, errors, handed, clock_us)
-        self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
-        self._questions = Questions(backlog, events, judge_filter, handed)
+        self._abandoning = DeadLetterPolicy(backlog, events, dead_letters, errors, handed, clock_us)
+        self._choosing = EventSelection(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
+        self._questions = BacklogQueries(backlog, events, judge_filter, handed)
         self._seeks = seeks
         self._histories = histories
         self._handed = handed
         self._clock_us = clock_us
-        self._states: dict[int, State] = {}
-        self._by_name: dict[str, State] = {}
+        self._states: dict[int, SubscriptionState] = {}
+        self._by_name: dict[str, SubscriptionState] = {}
         self._saved = store.load()
         self._started = False
         self._dirty: set[int] = set()
@@ -121,8 +121,8 @@ class Subscriptions:
                 # At the start an unknown one may have rows already: a target's first row is never before its making.
                 # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
                 epoch = saved.epoch if saved is not None else id_ << _EPOCH_BITS
-                saved = Saved(epoch=epoch + 1, next=self._handed() if self._started else 0)
-            self._states[id_] = State(target, saved)
+                saved = SavedCursor(epoch=epoch + 1, next=self._handed() if self._started else 0)
+            self._states[id_] = SubscriptionState(target, saved)
             self._dirty.add(id_)
         self._by_name = {state.target.name: state for state in self._states.values()}
         self._started = True
@@ -148,7 +148,7 @@ class Subscriptions:
         count_max: int = limits.PULL_EVENTS_DEFAULT,
         wait_s: float = 0.0,
         is_gone: Callable[[], Awaitable[bool]] | None = None,
-    ) -> Pulled:
+    ) -> PullResult:
         """Events for a consumer; each is its own until it is acknowledged or the ack timeout is over.
 
         Args:
@@ -173,19 +173,19 @@ class Subscriptions:
                 state = self._state(name)
                 changed = state.changed
                 active = state.cursor.admit(consumer, state.rules, self._clock_us())
-                found, moved = list[Handed](), False
+                found, moved = list[LeasedEvent](), False
                 if active and await self._begun(state):
                     found, moved = await self._collect(state, consumer, count_max)
                 if found or time.monotonic() >= (search_ends if moved else ends):
-                    return Pulled(found, state.cursor.epoch, active)
+                    return PullResult(found, state.cursor.epoch, active)
                 if is_gone is not None and await is_gone():
-                    return Pulled([], state.cursor.epoch, active)
+                    return PullResult([], state.cursor.epoch, active)
                 if not moved:
                     await self._wait(state, changed, ends - time.monotonic(), active=active)
         finally:
             self._pulls -= 1
 
-    async def _wait(self, state: State, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
+    async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
         look_s = _look_s(state) if self._histories.is_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, look_s)
@@ -195,7 +195,7 @@ class Subscriptions:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(changed.wait(), wait_s)
 
-    async def _begun(self, state: State) -> bool:
+    async def _begun(self, state: SubscriptionState) -> bool:
         """Whether its consumers may have events: its history has begun, if it has one."""
         if self._histories.is_begun(state):
             return True
@@ -208,7 +208,7 @@ class Subscriptions:
         state.wake()
         return True
 
-    async def _collect(self, state: State, consumer: str, count_max: int) -> tuple[list[Handed], bool]:
+    async def _collect(self, state: SubscriptionState, consumer: str, count_max: int) -> tuple[list[LeasedEvent], bool]:
         """One turn: what is handed out, and whether the cursor moved, so that there may be more to look through."""
         async with state.reading:
             stood = state.cursor.stands
@@ -219,12 +219,12 @@ class Subscriptions:
                 cursor.hand(held, consumer, now_us, state.rules)
             self._dirty.add(state.target.id)
             handed = [
-                Handed(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
+                LeasedEvent(cursor.id_of(held), held.deliveries, held.partition, held.offset, event)
                 for held, event in chosen
             ]
             return handed, cursor.stands != stood
 
-    async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> Acked:
+    async def ack(self, name: str, consumer: str, *, ids: tuple[str, ...] = (), up_to: str = "") -> AckResult:
         """Events have been dealt with; returns when that is on disk. Who acknowledges keeps the lease it has.
 
         Raises:
@@ -245,7 +245,7 @@ class Subscriptions:
             state.cursor.admit(consumer, state.rules, self._clock_us())
         return _look_s(state)
 
-    async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> Acked:
+    async def nack(self, name: str, ids: tuple[str, ...], delay_s: float) -> AckResult:
         """Events are to be handed out again after a while.
 
         Raises:
@@ -267,17 +267,17 @@ class Subscriptions:
 
     # --- questions ------------------------------------------------------------------------------------
 
-    async def stats(self, name: str) -> Stats:
+    async def stats(self, name: str) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
         return await self._questions.stats(self._state(name))
 
-    async def analyze(self, name: str, cel: str) -> Analysis:
+    async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
         return await self._questions.analyze(self._state(name), cel)
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    async def seek(self, name: str, place: Place, tell: OnProgress = lambda _, __: None) -> Sought:
+    async def seek(self, name: str, place: SeekGoal, tell: OnProgress = lambda _, __: None) -> CompletedSeek:
         """Go on elsewhere, for all consumers; returns when it is on disk. Cancelling the task breaks it off.
 
         Args:
@@ -293,7 +293,7 @@ class Subscriptions:
         state = self._state(name)
         if state.seeking is not None:
             raise SeekBusyError("another seek of this subscription is under way", hint="it wins; try again later")
-        state.seeking = seeking = Seeking(place, tell)
+        state.seeking = seeking = RunningSeek(place, tell)
         try:
             landing = await seeking.run(self._seeks.landing(state.target.broker, place, seeking.tell))
             async with state.reading:
@@ -301,11 +301,11 @@ class Subscriptions:
                 state.cursor.seek(landing.position, landing.floor, behind=landing.behind, now_us=self._clock_us())
                 await self._durable(state)  # before anything is handed out: ids carry the epoch
             state.wake()
-            return Sought(state.cursor.epoch, landing.floor)
+            return CompletedSeek(state.cursor.epoch, landing.floor)
         finally:
             state.seeking = None
 
-    def seeking(self, name: str) -> Seeking | None:
+    def seeking(self, name: str) -> RunningSeek | None:
         """The seek that is under way."""
         return self._state(name).seeking
 
@@ -356,7 +356,7 @@ class Subscriptions:
                 near.add(id_)
         return near
 
-    async def give_up(self, state: State) -> None:
+    async def give_up(self, state: SubscriptionState) -> None:
         """End what was handed out `maxDeliveries` times."""
         if await self._abandoning.exhaust(state):
             self._dirty.add(state.target.id)
@@ -384,17 +384,17 @@ class Subscriptions:
                 self._gone |= gone
                 raise AckNotStoredError(f"subscriptions.db: {error}", hint="is the disk full?") from error
 
-    async def _durable(self, state: State) -> None:
+    async def _durable(self, state: SubscriptionState) -> None:
         self._dirty.add(state.target.id)
         await self.flush()
 
-    def _state(self, name: str) -> State:
+    def _state(self, name: str) -> SubscriptionState:
         state = self._by_name.get(name)
         if state is None:
             raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
         return state
 
 
-def _look_s(state: State) -> float:
+def _look_s(state: SubscriptionState) -> float:
     """How often a consumer has to show that it is there: its lease lasts for an ack timeout."""
     return min(limits.PULL_POLL_S, state.rules.ack_timeout_s / 3)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from headgate import limits
 from headgate.control.routing import PullSpec, Target
 from headgate.outbox.reader import Backlog, OutboxRow
-from headgate.subscriptions.cursor import Cursor, Saved
+from headgate.subscriptions.cursor import Cursor, SavedCursor
 
 if TYPE_CHECKING:
-    from headgate.subscriptions.seek import Seeking
+    from headgate.subscriptions.seek import RunningSeek
 
 
-class State:
+class SubscriptionState:
     """One subscription.
 
     Attributes:
@@ -26,12 +26,12 @@ class State:
         seeking: The seek that is under way.
     """
 
-    def __init__(self, target: Target, saved: Saved) -> None:
+    def __init__(self, target: Target, saved: SavedCursor) -> None:
         self.target = target
         self.cursor = Cursor(saved)
         self.reading = asyncio.Lock()
         self.changed = asyncio.Event()
-        self.seeking: Seeking | None = None
+        self.seeking: RunningSeek | None = None
 
     @property
     def rules(self) -> PullSpec:
@@ -45,7 +45,7 @@ class State:
         self.changed = asyncio.Event()
 
 
-async def unread(state: State, backlog: Backlog, handed: Callable[[], int]) -> AsyncIterator[OutboxRow]:
+async def unread(state: SubscriptionState, backlog: Backlog, handed: Callable[[], int]) -> AsyncIterator[OutboxRow]:
     """The rows that its cursor has not read; the cursor stays where it is."""
     at, upto = state.cursor.next, handed()
     while at < upto:
