@@ -20,10 +20,10 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner
-from headgate.subscriptions.backfill import Backfill
-from headgate.subscriptions.messages import PlaceNotFoundError, SeekGoal
-from headgate.subscriptions.seek import SeekResolver
+from headgate.subscriptions.errors import PlaceNotFoundError
+from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
@@ -56,29 +56,18 @@ class World:
         self.events = LogEvents(self.folder / "log")
         scanner = LogScanner(self.folder / "log", self.threads)
         errors, rule = FilterErrors(), filter_value_rule("type")
+        view = OutboxView(self.folder / "outbox", self, lambda: len(self.rows))
+        view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
         self.subscriptions = Subscriptions(
             store=self.store,
-            outbox=self.folder / "outbox",
-            backlog=self,
+            outbox=view,
+            log=SearchableLog(self.folder / "log", scanner, lambda _: rule),
             events=self.events,
             judge_filter=evaluate,
             errors=errors,
-            handed=lambda: len(self.rows),
-            seeks=SeekResolver(
-                self.folder / "log", self.folder / "outbox", scanner, lambda _: rule, lambda: len(self.rows)
-            ),
-            histories=Backfill(
-                self.folder / "log",
-                scanner,
-                self.events,
-                errors,
-                lambda _: rule,
-                lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
-                clock_us=lambda: self.now_us,
-            ),
+            in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )
-        self.subscriptions._outbox_end = lambda: len(self.rows)  # type: ignore[method-assign]
         self.update()
 
     def update(self) -> None:

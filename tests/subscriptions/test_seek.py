@@ -13,13 +13,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate.scan.pages import Located, ScanPage, ScanRequest
-from headgate.subscriptions.messages import (
-    CompletedSeek,
-    PlaceNotFoundError,
-    SeekBusyError,
-    SeekCancelledError,
-    SeekGoal,
-)
+from headgate.subscriptions.errors import PlaceNotFoundError, SeekBusyError, SeekCancelledError
+from headgate.subscriptions.messages import CompletedSeek, SeekGoal
 from tests.delivery.harness import EPOCH, EventLog, event
 from tests.subscriptions.world import NAME, World, offsets, run
 
@@ -90,7 +85,7 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
                 slow.turns.release()
             while not told or told[-1] != (4, 10):
                 await asyncio.sleep(0)
-            under_way = world.subscriptions.seeking(NAME)
+            under_way = world.subscriptions.running_seek(NAME)
             assert under_way is not None
             assert (under_way.scanned, under_way.total) == (4, 10)
             with pytest.raises(SeekBusyError):
@@ -109,7 +104,7 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
         seeking = seek()
         for _ in range(8):
             slow.turns.release()
-        assert await seeking == CompletedSeek(EPOCH + 1, {0: 7})
+        assert await seeking == CompletedSeek(EPOCH + 1, "0:7")
         assert offsets(await world.pull()) == [7, 8, 9]
 
     run(work())
@@ -133,7 +128,7 @@ def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: SeekGoal)
         world = World(tmp_path)
         with pytest.raises(InvalidInputError):
             await world.subscriptions.seek(NAME, place)
-        assert world.subscriptions.seeking(NAME) is None
+        assert world.subscriptions.running_seek(NAME) is None
 
     run(work())
 

@@ -18,12 +18,10 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.subscriptions.backfill import Backfill
-from headgate.subscriptions.messages import (
-    PullResult,
-)
-from headgate.subscriptions.seek import SeekResolver
+from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
 
@@ -91,36 +89,24 @@ class World:
     def start(self) -> None:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.errors = FilterErrors()
+        view = OutboxView(self.folder / "outbox", self.outbox, lambda: len(self.outbox.rows))
+        view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         self.subscriptions = Subscriptions(
             store=self.store,
-            outbox=self.folder / "outbox",
-            backlog=self.outbox,
+            outbox=view,
+            log=SearchableLog(self.folder / "log", self.scanner, lambda _: filter_value_rule("type")),
             events=self.outbox,
             judge_filter=evaluate,
             errors=self.errors,
-            handed=lambda: len(self.outbox.rows),
-            histories=Backfill(
-                self.folder / "log",
-                self.scanner,
-                self.outbox,
-                self.errors,
-                lambda _: filter_value_rule("type"),
-                dict,
-                clock_us=lambda: self.now_us,
-            ),
-            seeks=SeekResolver(
-                self.folder / "log",
-                self.folder / "outbox",
-                self.scanner,
-                lambda _: filter_value_rule("type"),
-                lambda: len(self.outbox.rows),
-            ),
+            in_force=dict,
             dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,
         )
-        # The files' end is the made-up outbox's.
-        self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
+
+    @property
+    def state(self) -> SubscriptionState:
+        return self.subscriptions._registry.get(NAME)
 
     def crash(self) -> None:
         self.store.close()

@@ -22,7 +22,7 @@ from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
-from headgate.subscriptions.cursor import SavedCursor
+from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as PULL_FILE
 from headgate.subscriptions.store import SubscriptionStore
 

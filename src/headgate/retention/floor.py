@@ -26,7 +26,7 @@ from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
-from headgate.subscriptions.cursor import SavedCursor
+from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as PULL_FILE
 from headgate.subscriptions.store import SubscriptionStore
 
@@ -128,7 +128,7 @@ class FloorFinder:
             for partition, at in saved.history.items():
                 if partition in offsets and at < saved.span[partition][1]:
                     offsets[partition] = min(at, offsets[partition])
-            for held in saved.held:
+            for held in saved.unacked:
                 # The row of what is held has been read; only its event is needed.
                 if held.partition in offsets:
                     offsets[held.partition] = min(held.offset, offsets[held.partition])

@@ -1,42 +1,11 @@
-"""What do those who consume a subscription ask and get? Values and errors, without anything that acts."""
+"""What those who consume a subscription get: values, without anything that acts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headgate.delivery.events import SharedEvent
-from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
-from headgate.subscriptions.cursor import SubscriptionCounters
-
-
-class SubscriptionNotFoundError(NotFoundError):
-    """There is no such subscription, or it is not in force yet."""
-
-    code = "subscription-not-found"
-
-
-class SeekBusyError(ConflictError):
-    """Another seek of the same subscription is under way."""
-
-    code = "seek-busy"
-
-
-class SeekCancelledError(ConflictError):
-    """The seek was broken off on demand."""
-
-    code = "seek-cancelled"
-
-
-class PullsOverloadError(OverloadedError):
-    """PULLS_MAX pulls wait."""
-
-    code = "pulls"
-
-
-class AckNotStoredError(UnavailableError):
-    """The disk does not take it: what was acknowledged may be handed out again after a restart."""
-
-    code = "ack-not-stored"
+from headgate.subscriptions.saved import SubscriptionCounters
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +33,7 @@ class PullResult:
 
     Attributes:
         events: In the order of the outbox, those handed out before first.
-        epoch: Moves when somebody has sought: what was handed out before need not be acknowledged.
+        epoch: Moves with every seek: what was handed out before need not be acknowledged.
         active: False for a failover consumer whose turn it is not.
     """
 
@@ -100,7 +69,7 @@ class SubscriptionStats:
 
 @dataclass(frozen=True, slots=True)
 class BacklogAnalysis:
-    """What a filter would say of a backlog.
+    """What a filter would take of a backlog.
 
     Attributes:
         events: Looked at.
@@ -141,14 +110,8 @@ class CompletedSeek:
 
     Attributes:
         epoch: The new one.
-        floor: The first offset that counts, by partition; empty when all that the cursor meets counts.
+        position: The first offset that counts, by partition, as text; `earliest` or `latest` when every one counts.
     """
 
     epoch: int
-    floor: dict[int, int]
-
-
-class PlaceNotFoundError(NotFoundError):
-    """No event satisfies the expression of a seek."""
-
-    code = "place-not-found"
+    position: str

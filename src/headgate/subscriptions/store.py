@@ -11,7 +11,7 @@ import msgspec
 
 from headgate.storage.sqlite import decoding
 from headgate.storage.statefile import StoreFile, read_only
-from headgate.subscriptions.cursor import SavedCursor
+from headgate.subscriptions.saved import SavedCursor
 
 FILE: Final = "subscriptions.db"
 _SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
