@@ -39,7 +39,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
-from headgate.outbox.link import Link
+from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -123,7 +123,7 @@ class Dispatcher:
         self._routed = Routed(store, self._update)
         self._errors = FilterErrors()
         self._failure: BaseException | None = None
-        self._link: Link | None = None
+        self._link: MatchLinkServer | None = None
         self._attended: Subscriptions | None = None
 
     def subscriptions(self) -> Subscriptions:
@@ -208,7 +208,7 @@ class Dispatcher:
             errors=self._errors,
             refresh=self._routed.look_now,
             on_change=lambda: self._flusher.wake(),
-            on_room=self._relieve,
+            on_room=self._resume_reading,
             on_pulled=lambda target: self._consuming.wake(target),
             journal=journal,
             tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
@@ -219,10 +219,10 @@ class Dispatcher:
         self._report_timer: asyncio.TimerHandle | None = None
         watermarks = await self._recover()
         letters.start()
-        self._outbox = Outbox(self._writer, self._scheduler.hand, self._relieve)
+        self._outbox = Outbox(self._writer, self._scheduler.hand, self._resume_reading)
         self._takeover = Takeover(watermarks)
         self._passed = dict(watermarks)
-        link = self._link = Link(self._token, self._takeover, self, self._resume)
+        link = self._link = MatchLinkServer(self._token, self._takeover, self, self._resume)
         gauges = Gauges(self._scheduler, self._events, self._writer, clock_us=self._clocks.now_us)
         tasks = [self._part(self._look()), self._part(gauges.run()), self._part(self._consuming.tend())]
         tasks.append(self._part(self._expiry(letters).run()))
@@ -343,7 +343,7 @@ class Dispatcher:
     # --- what the link needs --------------------------------------------------------------------------
 
     def take(self, accepted: Accepted) -> None:
-        """See `link.Sink`."""
+        """See `link.MatchSink`."""
         if accepted.generation > self._routed.generation:
             self._routed.look_now()  # the broker and the filter that a row was matched by
         passed = self._passed.get(accepted.partition, 0)
@@ -354,16 +354,16 @@ class Dispatcher:
         self._outbox.add(accepted)
 
     def is_full(self) -> bool:
-        """See `link.Sink`."""
+        """See `link.MatchSink`."""
         return self._outbox.rows_pending + self._scheduler.rows_waiting > limits.OUTBOX_PENDING_ROWS_MAX
 
     def end_offset(self, partition: int) -> int:
-        """See `link.Sink`."""
+        """See `link.MatchSink`."""
         return self._logs.end_offset(partition)
 
-    def _relieve(self) -> None:
+    def _resume_reading(self) -> None:
         if self._link is not None:
-            self._link.relieve()
+            self._link.resume_reading()
 
     # --- routing --------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
+class ReadProgress(msgspec.Struct, frozen=True, rename="camel"):
     """Where a reader is and what it took to come there; see `scan.ScanCounters`."""
 
     position: str
@@ -154,9 +154,9 @@ def _events_of(turn: Turn) -> list[Event]:
     return [event for event, _ in _placed(turn)]
 
 
-def _progress(turn: Turn) -> Progress:
+def _progress(turn: Turn) -> ReadProgress:
     counters: ScanCounters = turn.counters
-    return Progress(
+    return ReadProgress(
         positions.write(turn.positions),
         turn.at_end,
         counters.chunks_read,
