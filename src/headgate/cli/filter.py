@@ -52,9 +52,7 @@ def try_filter(
     ),
     cel: CelOption = None,
     filter_json: FilterOption = None,
-    explained: Annotated[
-        bool, typer.Option("--explain", help="Also name the part that decided.")
-    ] = False,
+    explained: Annotated[bool, typer.Option("--explain", help="Also name the part that decided.")] = False,
     traced: Annotated[bool, typer.Option("--trace", help="Also show the value of every part of the filter.")] = False,
     publish_time: Annotated[
         str | None,
