@@ -1,6 +1,6 @@
-"""What does the matcher take of the value at an operand? The meaning of `plan.Form` in plain Python.
+"""Values in their forms: the meaning of `plan.Form` in plain Python.
 
-It knows no more than Spark knows: where Spark cannot tell exactly, the answer is `DOUBT`.
+It knows no more than Spark does: where Spark cannot tell exactly, the answer is `DOUBT`.
 """
 
 from __future__ import annotations
