@@ -37,8 +37,15 @@ from tests.delivery.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2
-MODULES = ("outbox", "cursors", "deadletters", "events", "backlog", "journal")
-"""Modules of dispatch/ that have threads."""
+MODULES = (
+    "outbox.writer",
+    "outbox.reader",
+    "delivery.cursors",
+    "delivery.events",
+    "delivery.journal",
+    "deadletters.sender",
+)
+"""Modules that have threads."""
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 
@@ -492,7 +499,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         replace = lambda *names: stack.enter_context(mock.patch.object(*names))  # noqa: E731
         executor = executors(disk)
         for name in MODULES:
-            stack.enter_context(mock.patch(f"headgate.dispatch.{name}.ThreadPoolExecutor", executor))
+            stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
         replace(dispatcher_module, "Link", _Link)
         replace(CursorStore, "flush", flushed)
