@@ -19,7 +19,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.deadletters.store import LetterStore, StoredDeadLetter
+from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.delivery.journal import DIRECTORY, Journal, Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -54,7 +54,7 @@ class World:
         self.log = self._writer("log/0", EVENT_SCHEMA)
         self.outbox = self._writer("outbox/0", OUTBOX_SCHEMA)
         self.cursors = CursorStore(self.data / "dispatch.db")
-        self.letters = LetterStore(self.data / "deadletters.db")
+        self.letters = DeadLetterStore(self.data / "deadletters.db")
 
     def _writer(self, name: str, schema: Any) -> PartitionWriter:
         return PartitionWriter.open(self.data / name, schema, clock_us=lambda: self.now_us)

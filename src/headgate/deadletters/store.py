@@ -1,14 +1,14 @@
-"""Which events could not be delivered? deadletters.db: the queue of the dead-letter sinks, and what no sink took.
+"""The store of dead letters, deadletters.db: the queue of the dead-letter sinks, and what no sink took.
 
-A letter is written, with its event, before its delivery ends (a transaction that is synced), and goes away when a sink
-or, after a redrive, the subscriber has taken it, or when a person discards it.
+A dead letter is written, with its event, before its delivery ends (a transaction that is synced). It goes away when a
+sink or, after a redrive, the subscriber has taken it, or when a person discards it.
 
     sending --- sink took it --> gone        redriving --- subscriber took it --> gone
        |                           ^             |    ^
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
 
-Events stand in a table of their own: who lists letters, or changes what is to become of them, reads and writes none.
+Events stand in a table of their own: lists and changes of state neither read nor write them.
 
 The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
 taken: the deliveries that should be buried wait, nothing is lost.
@@ -64,9 +64,9 @@ WITH RECURSIVE walk(target) AS (
   SELECT min(target) FROM letters WHERE state != 'kept'
   UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
   FROM walk WHERE walk.target NOTNULL)
-SELECT target, line, (
-  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = line) AS first_us
-FROM walk, (SELECT 'sending' AS line UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
+SELECT target, queue, (
+  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = queue) AS first_us
+FROM walk, (SELECT 'sending' AS queue UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
 """
 _DUE: Final = """
 SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
@@ -81,19 +81,19 @@ _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
-class State(StrEnum):
-    """What is to become of a letter."""
+class DeadLetterState(StrEnum):
+    """What is to become of a dead letter."""
 
     SENDING = "sending"
     KEPT = "kept"
     REDRIVING = "redriving"
 
 
-class Line(NamedTuple):
-    """Letters that wait behind each other: those of a target (its id) for its sink, or for its subscriber again."""
+class SendQueue(NamedTuple):
+    """Dead letters that wait behind each other: a target's (its id) for its sink, or for its subscriber again."""
 
     target: int
-    state: State
+    state: DeadLetterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class StoredDeadLetter(DeadLetter):
     """
 
     id: int = 0
-    state: State = State.SENDING
+    state: DeadLetterState = DeadLetterState.SENDING
     failures: int = 0
     since_us: int = 0
     due_us: int = 0
@@ -125,8 +125,8 @@ class StoredDeadLetter(DeadLetter):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A stored letter without its event; what has the same name as in `StoredDeadLetter` is the same.
+class DeadLetterSummary:
+    """A stored dead letter without its event; what has the same name as in `StoredDeadLetter` is the same.
 
     Attributes:
         source: Of the event.
@@ -154,7 +154,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How full the store is; `kept` of the letters wait for a person."""
+    """How full the store is; `kept` of the dead letters wait for a person."""
 
     count: int
     bytes: int
@@ -168,29 +168,29 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt after which a stored letter goes away.
+    """An attempt after which a stored dead letter goes away.
 
     Attributes:
-        id: Of the letter.
-        began: Its state when the attempt began; a letter that is in another one now stays as it is.
+        id: Of the dead letter.
+        began: Its state when the attempt began; a dead letter that is in another one now stays as it is.
     """
 
     id: int
-    began: State
+    began: DeadLetterState
 
 
 @dataclass(frozen=True, slots=True)
 class Reschedule(Ended):
-    """Another state, or another attempt later, for a stored letter."""
+    """Another state, or another attempt later, for a stored dead letter."""
 
-    state: State
+    state: DeadLetterState
     failures: int
     since_us: int
     due_us: int
     problem: str
 
 
-class LetterStore(StoreFile):
+class DeadLetterStore(StoreFile):
     """The file. Blocking; one thread at a time an object, any number of objects and processes.
 
     Args:
@@ -207,7 +207,7 @@ class LetterStore(StoreFile):
     # --- the dispatcher's -------------------------------------------------------------------------------
 
     def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
-        """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+        """One transaction: dead letters that go away, that are tried again, and as many new ones as there is room for.
 
         What a person decided while an attempt was under way holds, whatever came of the attempt.
 
@@ -223,11 +223,11 @@ class LetterStore(StoreFile):
                 [(c.state, c.failures, c.since_us, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
-            for letter in new:
+            for dead_letter in new:
                 if self.totals().full:
                     break
-                raw = _encode_event(letter.event)
-                row = run(_INSERT, _row(letter, len(raw)))
+                raw = _encode_event(dead_letter.event)
+                row = run(_INSERT, _row(dead_letter, len(raw)))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                 taken += 1
@@ -236,38 +236,38 @@ class LetterStore(StoreFile):
     def resume(self, now_us: int) -> None:
         """After a start: redrives that should have gone while nothing ran keep their pace from now on.
 
-        A letter stands `pace_us` behind the one before it, whatever pace that one has.
+        A dead letter stands `pace_us` behind the one before it, whatever pace that one has.
         """
         self._connection.execute(
             "UPDATE letters SET due_us = ?1 + behind_us FROM ("
-            " SELECT id AS one, sum(pace_us) OVER line - first_value(pace_us) OVER line AS behind_us FROM letters"
+            " SELECT id AS one, sum(pace_us) OVER queue - first_value(pace_us) OVER queue AS behind_us FROM letters"
             " WHERE state = 'redriving' AND failures = 0"
-            " WINDOW line AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+            " WINDOW queue AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
             ") WHERE id = one AND due_us < ?1 + behind_us",
             (now_us,),
         )
 
-    def waiting(self) -> dict[Line, int]:
-        """Lines with letters to send, and when the first one of each is due."""
+    def waiting(self) -> dict[SendQueue, int]:
+        """Queues with dead letters to send, and when the first one of each is due."""
         rows = self._connection.execute(_WAITING).fetchall()
-        return {Line(target, State(state)): due_us for target, state, due_us in rows}
+        return {SendQueue(target, DeadLetterState(state)): due_us for target, state, due_us in rows}
 
-    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
-        """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
-        rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
+    def due(self, queue: SendQueue, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
+        """A queue's dead letters that are due, the longest due first, without those with the ids in `but`."""
+        rows = self._connection.execute(_DUE, (queue.target, queue.state, now_us, limit + len(but)))
         found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
-        return [letter for letter in found if letter is not None and letter.state is line.state]
+        return [dead_letter for dead_letter in found if dead_letter is not None and dead_letter.state is queue.state]
 
     # --- people's ---------------------------------------------------------------------------------------
 
-    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Entry]:
-        """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[DeadLetterSummary]:
+        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
         found = (after, *parameters, limit)
         rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
-        return [Entry(*row) for row in rows]
+        return [DeadLetterSummary(*row) for row in rows]
 
     def event(self, id_: int) -> Event | None:
-        """The event of a letter; None when it is gone."""
+        """The event of a dead letter; None when it is gone."""
         found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
         return _decode_event(found[0]) if found else None
 
@@ -281,12 +281,12 @@ class LetterStore(StoreFile):
         return int(found or 0)
 
     def get(self, id_: int) -> StoredDeadLetter | None:
-        """One letter."""
+        """One dead letter."""
         found = self._letters("WHERE id = ?", (id_,))
         return found[0] if found else None
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
-        """Send letters to their subscribers again, of each target one every `pace_us`.
+        """Send dead letters to their subscribers again, of each target one every `pace_us`.
 
         They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
         may wait for a day.
@@ -315,7 +315,7 @@ class LetterStore(StoreFile):
         return count
 
     def discard(self, ids: Iterable[int]) -> int:
-        """Forget letters; returns how many there were."""
+        """Forget dead letters; returns how many there were."""
         run = self._connection.execute
         with self._transaction():
             count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
@@ -327,32 +327,32 @@ class LetterStore(StoreFile):
         return [_letter(row) for row in rows]
 
 
-def _row(letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
-    event = letter.event
+def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
+    event = dead_letter.event
     return (
-        letter.target,
-        letter.position,
-        letter.partition,
-        letter.offset,
-        letter.trigger,
-        letter.broker,
+        dead_letter.target,
+        dead_letter.position,
+        dead_letter.partition,
+        dead_letter.offset,
+        dead_letter.trigger,
+        dead_letter.broker,
         event.source,
         event.id,
         event.type,
         size_bytes,
-        letter.died_us,
-        letter.reason,
-        letter.destination,
-        letter.code,
-        letter.data,
-        letter.attempts,
-        letter.sink,
-        letter.state,
-        letter.failures,
-        letter.since_us,
-        letter.due_us,
-        letter.pace_us,
-        letter.problem,
+        dead_letter.died_us,
+        dead_letter.reason,
+        dead_letter.destination,
+        dead_letter.code,
+        dead_letter.data,
+        dead_letter.attempts,
+        dead_letter.sink,
+        dead_letter.state,
+        dead_letter.failures,
+        dead_letter.since_us,
+        dead_letter.due_us,
+        dead_letter.pace_us,
+        dead_letter.problem,
     )
 
 
@@ -376,7 +376,7 @@ def _letter(row: tuple[Any, ...]) -> StoredDeadLetter:
         data=data,
         attempts=attempts,
         sink=sink,
-        state=State(state),
+        state=DeadLetterState(state),
         failures=failures,
         since_us=since_us,
         due_us=due_us,

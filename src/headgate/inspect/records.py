@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import LetterStore, StoredDeadLetter
+from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
@@ -146,7 +146,7 @@ class Records:
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        with closing(LetterStore(path)) as letters:
+        with closing(DeadLetterStore(path)) as letters:
             found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 
