@@ -42,8 +42,7 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
-from headgate.scan.turns import Located, Scanner, Wish
-from headgate.subscriptions.seek import RuleOf
+from headgate.scan.turns import Located, RuleOf, Scanner, Wish
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
 _P = ParamSpec("_P")

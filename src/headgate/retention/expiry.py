@@ -33,8 +33,7 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.retention import time_of_newest
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
-from headgate.outbox.reader import Backlog
-from headgate.subscriptions.seek import outbox_position
+from headgate.outbox.reader import Backlog, position_at_time
 from headgate.subscriptions.service import Subscriptions
 
 _US: Final = 1_000_000
@@ -74,7 +73,7 @@ def cut(data: Path, outbox: Path, bounds: Bounds, now_us: int, part: float) -> C
         found = time_of_newest(directory, int(bounds.bytes * part))
         if found is not None:
             times.append(found)
-    return Cut(max(times), outbox_position(outbox, max(times)))
+    return Cut(max(times), position_at_time(outbox, max(times)))
 
 
 def _partitions(data: Path) -> Iterator[Path]:

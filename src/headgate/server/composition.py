@@ -40,7 +40,7 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import Link
-from headgate.outbox.reader import OutboxBacklog
+from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.replay.sender import Replaying
@@ -151,7 +151,7 @@ class Dispatcher:
         self._pulls = PullStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
-        self._backlog = OutboxBacklog(self._data / "outbox" / OUTBOX_PARTITION)
+        self._backlog = OutboxReader(self._data / "outbox" / OUTBOX_PARTITION)
         self._writer = await asyncio.to_thread(
             partial(PartitionWriter.open, files=self._files), self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
         )

@@ -10,7 +10,7 @@ from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter, DeadLetterQueue, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.targets import Delivery
 from headgate.delivery.verdicts import FilterErrors
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -54,10 +54,9 @@ class Abandoning:
         cursor.expire(limit)
         cursor.expire_history(before_us)
         while cursor.next < limit:
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
-            cursor.counters.expired += len(refill.deliveries)
-            cursor.read_to(refill.reached)
+            page = await self._backlog.read(state.target.id, cursor.next, limit, limits.BACKLOG_READ_ROWS)
+            cursor.counters.expired += len(page.rows)
+            cursor.read_to(page.reached)
         gone = cursor.counters.expired - expired
         if gone:
             metrics.DELIVERIES.labels("expired").inc(gone)
@@ -68,8 +67,8 @@ class Abandoning:
         """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
         cursor = state.cursor
         start, upto = cursor.next, self._handed()
-        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
+        page = await self._backlog.read(state.target.id, start, upto, 1)
+        cursor.read_to(page.rows[0].position if page.rows else page.reached)
         return cursor.next > start
 
     async def exhaust(self, state: State) -> bool:
