@@ -37,8 +37,15 @@ from tests.delivery.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2
-MODULES = ("outbox", "cursors", "deadletters", "events", "backlog", "journal")
-"""Modules of dispatch/ that have threads."""
+MODULES = (
+    "outbox.writer",
+    "outbox.reader",
+    "delivery.cursors",
+    "delivery.events",
+    "delivery.journal",
+    "deadletters.sender",
+)
+"""Modules of the dispatcher that have threads."""
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 
@@ -193,7 +200,7 @@ class World:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(mock.patch.object(limits, "TARGET_QUEUE_MAX", self.rng.choice([8, 64, 1_024])))
                 stack.enter_context(mock.patch.object(limits, "RETRY_S_DEFAULT", self.patience_s))
-                stack.enter_context(mock.patch.object(limits, "WARM_S", self.rng.choice([1.5, 30.0])))
+                stack.enter_context(mock.patch.object(limits, "CACHED_PAGES_S", self.rng.choice([1.5, 30.0])))
                 self.loop.run_until_complete(self._lives())
         finally:
             for log in self.logs:
@@ -492,7 +499,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         replace = lambda *names: stack.enter_context(mock.patch.object(*names))  # noqa: E731
         executor = executors(disk)
         for name in MODULES:
-            stack.enter_context(mock.patch(f"headgate.dispatch.{name}.ThreadPoolExecutor", executor))
+            stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
         replace(dispatcher_module, "Link", _Link)
         replace(CursorStore, "flush", flushed)
