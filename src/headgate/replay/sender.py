@@ -27,7 +27,7 @@ from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, is_left, judge, pause_s
@@ -81,7 +81,7 @@ class Replaying:
         transport: Transport,
         replies: Replies,
         bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: Recorder,
+        journal: AttemptRecorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,
