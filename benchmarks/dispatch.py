@@ -26,7 +26,7 @@ import structlog
 import uvloop
 
 from headgate.control.objects import Broker
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -142,7 +142,7 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
 
 
 def routes(url: str, targets: int) -> Routes:
-    spec = DeliverySpec(0, "exponential", 0.2, 30.0, False)
+    spec = DeliveryRules(0, "exponential", 0.2, 30.0, False)
     table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
     return Routes(RoutingTable(1, 1, {}, tuple(table)))
 

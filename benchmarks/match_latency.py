@@ -27,7 +27,7 @@ from pathlib import Path
 
 import structlog
 
-from headgate.control.routing import DeliverySpec, RoutingTable, Target
+from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
@@ -42,7 +42,7 @@ HELLO_BYTES = 84
 FRAME = struct.Struct("<BBiq")
 ROW = 1
 DATA = b'{"user":{"tier":"gold","id":4711},"amount":12.5,"items":["a","b","c"]}'
-DELIVERY = DeliverySpec(0, "linear", 1.0, 1.0, False)
+DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 
 
 def produce(log: Path, filters: int, orders: Connection) -> None:

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from headgate.control.logrules import DEFAULT_RULE, Served
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
@@ -59,8 +59,8 @@ def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t", **more: Any
     )
 
 
-def spec(**changes: Any) -> DeliverySpec:
-    plain = DeliverySpec(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
+def spec(**changes: Any) -> DeliveryRules:
+    plain = DeliveryRules(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
     return dataclasses.replace(plain, **changes)
 
 

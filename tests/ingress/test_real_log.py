@@ -23,7 +23,7 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, encode
-from headgate.ingress.errors import EventFormatError
+from headgate.ingress.errors import StoredEventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import (
@@ -142,7 +142,7 @@ def test_events_in_another_versions_format_are_refused(tmp_path):
         writer.append(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"])
     with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
         writer.append(encode([entries("type", event(1))]).batch, ["t"])
-    with pytest.raises(EventFormatError, match=r"1 holds events in the format of another version"):
+    with pytest.raises(StoredEventFormatError, match=r"1 holds events in the format of another version"):
         check_events(tmp_path / "1")
 
 

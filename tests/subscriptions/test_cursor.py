@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate import limits
-from headgate.control.routing import PullSpec, PullType, RoutingTable
+from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
@@ -60,7 +60,7 @@ class Consumers(RuleBasedStateMachine):
         try:
             pulled = self.do(self.world.pull(consumer, count))
         except ConsumerBusyError:
-            assert self.world.target.pull == PullSpec("exclusive", TIMEOUT_S)
+            assert self.world.target.pull == PullRules("exclusive", TIMEOUT_S)
             return
         found = offsets(pulled)
         assert found == sorted(found)

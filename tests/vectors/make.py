@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.bloom import might_contain, probe
+from headgate.log.bloom import hash_value, might_contain
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     Codec,
@@ -176,7 +176,7 @@ def chunks_of(data: bytes) -> Iterator[dict[str, Any]]:
             "at": at,
             **fields,
             "bloom_hex": bloom.hex(),
-            "may_contain": {v: might_contain(bloom, header.hash_count, [probe(v)]) for v in VALUES},
+            "may_contain": {v: might_contain(bloom, header.hash_count, [hash_value(v)]) for v in VALUES},
             "records": rows,
         }
         at += header.chunk_bytes
@@ -209,7 +209,7 @@ def make(root: Path) -> None:
     write_corrupt(root / "3")
     good = {"3": expect_corrupt(root / "3")}
     expected = {
-        "xxh64": {value: f"{(p := probe(value)).b << 32 | p.a:016x}" for value in VALUES},
+        "xxh64": {value: f"{(p := hash_value(value)).b << 32 | p.a:016x}" for value in VALUES},
         "partitions": {name: expect(root / name) for name in ("0", "1", "2")},
         "corrupt": good,
     }

@@ -23,7 +23,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.delivery import resolve
-from headgate.control.routing import DeliverySpec, Target
+from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
 from headgate.delivery import encoding
 from headgate.delivery.circuit import Rate
@@ -319,7 +319,7 @@ class DeadLetters:
         else:
             self._keep(letter, problem)
 
-    async def _attempt(self, letter: Letter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
+    async def _attempt(self, letter: Letter, url: str, rules: DeliveryRules, *, redriving: bool) -> Outcome:
         event = letter.event
         if not redriving:
             event = encoding.dead(event, letter.destination, letter.code, letter.data)
