@@ -32,7 +32,7 @@ from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher
 
@@ -173,7 +173,7 @@ def fill(data: Path, count: int) -> PartitionWriter:
     writer = PartitionWriter.open(data / "log" / "0", EVENT_SCHEMA)
     for first in range(0, count, 50):
         events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
-        writer.append(to_batch(events), ["t"] * len(events))
+        writer.append(Encoded(to_batch(events), ["t"] * len(events)))
     return writer
 
 

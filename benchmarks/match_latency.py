@@ -31,7 +31,7 @@ from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
@@ -61,7 +61,7 @@ def produce(log: Path, filters: int, orders: Connection) -> None:
                 clocks.append(time.perf_counter_ns())
                 kind = f"com.example.type-{chosen.randrange(filters)}"
                 event = Event("1.0", str(number), "/bench", kind, data_kind=DataKind.JSON, data=DATA)
-                writer.append(to_batch([StoredEvent(BROKER, event)]), [kind])
+                writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [kind]))
             orders.send((first, clocks))
 
 

@@ -20,7 +20,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher
 
@@ -115,7 +115,7 @@ class EventLog:
         if partition not in self.writers:
             self.writers[partition] = PartitionWriter.open(self.directory / str(partition), EVENT_SCHEMA)
         batch = to_batch([StoredEvent(broker, event) for event in events])
-        return self.writers[partition].append(batch, [event.type for event in events])
+        return self.writers[partition].append(Encoded(batch, [event.type for event in events]))
 
     def close(self) -> None:
         for writer in self.writers.values():

@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
-from headgate.log.commit import Encoded, GroupCommit, SubmitChain
+from headgate.log.commit import GroupCommit, SubmitChain
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Encoded
 from tests.log.support import FaultyFiles, batch, last_segment, open_writer, read_all
 
 
@@ -25,14 +26,14 @@ class Gate:
         self.error: Exception | None = None
         self.next = 0
 
-    def append(self, batch, filter_values, **_):
+    def append(self, chunk):
         self.entered.set()
         assert self.open.wait(30)
         if self.error is not None:
             raise self.error
-        self.chunks.append(batch.column("n").to_pylist())
-        self.next += batch.num_rows
-        return self.next - batch.num_rows
+        self.chunks.append(chunk.batch.column("n").to_pylist())
+        self.next += chunk.batch.num_rows
+        return self.next - chunk.batch.num_rows
 
 
 def encode(groups) -> Encoded:

@@ -38,7 +38,7 @@ from headgate.log.format import (
     unpack_segment_header,
 )
 from headgate.log.recovery import list_segments
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 VECTORS = Path(__file__).resolve().parent / "log"
 TIME_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -95,7 +95,7 @@ def batch(records: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 def append(writer: PartitionWriter, records: Sequence[dict[str, Any]], values: Sequence[str | None]) -> None:
     times = [r["time_us"] for r in records if r["time_us"] is not None]
-    writer.append(batch(records), values, time_range_us=(min(times), max(times)) if times else None)
+    writer.append(Encoded(batch(records), values, time_range_us=(min(times), max(times)) if times else None))
 
 
 def write_everything(directory: Path) -> None:

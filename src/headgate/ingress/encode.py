@@ -17,9 +17,10 @@ from headgate.event.model import Event, EventColumns
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
-from headgate.log.commit import Appender, Encoded, GroupCommit
+from headgate.log.commit import Appender, GroupCommit
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Encoded
 
 
 @dataclass(frozen=True, slots=True)

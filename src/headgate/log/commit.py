@@ -9,15 +9,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import pyarrow as pa
 import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
 from headgate.log.errors import LogUnavailableError
-from headgate.log.format import Codec
+from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 
 _log = structlog.get_logger(__name__)
@@ -25,35 +24,15 @@ T = TypeVar("T", bound=Sized)
 """What one submit brings: anything that knows how many records it is."""
 
 
-class Encoded(NamedTuple):
-    """A chunk to be: what `PartitionWriter.append` takes."""
-
-    batch: pa.RecordBatch
-    filter_values: Sequence[str | None]
-    time_range_us: tuple[int, int] | None
-    also: Sequence[str | None] = ()
-    bloom_bytes: int | None = None
-    codec: Codec | None = None
-
-
 class Appender(Protocol):
-    """What group commit needs of a writer."""
+    """What group commit needs of a writer; `PartitionWriter` is one."""
 
-    def append(
-        self,
-        batch: pa.RecordBatch,
-        filter_values: Sequence[str | None],
-        *,
-        time_range_us: tuple[int, int] | None = None,
-        also: Sequence[str | None] = (),
-        bloom_bytes: int | None = None,
-        codec: Codec | None = None,
-    ) -> int:
-        """Store records durably and return the first one's offset."""
+    def append(self, chunk: Encoded) -> int:
+        """Stores a chunk durably; returns the offset of its first record."""
         ...
 
     def probe(self) -> None:
-        """Prove that records can be stored now.
+        """Proves that chunks can be stored now.
 
         Raises:
             LogUnavailableError: They cannot.
@@ -282,14 +261,7 @@ class GroupCommit(Generic[T]):
 
     def _append(self, group: list[_Submit[T]]) -> int:
         chunk = self._encode([submit.items for submit in group])
-        first = self._writer.append(
-            chunk.batch,
-            chunk.filter_values,
-            time_range_us=chunk.time_range_us,
-            also=chunk.also,
-            bloom_bytes=chunk.bloom_bytes,
-            codec=chunk.codec,
-        )
+        first = self._writer.append(chunk)
         self._chunks.observe(chunk.batch.num_rows)
         return first
 
