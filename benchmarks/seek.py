@@ -22,7 +22,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_ba
 from headgate.event.model import Event
 from headgate.log.writer import PartitionWriter
 from headgate.scan.find import Finder, Sought
-from headgate.scan.places import NEXT, start
+from headgate.scan.starts import NEXT, start_offsets
 from headgate.scan.turns import LogScanner
 
 TSO = 449_320_000_000_000
@@ -91,7 +91,7 @@ async def seek(directory: Path, cel: str, *, last: bool) -> tuple[int | None, fl
     with ThreadPoolExecutor(1) as threads:
         started = time.perf_counter()
         finder = Finder(directory, LogScanner(directory, threads))
-        found = await finder.find(Sought(BROKER, RULE, cel, last), {0: 0}, start(directory, [0], NEXT))
+        found = await finder.find(Sought(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
         return None if found is None else found.offset, time.perf_counter() - started
 
 
@@ -106,7 +106,7 @@ def main() -> int:
         directory = Path(name)
         print("writing ...", file=sys.stderr)
         write(directory, arguments.events)
-        ends = start(directory, [0], NEXT)
+        ends = start_offsets(directory, NEXT)
         if not arguments.json:
             print(f"{ends[0]:,} events\n{'sought by':28} {'':6} {'seconds':>8} {'events/s':>12} {'goal for 10 M':>14}")
         wrong = False

@@ -547,8 +547,8 @@ CLOCK_SLACK_S: Final = 3_600.0
 """What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
 ROUTING_POLL_S: Final = 0.05
 """How often the control store is asked whether it changed."""
-NEEDED_CHUNKS_MAX: Final = 4_096
-"""Outbox chunks that one look for the oldest event still needed reads, some 0.3 s; the next look goes on from there."""
+FLOOR_CHUNKS_MAX: Final = 4_096
+"""Outbox chunks that one search for the retention floor reads, some 0.3 s; the next search goes on from there."""
 DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 

@@ -15,7 +15,7 @@ from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flushe
 from headgate.delivery.permits import Accounts
 from headgate.delivery.targets import Lag
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.reader import OutboxBacklog
+from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
@@ -133,13 +133,13 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     ]
 
     async def work() -> None:
-        backlog = OutboxBacklog(directory)
+        backlog = OutboxReader(directory)
         found: list[int] = []
         while lag.next < upto:
-            refill = await backlog.read(2, lag, upto, data.draw(st.integers(1, 4)))
-            assert refill.reached > lag.next
-            found += [delivery.position for delivery in refill.deliveries]
-            lag.next = refill.reached
+            page = await backlog.read(2, lag.next, upto, data.draw(st.integers(1, 4)), lag.wants)
+            assert page.reached > lag.next
+            found += [row.position for row in page.rows]
+            lag.next = page.reached
         backlog.close()
         assert found == expected
 

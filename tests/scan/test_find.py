@@ -15,8 +15,8 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import PartitionWriter
 from headgate.scan import find as find_module
 from headgate.scan.find import Finder, Sought, landing
-from headgate.scan.places import NEXT, start
 from headgate.scan.scan import Query, Scan
+from headgate.scan.starts import NEXT, start_offsets
 from headgate.scan.turns import Located, LogScanner, Wish
 
 BROKER = "ns/a"
@@ -48,7 +48,7 @@ def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]
 
 
 def starts_and_ends(directory: Path, rng: random.Random, partitions: int) -> tuple[dict[int, int], dict[int, int]]:
-    last = start(directory, range(partitions), NEXT)
+    last = start_offsets(directory, NEXT)
     ends = {p: rng.randint(0, at) for p, at in last.items()} if rng.random() < 0.5 else last
     return {p: rng.choice([0, rng.randint(0, at)]) for p, at in ends.items()}, ends
 

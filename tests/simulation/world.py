@@ -20,7 +20,7 @@ from unittest import mock
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
 from headgate.delivery.retry import Answer, Outcome
@@ -37,8 +37,15 @@ from tests.delivery.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2
-MODULES = ("outbox", "cursors", "deadletters", "events", "backlog", "journal")
-"""Modules of dispatch/ that have threads."""
+MODULES = (
+    "outbox.writer",
+    "outbox.reader",
+    "delivery.cursors",
+    "delivery.events",
+    "delivery.journal",
+    "deadletters.sender",
+)
+"""Modules of the dispatcher that have threads."""
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 
@@ -257,7 +264,7 @@ class World:
     async def _until_quiet(self, dispatcher: Dispatcher, ready: asyncio.Event, work: asyncio.Future[None]) -> None:
         deadline = self.loop.now + QUIET_S_MAX
         await asyncio.wait([work, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
-        quiet, store = 0, LetterStore(self.folder / "deadletters.db")
+        quiet, store = 0, DeadLetterStore(self.folder / "deadletters.db")
         while quiet < 3 and not work.done():
             await asyncio.sleep(0.5)
             scheduler = dispatcher._scheduler
@@ -462,7 +469,7 @@ class _Link:
 @contextlib.contextmanager
 def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
     """The world in the places of threads, sockets and files."""
-    take, flush, apply = Flusher._flush, CursorStore.flush, LetterStore.apply
+    take, flush, apply = Flusher._flush, CursorStore.flush, DeadLetterStore.apply
     taken: dict[int, float] = {}
 
     def flushed(store: CursorStore, change: CursorChange) -> None:
@@ -478,7 +485,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         take(flusher)
         taken[id(flusher._unwritten)] = at
 
-    def applied(store: LetterStore, new: Any, gone: Any, changed: Any) -> int:
+    def applied(store: DeadLetterStore, new: Any, gone: Any, changed: Any) -> int:
         if disk.dead:
             return 0
         if disk.full:
@@ -492,10 +499,10 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         replace = lambda *names: stack.enter_context(mock.patch.object(*names))  # noqa: E731
         executor = executors(disk)
         for name in MODULES:
-            stack.enter_context(mock.patch(f"headgate.dispatch.{name}.ThreadPoolExecutor", executor))
+            stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
         replace(dispatcher_module, "Link", _Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
-        replace(LetterStore, "apply", applied)
+        replace(DeadLetterStore, "apply", applied)
         yield

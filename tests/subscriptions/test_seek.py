@@ -10,7 +10,7 @@ import pytest
 
 from headgate.errors import InvalidInputError
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.reader import Refill
+from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate.scan.turns import Located, Sifted, Wish
 from headgate.subscriptions.messages import (
@@ -151,7 +151,7 @@ def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> No
         begun, let = asyncio.Event(), asyncio.Event()
         read = world.outbox.read
 
-        async def slow(*arguments: Any) -> Refill:
+        async def slow(*arguments: Any) -> RowPage:
             begun.set()
             await let.wait()
             return await read(*arguments)

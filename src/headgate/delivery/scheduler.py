@@ -25,10 +25,10 @@ from typing import Final
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
-from headgate.deadletters.store import Letter
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Forgetful, Recorder
 from headgate.delivery.post import Transport
@@ -75,7 +75,7 @@ class Scheduler:
         backlog: Backlog,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         judge_filter: Judge,
         errors: FilterErrors,
         refresh: Callable[[], None],
@@ -337,20 +337,20 @@ class Scheduler:
         lag, upto = state.lag, self._handed
         if lag is not None:
             state.tail = []
-            refill = await self._backlog.read(state.target.id, lag, upto, room)
+            page = await self._backlog.read(state.target.id, lag.next, upto, room, lag.wants)
         state.refilling = False
         if lag is None or state.lag is None:  # deleted meanwhile
             self._has_room(state)
             return
-        lag.next = refill.reached
-        lag.unread = {position for position in lag.unread if position >= refill.reached}
-        for delivery in refill.deliveries:
+        lag.next = page.reached
+        lag.unread = {position for position in lag.unread if position >= page.reached}
+        for delivery in (Delivery(*row) for row in page.rows):
             if self._is_counted(state, delivery):
                 continue
             if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
                 delivery.resume(tried)
             self._enqueue(state, delivery)
-        if refill.reached >= upto and state.tail is not None:
+        if page.reached >= upto and state.tail is not None:
             state.lag = None
             state.retries.clear()
             for delivery in state.tail:
@@ -367,16 +367,17 @@ class Scheduler:
         while (lag := state.lag) is not None and lag.next < upto and not (state.refilling or self._attempts.stopping):
             state.refilling = True
             try:
-                refill = await self._backlog.read(state.target.id, lag, upto, limits.BACKLOG_READ_ROWS)
-                deliveries = [one for one in refill.deliveries if not self._is_counted(state, one)]
+                page = await self._backlog.read(state.target.id, lag.next, upto, limits.BACKLOG_READ_ROWS, lag.wants)
+                deliveries = [Delivery(*row) for row in page.rows]
+                deliveries = [delivery for delivery in deliveries if not self._is_counted(state, delivery)]
                 results = await asyncio.gather(*(decide(state, delivery) for delivery in deliveries))
             finally:
                 state.refilling = False
             for delivery, result in zip(deliveries, results, strict=True):
                 state.retries.pop(delivery.position, None)
                 self._count(state, delivery, result)
-            lag.next = refill.reached
-            lag.unread = {position for position in lag.unread if position >= refill.reached}
+            lag.next = page.reached
+            lag.unread = {position for position in lag.unread if position >= page.reached}
             self._touch(state)
         self._has_room(state)
 

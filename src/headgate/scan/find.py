@@ -15,7 +15,7 @@ from pathlib import Path
 
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
-from headgate.scan.places import at_time
+from headgate.scan.starts import offsets_at_time
 from headgate.scan.turns import Located, Scanner, Wish
 
 Tell = Callable[[int, int], object]
@@ -70,7 +70,8 @@ class Finder:
         for partition in sorted(start):
             first, behind = start[partition], end[partition]
             if found is not None:
-                at = (await asyncio.to_thread(at_time, self._directory, [partition], found.stored_us))[partition]
+                since = await asyncio.to_thread(offsets_at_time, self._directory, [partition], found.stored_us)
+                at = since[partition]
                 first, behind = (max(first, at), behind) if sought.last else (first, min(behind, at))
             look = self._last if sought.last else self._first
             there = await look(sought, partition, first, behind, way)
@@ -135,7 +136,7 @@ def landing(directory: Path, start: Mapping[int, int], found: Located, *, after:
 
     The other partitions go on at what was stored at the same time or later, but not before `start`.
     """
-    since = at_time(directory, list(start), found.stored_us)
+    since = offsets_at_time(directory, list(start), found.stored_us)
     later = {partition: max(at, since[partition]) for partition, at in start.items()}
     return later | {found.partition: found.offset + after}
 

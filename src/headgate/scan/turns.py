@@ -22,6 +22,9 @@ from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import READ_EVENTS_PER_TURN, SCAN_TURN_S, SIFT_S
 from headgate.scan.scan import Piece, Query, Scan
 
+RuleOf = Callable[[str], FilterValueRule | None]
+"""How the events of a broker (its identity) get their filter values; None when there is no such broker. May block."""
+
 Step = Callable[[int], Awaitable[list[Piece]]]
 """`Scan.step` by another thread: one at a time."""
 

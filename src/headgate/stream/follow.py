@@ -16,8 +16,8 @@ from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.find import Finder, Sought, landing, latest
-from headgate.scan.places import EARLIEST, LATEST, NEXT, start
 from headgate.scan.scan import Counters, Piece, Scan
+from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.scan.turns import LogScanner, scanning
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -57,7 +57,6 @@ class Turn:
 
 async def turns(
     directory: Path,
-    partitions: list[int],
     request: ReadRequest,
     threads: Executor,
     growth: LogGrowth,
@@ -70,7 +69,6 @@ async def turns(
 
     Args:
         directory: Directory of the partitions.
-        partitions: Of the log.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
         growth: Wakes the reader at the end of the log.
@@ -82,9 +80,9 @@ async def turns(
         CorruptChunkError: A chunk is damaged.
     """
     if request.start == LATEST:
-        places = await _latest(directory, partitions, request, threads)
+        places = await _latest(directory, request, threads)
     else:
-        places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, partitions, request.start)
+        places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, request.start)
     if request.first is not None:
         places = await _seek(directory, request, places, threads)
     left = request.limit
@@ -128,10 +126,10 @@ def _told(scan: Scan) -> Turn:
     return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 
-def _begin(directory: Path, partitions: list[int], said: str) -> dict[int, int]:
+def _begin(directory: Path, start: str) -> dict[int, int]:
     """Where to begin; not behind the end, where a reader would wait for what may be long past, and miss it."""
-    places = start(directory, partitions, said)
-    for partition, end in start(directory, partitions, NEXT).items():
+    places = start_offsets(directory, start)
+    for partition, end in start_offsets(directory, NEXT).items():
         if places[partition] > end:
             raise PositionError(
                 f"position {partition}:{places[partition]} is behind the end of this log, {partition}:{end}",
@@ -140,10 +138,10 @@ def _begin(directory: Path, partitions: list[int], said: str) -> dict[int, int]:
     return places
 
 
-async def _latest(directory: Path, partitions: list[int], request: ReadRequest, threads: Executor) -> dict[int, int]:
+async def _latest(directory: Path, request: ReadRequest, threads: Executor) -> dict[int, int]:
     """Where the broker's last event of each partition stands, whatever others have stored behind it."""
     run, query = asyncio.get_running_loop().run_in_executor, request.query
-    first, ends = [await run(threads, start, directory, partitions, said) for said in (EARLIEST, NEXT)]
+    first, ends = [await run(threads, start_offsets, directory, start) for start in (EARLIEST, NEXT)]
     finder = Finder(directory, LogScanner(directory, threads))
     return await latest(finder, Sought(query.broker, query.rule, None, last=True), first, ends)
 
@@ -152,7 +150,7 @@ async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], t
     """Where the first event stands of which the request's expression is true; without one all begin at their end."""
     assert request.first is not None
     run, query = asyncio.get_running_loop().run_in_executor, request.query
-    ends = await run(threads, start, directory, list(places), NEXT)
+    ends = await run(threads, start_offsets, directory, NEXT)
     finder = Finder(directory, LogScanner(directory, threads))
     found = await finder.find(Sought(query.broker, query.rule, request.first), places, ends)
     return ends if found is None else await run(threads, partial(landing, directory, places, found, after=False))

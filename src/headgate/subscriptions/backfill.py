@@ -21,10 +21,9 @@ from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.verdicts import FilterErrors
 from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate.log.errors import PositionError
-from headgate.scan.places import EARLIEST
-from headgate.scan.turns import Scanner, Wish
+from headgate.scan.starts import EARLIEST, start_offsets
+from headgate.scan.turns import RuleOf, Scanner, Wish
 from headgate.subscriptions.cursor import Held, history_position
-from headgate.subscriptions.seek import RuleOf, start_of
 from headgate.subscriptions.state import State
 
 _BEGINNING = "beginning"
@@ -77,7 +76,7 @@ class Histories:
             return True
         to = EARLIEST if rules.history == _BEGINNING else rules.history
         try:
-            starts = await asyncio.to_thread(start_of, self._log, to)
+            starts = await asyncio.to_thread(start_offsets, self._log, to)
         except PositionError as error:
             self._errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
             state.cursor.without_history(rules.filter_id)

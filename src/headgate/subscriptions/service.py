@@ -18,7 +18,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.deadletters.store import Burial
+from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
@@ -65,7 +65,7 @@ class Subscriptions:
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
         histories: Reads the log where a filter counts from an earlier place on.
-        burial: Takes what was handed out too often; None: it is dropped.
+        dead_letters: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -81,12 +81,12 @@ class Subscriptions:
         handed: Callable[[], int],
         seeks: Seeks,
         histories: Histories,
-        burial: Burial | None = None,
+        dead_letters: DeadLetterQueue | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._abandoning = Abandoning(backlog, events, burial, errors, handed, clock_us)
+        self._abandoning = Abandoning(backlog, events, dead_letters, errors, handed, clock_us)
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
