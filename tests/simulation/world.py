@@ -200,7 +200,7 @@ class World:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(mock.patch.object(limits, "TARGET_QUEUE_MAX", self.rng.choice([8, 64, 1_024])))
                 stack.enter_context(mock.patch.object(limits, "RETRY_S_DEFAULT", self.patience_s))
-                stack.enter_context(mock.patch.object(limits, "WARM_S", self.rng.choice([1.5, 30.0])))
+                stack.enter_context(mock.patch.object(limits, "CACHED_PAGES_S", self.rng.choice([1.5, 30.0])))
                 self.loop.run_until_complete(self._lives())
         finally:
             for log in self.logs:

@@ -221,11 +221,11 @@ class Scheduler:
             self._on_room()
 
     def _mark_time(self) -> None:
-        """Remember how far we were when, to know which rows are WARM_S old."""
+        """Remember how far we were when, to know which rows are CACHED_PAGES_S old."""
         now, marks = self._loop.time(), self._marks
         if not marks or now - marks[-1][0] >= 1.0:
             marks.append((now, self._handed))
-        while now - marks[0][0] > limits.WARM_S:
+        while now - marks[0][0] > limits.CACHED_PAGES_S:
             self._attempts.warm_from = marks.popleft()[1]
 
     def _row(self, position: int, partition: int, offset: int, target: int, verdict: int) -> None:

@@ -187,7 +187,7 @@ class Subscriptions:
 
     async def _wait(self, state: State, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
-        look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
+        look_s = _look_s(state) if self._histories.is_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, look_s)
         due_us = state.cursor.next_due_us(state.rules) if active else None
         if due_us is not None:
@@ -397,4 +397,4 @@ class Subscriptions:
 
 def _look_s(state: State) -> float:
     """How often a consumer has to show that it is there: its lease lasts for an ack timeout."""
-    return min(limits.PULL_LOOK_S, state.rules.ack_timeout_s / 3)
+    return min(limits.PULL_POLL_S, state.rules.ack_timeout_s / 3)
