@@ -1,15 +1,9 @@
-"""Writes docs/reference/dialects.md: every operator of every dialect, what it is in CEL, and who decides it.
-
-python scripts/dialects_page.py           writes the page
-python scripts/dialects_page.py --check   says with its exit status whether the page is as it would be written
-"""
+"""The page of operators: every operator of every dialect, what it is in CEL, and who decides it."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from headgate.event.model import DataKind, Event
@@ -18,23 +12,17 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.dialects import to_cel
 from headgate.filter.tools.explain import explain
 
-PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "dialects.md"
+HEAD: Final = """# Operators
 
-HEAD: Final = """# Dialects, operator by operator
-
-<!-- Written by scripts/dialects_page.py: edit that. -->
+<!-- Written by `make pages` from scripts/pages/dialects.py: edit that. -->
 
 Every way to write a filter becomes CEL, which the third column shows.
 
-* *Decided by* says who has the last word on an event: `matcher` (Catalyst expressions inside the Spark query), or
-  `cel-cpp` (the matcher finds candidates, the dispatcher evaluates them). A matcher that cannot tell one event's
-  value hands that event to cel-cpp.
-* *Found by* is the index: an equality, a prefix, a suffix, or `scan` when every event of the broker is compared. Beside
-  an equality nothing is a scan.
-* *Error on* says on which odd events the filter's value is an error and not false (it matches in neither case): an
-  attribute or member is *absent*, is *null*, is of *another type* or *no number*, or the event has *no JSON data*.
+* *Decided by* says who decides on an event: `matcher` (Catalyst expressions inside the Spark query), or `cel-cpp` (the matcher finds candidates, the dispatcher evaluates them). A matcher that cannot tell one event's value hands that event to cel-cpp.
+* *Found by* is the index: an equality, a prefix, a suffix, or `scan` when every event of the broker is compared. A filter with an equality is never a scan.
+* *Error on* lists the odd events on which the filter's value is an error and not false. It matches in neither case. An attribute or member is *absent*, is *null*, is of *another type* or *no number*, or the event has *no JSON data*.
 
-`headgate filter explain` says the same of a filter of yours. What dialects refuse is in [filters](../filters.md).
+`headgate filter explain` says the same of a filter of yours. [Filters](filters/index.md) says what dialects refuse.
 """
 
 
@@ -273,10 +261,3 @@ def _kind(index: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-if __name__ == "__main__":
-    written = page()
-    if "--check" in sys.argv[1:]:
-        sys.exit(PAGE.read_text(encoding="utf-8") != written)
-    PAGE.write_text(written, encoding="utf-8")

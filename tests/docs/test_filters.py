@@ -1,4 +1,4 @@
-"""The limits that docs/filters.md names are the limits that hold, and its examples are filters."""
+"""The limits that the pages on filters name are the limits that hold, and their examples are filters."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.dialects import _OURS, DIALECTS, to_cel
 from tests.support import REPOSITORY
 
-TEXT = (REPOSITORY / "docs" / "filters.md").read_text(encoding="utf-8")
+FOLDER = REPOSITORY / "docs/reference/filters"
+TEXT = (FOLDER / "index.md").read_text(encoding="utf-8")
 
 
 def test_limits() -> None:
@@ -26,23 +27,20 @@ def test_limits() -> None:
     assert f"{limits.FILTER_ROWS_MAX:,} rows" in TEXT
 
 
-def section(heading: str) -> str:
-    level = heading.partition(" ")[0]
-    return TEXT.split(f"\n{heading}\n")[1].split(f"\n{level} ")[0]
+def page(name: str) -> str:
+    return (FOLDER / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("dialect", "heading", "count"), [("cesql", "### CloudEvents SQL", 8), ("jms", "### JMS selectors", 7)]
-)
-def test_texts(dialect: str, heading: str, count: int) -> None:
-    rows = re.findall(r"^\| `(.*?)` \| `(.*)` \|$", section(heading), re.MULTILINE)
+@pytest.mark.parametrize(("dialect", "count"), [("cesql", 8), ("jms", 7)])
+def test_texts(dialect: str, count: int) -> None:
+    rows = re.findall(r"^\| `(.*?)` \| `(.*)` \|$", page(dialect), re.MULTILINE)
     assert len(rows) == count
     for text, cel in rows:
         assert DIALECTS[dialect](text, "filter") == cel.replace("\\|", "|")
 
 
 def test_the_table_of_dialects() -> None:
-    rows = re.findall(r"^\| (.*?) \| `(.*?)` \| .* \|$", section("## At a glance"), re.MULTILINE)
+    rows = re.findall(r"^\| (.*?) \| `(.*?)` \| .* \|$", TEXT, re.MULTILINE)
     fields = {field: json.loads(value) for cell, value in rows for field in re.findall(r"`([a-zA-Z]+)`", cell)[:1]}
     assert fields.keys() | {"cel"} == {*_OURS, "exact"}
     for field, value in fields.items():
@@ -51,7 +49,7 @@ def test_the_table_of_dialects() -> None:
 
 
 def test_lists() -> None:
-    rows = re.findall(r"^\| `(exact|prefix|suffix|not)` \| `(.*?)` \| .* \| `(.*)` \|$", TEXT, re.MULTILINE)
+    rows = re.findall(r"^\| `(exact|prefix|suffix|not)` \| `(.*?)` \| .* \| `(.*)` \|$", page("lists"), re.MULTILINE)
     assert [field for field, _, _ in rows] == ["exact", "prefix", "suffix", "not"]
     for field, value, cel in rows:
         assert to_cel(None, [{field: json.loads(value)}]) == cel
@@ -59,7 +57,8 @@ def test_lists() -> None:
 
 def test_tags() -> None:
     (value,), (cel,) = (
-        re.findall(pattern, section("### Tags"), re.MULTILINE) for pattern in (r"`(\{.*\})` is$", r"^    (ce\..*)")
+        re.findall(pattern, page("pulsar").split("## Tags")[1], re.MULTILINE)
+        for pattern in (r"`(\{.*\})` is$", r"^(ce\..*)")
     )
     assert to_cel({"tags": json.loads(value)}) == cel
 
@@ -85,7 +84,7 @@ def test_an_absent_attribute(filters: tuple[object, object], value: OutcomeKind,
 
 
 def test_examples() -> None:
-    examples = TEXT.split("## CEL\n")[1].split("* `ce.<name>`")[0].strip().splitlines()
+    examples = page("cel").split("```text\n")[1].split("```")[0].splitlines()
     assert len(examples) == 5
     for example in examples:
         assert compile_cel(example.strip()).rows
