@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.deadletters.store import Letter
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
@@ -117,7 +117,7 @@ class Subscribers:
         self.delivered.append((answer.headers[0][1], to.event.id))
         return Outcome(200)
 
-    async def bury(self, letter: Letter) -> None:
+    async def bury(self, letter: DeadLetter) -> None:
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)
         self.buried += 1
@@ -267,7 +267,7 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
 
         buried: list[str] = []
 
-        async def bury(letter: Letter) -> None:
+        async def bury(letter: DeadLetter) -> None:
             buried.append(letter.event.id)
 
         rows = Rows()

@@ -241,7 +241,7 @@ def test_a_refusal_has_a_place_and_a_hint(selector: str, position: int, hint: st
         ("a" + "*a" * 5000 + " = 1", "FILTER_DEPTH_MAX"),
         ("a LIKE '" + "_" * 2000 + "'", "FILTER_REGEX_CHARACTERS_MAX"),
         (" OR ".join(f"a{i:020} = {i}" for i in range(500)), "FILTER_CHARACTERS_MAX"),
-        (" OR ".join(f"a{i} = {i}" for i in range(900)), "FILTER_WORDS_MAX"),
+        (" OR ".join(f"a{i} = {i}" for i in range(900)), "FILTER_TOKENS_MAX"),
     ],
 )
 def test_limits(selector: str, limit: str) -> None:

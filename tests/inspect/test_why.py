@@ -19,7 +19,7 @@ from headgate.control.errors import ObjectNotFoundError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.deadletters.store import Letter, LetterStore
+from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
 from headgate.delivery.journal import DIRECTORY, Journal, Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -54,7 +54,7 @@ class World:
         self.log = self._writer("log/0", EVENT_SCHEMA)
         self.outbox = self._writer("outbox/0", OUTBOX_SCHEMA)
         self.cursors = CursorStore(self.data / "dispatch.db")
-        self.letters = LetterStore(self.data / "deadletters.db")
+        self.letters = DeadLetterStore(self.data / "deadletters.db")
 
     def _writer(self, name: str, schema: Any) -> PartitionWriter:
         return PartitionWriter.open(self.data / name, schema, clock_us=lambda: self.now_us)
@@ -276,7 +276,7 @@ def test_a_dead_letter_with_the_last_answer(world: World) -> None:
     world.accept(one)
     position = world.match(0)
     world.handed(position + 2)
-    letter = Letter(
+    letter = StoredDeadLetter(
         target=world.target,
         position=position,
         partition=0,

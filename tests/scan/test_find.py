@@ -106,7 +106,7 @@ def test_others_go_on_with_what_was_stored_at_the_same_time_or_later(tmp_path: P
 def test_turns_hand_out_everything_once_before_the_end(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.scan.turns.SIFT_S", 0.0)
+    monkeypatch.setattr("headgate.scan.turns.SCAN_REQUEST_TURN_S", 0.0)
     rng = random.Random(seed)
     places = store(tmp_path, rng, 3)
 

@@ -41,7 +41,7 @@ def app(scanner: Scanner) -> Starlette:
 
 
 def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "SIFT_RETRY_S", 0.01)
+    monkeypatch.setattr(asking, "READER_RETRY_S", 0.01)
     fill(tmp_path)
     socket = tmp_path / "run" / "reader"
 
@@ -59,7 +59,7 @@ def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypa
             async with answering(app(Damaged()), socket):
                 with pytest.raises(ReaderError, match="byte 17"):
                     await there.sift(WISH)
-            monkeypatch.setattr(asking, "SIFT_RETRIES_MAX", 2)
+            monkeypatch.setattr(asking, "READER_RETRIES_MAX", 2)
             with pytest.raises(ReaderUnavailableError):
                 await there.sift(WISH)
 

@@ -20,7 +20,7 @@ from unittest import mock
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
 from headgate.delivery.retry import Answer, Outcome
@@ -200,7 +200,7 @@ class World:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(mock.patch.object(limits, "TARGET_QUEUE_MAX", self.rng.choice([8, 64, 1_024])))
                 stack.enter_context(mock.patch.object(limits, "RETRY_S_DEFAULT", self.patience_s))
-                stack.enter_context(mock.patch.object(limits, "WARM_S", self.rng.choice([1.5, 30.0])))
+                stack.enter_context(mock.patch.object(limits, "CACHED_PAGES_S", self.rng.choice([1.5, 30.0])))
                 self.loop.run_until_complete(self._lives())
         finally:
             for log in self.logs:
@@ -264,7 +264,7 @@ class World:
     async def _until_quiet(self, dispatcher: Dispatcher, ready: asyncio.Event, work: asyncio.Future[None]) -> None:
         deadline = self.loop.now + QUIET_S_MAX
         await asyncio.wait([work, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
-        quiet, store = 0, LetterStore(self.folder / "deadletters.db")
+        quiet, store = 0, DeadLetterStore(self.folder / "deadletters.db")
         while quiet < 3 and not work.done():
             await asyncio.sleep(0.5)
             scheduler = dispatcher._scheduler
@@ -469,7 +469,7 @@ class _Link:
 @contextlib.contextmanager
 def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
     """The world in the places of threads, sockets and files."""
-    take, flush, apply = Flusher._flush, CursorStore.flush, LetterStore.apply
+    take, flush, apply = Flusher._flush, CursorStore.flush, DeadLetterStore.apply
     taken: dict[int, float] = {}
 
     def flushed(store: CursorStore, change: CursorChange) -> None:
@@ -485,7 +485,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         take(flusher)
         taken[id(flusher._unwritten)] = at
 
-    def applied(store: LetterStore, new: Any, gone: Any, changed: Any) -> int:
+    def applied(store: DeadLetterStore, new: Any, gone: Any, changed: Any) -> int:
         if disk.dead:
             return 0
         if disk.full:
@@ -504,5 +504,5 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         replace(dispatcher_module, "Link", _Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
-        replace(LetterStore, "apply", applied)
+        replace(DeadLetterStore, "apply", applied)
         yield

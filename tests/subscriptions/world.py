@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
-from headgate.deadletters.store import Burial
+from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
@@ -76,11 +76,11 @@ class World:
         cel: str = "true",
         *,
         max_deliveries: int | None = None,
-        burial: Burial | None = None,
+        dead_letters: DeadLetterQueue | None = None,
         dead_letter_uri: str | None = None,
     ) -> None:
         self.folder = folder
-        self.burial = burial
+        self.dead_letters = dead_letters
         self.outbox = Outbox()
         self.now_us = 1_000 * US
         self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
@@ -115,7 +115,7 @@ class World:
                 lambda _: filter_value_rule("type"),
                 lambda: len(self.outbox.rows),
             ),
-            burial=self.burial,
+            dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,
         )
         # The files' end is the made-up outbox's.

@@ -11,9 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
 from headgate import limits
-from headgate.deadletters.store import CODE_FILTER_ERROR, Letter, letter_of
 from headgate.delivery.batches import Batches
 from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetter, dead_letter_of
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.health import Health
@@ -61,7 +61,7 @@ class Attempts:
         on_rest: Callable[[TargetState], None],
         *,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         journal: Recorder,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
@@ -172,7 +172,7 @@ class Attempts:
         words = self.look.words(state.target, event).encode()
         outcome = Outcome(CODE_FILTER_ERROR, body=words[: limits.ERROR_BODY_BYTES_MAX])
         now_us = self._clock_us()
-        await self._bury(letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us))
+        await self._bury(dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us))
 
     def _enters(self, state: TargetState, delivery: Delivery) -> bool:
         """Whether an ordered target's delivery may start now; else it waits in its lane, or its key is being read."""
@@ -270,7 +270,7 @@ class Attempts:
         if self._is_left(state, delivery, outcome) or state.gone or not target.delivery.has_sink:
             return False
         now_us = self._clock_us()
-        await self._bury(letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
+        await self._bury(dead_letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
         return True
 
     def _remember(self, state: TargetState, delivery: Delivery, outcome: Outcome, reason: str) -> None:

@@ -25,10 +25,10 @@ from typing import Final
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
-from headgate.deadletters.store import Letter
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import Events
 from headgate.delivery.journal import Forgetful, Recorder
 from headgate.delivery.post import Transport
@@ -75,7 +75,7 @@ class Scheduler:
         backlog: Backlog,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         judge_filter: Judge,
         errors: FilterErrors,
         refresh: Callable[[], None],
@@ -221,11 +221,11 @@ class Scheduler:
             self._on_room()
 
     def _mark_time(self) -> None:
-        """Remember how far we were when, to know which rows are WARM_S old."""
+        """Remember how far we were when, to know which rows are CACHED_PAGES_S old."""
         now, marks = self._loop.time(), self._marks
         if not marks or now - marks[-1][0] >= 1.0:
             marks.append((now, self._handed))
-        while now - marks[0][0] > limits.WARM_S:
+        while now - marks[0][0] > limits.CACHED_PAGES_S:
             self._attempts.warm_from = marks.popleft()[1]
 
     def _row(self, position: int, partition: int, offset: int, target: int, verdict: int) -> None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
-from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_LOOK_S, PRODUCERS_MAX, PRODUCERS_SNAPSHOT_EVENTS
+from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import Line
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
@@ -172,7 +172,7 @@ class Producers:
         """
         written = sum(ends().values())
         while True:
-            await asyncio.sleep(PRODUCERS_LOOK_S)
+            await asyncio.sleep(PRODUCERS_POLL_S)
             now = ends()
             if sum(now.values()) - written >= PRODUCERS_SNAPSHOT_EVENTS and await self.try_snapshot(now):
                 written = sum(now.values())

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import Letter, LetterStore
+from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import DIRECTORY, Entry, entries
 from headgate.errors import UnavailableError
@@ -141,12 +141,12 @@ class Records:
             chunk = reader.read()
             return chunk.append_time_us if chunk is not None else 0
 
-    def dead_letter(self, target: int, position: int) -> Letter | None:
+    def dead_letter(self, target: int, position: int) -> StoredDeadLetter | None:
         """The dead letter of a row, while it is kept."""
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        with closing(LetterStore(path)) as letters:
+        with closing(DeadLetterStore(path)) as letters:
             found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headgate.control.objects import Condition, Trigger
-from headgate.deadletters.store import Letter, State
+from headgate.deadletters.store import DeadLetterState, StoredDeadLetter
 from headgate.delivery.journal import Entry, Origin
 from headgate.event import rfc3339
 from headgate.event.status import status_text
@@ -77,13 +77,13 @@ def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{said}"
 
 
-def dead_letter_text(letter: Letter) -> str:
+def dead_letter_text(letter: StoredDeadLetter) -> str:
     """Why an event is a dead letter, and what the letter waits for."""
     attempts = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
     waits = {
-        State.SENDING: f"it waits for the dead-letter sink {letter.sink}",
-        State.KEPT: "it is kept for a person",
-        State.REDRIVING: "it is being redriven",
+        DeadLetterState.SENDING: f"it waits for the dead-letter sink {letter.sink}",
+        DeadLetterState.KEPT: "it is kept for a person",
+        DeadLetterState.REDRIVING: "it is being redriven",
     }[letter.state]
     problem = f" ({letter.problem})" if letter.problem else ""
     since = time_text(letter.died_us)

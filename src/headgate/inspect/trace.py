@@ -9,7 +9,7 @@ from enum import StrEnum
 from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.reconcile import identity_of
 from headgate.control.store import Store
-from headgate.deadletters.store import Letter
+from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import Entry
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
@@ -56,7 +56,7 @@ class MatchTrace:
     row: MatchRow
     key: ObjectKey | None
     attempts: tuple[Entry, ...]
-    dead_letter: Letter | None
+    dead_letter: StoredDeadLetter | None
     pull: PullTrace | None
 
 

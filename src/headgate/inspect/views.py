@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headgate.deadletters.store import Letter
+from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import Entry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
@@ -290,7 +290,7 @@ def _match(match: MatchTrace) -> MatchView:
     )
 
 
-def _letter(letter: Letter | None) -> DeadLetterView | None:
+def _letter(letter: StoredDeadLetter | None) -> DeadLetterView | None:
     if letter is None:
         return None
     died = _time(letter.died_us)

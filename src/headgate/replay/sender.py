@@ -23,9 +23,9 @@ import structlog
 from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import Target
-from headgate.deadletters.store import Letter, letter_of
 from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
 from headgate.delivery.journal import Origin, Recorder
 from headgate.delivery.post import Transport
@@ -80,7 +80,7 @@ class Replaying:
         events: Events,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         journal: Recorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
@@ -255,7 +255,7 @@ class Replaying:
             delivery = Delivery(_position(id_, place), place.partition, place.offset, Verdict.MATCH)
             delivery.failures = failures
             marked = SharedEvent(stored.broker, event, stored.append_time_us)
-            await self._bury(letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
+            await self._bury(dead_letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
             return "dead_lettered"
 
 

@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.deadletters.store import Letter, letter_of
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
@@ -184,7 +184,7 @@ class TriggerExpiry:
         look: LastLook,
         errors: FilterErrors,
         *,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         has_room: Callable[[], bool],
         bounds: Bounds,
         clock_us: Callable[[], int],
@@ -224,7 +224,7 @@ class TriggerExpiry:
             if bury:
                 outcome = Outcome(0, "expired", f"not delivered within {self._bounds.words}")
                 now_us = self._clock_us()
-                await self._bury(letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
+                await self._bury(dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
                 return "dead_lettered"
         self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.words}")
         return "expired"

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from headgate.filter.skipping.filter_value import FilterValueRule
-from headgate.limits import READ_EVENTS_PER_TURN, SCAN_TURN_S, SIFT_S
+from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
 from headgate.scan.scan import Piece, Query, Scan
 
 RuleOf = Callable[[str], FilterValueRule | None]
@@ -112,7 +112,7 @@ class Scanner(Protocol):
     """Does turns."""
 
     async def sift(self, wish: Wish) -> Sifted:
-        """Looks at events from `start` on until enough are found, `end` is reached or SIFT_S is over.
+        """Looks at events from `start` on until enough are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
 
         Raises:
             CorruptChunkError: A chunk is damaged.
@@ -137,7 +137,7 @@ class LogScanner:
         make = partial(Scan, self._directory, query, wish.start, wish.end)
         async with scanning(self._threads, make) as (scan, step):
             found: list[Located] = []
-            until = time.monotonic() + SIFT_S
+            until = time.monotonic() + SCAN_REQUEST_TURN_S
             while len(found) < wish.count_max:
                 room = min(wish.count_max - len(found), READ_EVENTS_PER_TURN)
                 pieces = await step(room)

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from headgate.control.http import JSON
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import PROXY_PIECE_BYTES, SIFT_RETRIES_MAX, SIFT_RETRY_S
+from headgate.limits import PROXY_PIECE_BYTES, READER_RETRIES_MAX, READER_RETRY_S
 from headgate.scan.turns import Scanner, Sifted, Wish
 
 PATH: Final = "/sift"
@@ -67,11 +67,11 @@ class ReaderScanner:
             ReaderUnavailableError: It does not answer for long.
         """
         body = msgspec.json.encode(wish)
-        for _ in range(SIFT_RETRIES_MAX):
+        for _ in range(READER_RETRIES_MAX):
             try:
                 status, answer = await self._ask(body)
             except (OSError, EOFError, httptools.HttpParserError):
-                await asyncio.sleep(SIFT_RETRY_S)
+                await asyncio.sleep(READER_RETRY_S)
                 continue
             if status == _OK:
                 return msgspec.json.decode(answer, type=Sifted)

@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
-from headgate.limits import BEAT_S, READERS_MAX
+from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.server import child, local, ready, rpc
 from headgate.server.asking import sift_route
 from headgate.settings import Settings
@@ -44,6 +44,6 @@ async def _serve(settings: Settings) -> None:
             while not stop.is_set():
                 mark.beat()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), BEAT_S)
+                    await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
             mark.ready(False)
         await readers.close()
