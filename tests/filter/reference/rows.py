@@ -1,6 +1,6 @@
-"""What do plan rows say of an event? The meaning of `plan.py` in plain Python, one event at a time.
+"""Verdicts of plan rows: the meaning of `compile/plan.py` in plain Python, one event at a time.
 
-The matcher says the same in Spark. Tests hold both against cel-cpp; `headgate filter test --explain` shows this one.
+The matcher computes the same in Spark. Tests compare both with cel-cpp.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, assert_never
 
 from headgate.filter.cel.view import EventView
-from headgate.filter.compile.forms import DOUBT, MISSING, Doubt, Instant, has, is_kind, taken
 from headgate.filter.compile.plan import (
     MANY,
     CompiledFilter,
@@ -25,6 +24,7 @@ from headgate.filter.compile.plan import (
     Residual,
     Verdict,
 )
+from tests.filter.reference.forms import DOUBT, MISSING, Doubt, Instant, has, is_kind, taken
 
 _ORDERS: Final[dict[Op, Callable[[Any, Any], bool]]] = {
     Op.LT: operator.lt,
@@ -59,8 +59,8 @@ def row_verdict(row: PlanRow, view: EventView) -> Verdict | None:
 
 
 def _key_meets(part: KeyPart, constant: Constant, view: EventView) -> bool:
-    value = taken(part.place, view)
-    if part.place.form in MANY and isinstance(value, list):
+    value = taken(part.operand, view)
+    if part.operand.form in MANY and isinstance(value, list):
         return any(_meets(part, constant, item) for item in value)
     return _meets(part, constant, value)
 
@@ -94,8 +94,8 @@ def _compare(residual: Residual, constant: Constant | tuple[Constant, ...], view
 
 def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> _Truth:
     if residual.op is Op.HAS:
-        return has(residual.place, view)
-    value = taken(residual.place, view)
+        return has(residual.operand, view)
+    value = taken(residual.operand, view)
     if value is MISSING:
         return None
     if isinstance(value, Doubt):
@@ -107,10 +107,10 @@ def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: 
         return value if isinstance(value, bool) else None
     if isinstance(value, Instant) and not isinstance(constant, tuple):
         return _at(residual.op, value, constant)
-    return _said(residual.op, residual.kind, constant, value, lenient=residual.op in {Op.EQ, Op.IN})
+    return _compared(residual.op, residual.kind, constant, value, lenient=residual.op in {Op.EQ, Op.IN})
 
 
-def _said(
+def _compared(
     op: Op, kind: ConstantKind, constant: Constant | tuple[Constant, ...], value: object, *, lenient: bool
 ) -> bool | None:
     """One value compared; of another kind it is false when `lenient`, else an error."""
@@ -145,7 +145,7 @@ def _probed(residual: Residual, constants: tuple[Constant, ...], value: object) 
             truth = value is None
         else:
             constant = constants if probe.op is Op.IN else next(left)
-            truth = _said(probe.op, residual.kind, constant, value, lenient=probe.lenient)
+            truth = _compared(probe.op, residual.kind, constant, value, lenient=probe.lenient)
         yield truth if truth is None or not probe.negated else not truth
 
 
@@ -154,7 +154,7 @@ def _at(op: Op, value: Instant, constant: Constant) -> _Truth:
         return False if op is Op.EQ else None  # present, but no timestamp
     if value.more and isinstance(constant, int | float) and math.floor(constant) == value.micros:
         return DOUBT
-    return _said(op, ConstantKind.NUMBER, constant, value.micros, lenient=False)
+    return _compared(op, ConstantKind.NUMBER, constant, value.micros, lenient=False)
 
 
 def like(text: str, pattern: str) -> bool:

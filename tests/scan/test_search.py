@@ -12,12 +12,12 @@ import pytest
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.writer import PartitionWriter
-from headgate.scan import find as find_module
-from headgate.scan.find import Finder, Sought, landing
+from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan import search as search_module
+from headgate.scan.pages import Located, LogScanner, ScanRequest
 from headgate.scan.scan import Query, Scan
+from headgate.scan.search import EventFinder, FilterSearch, offsets_at_event
 from headgate.scan.starts import NEXT, start_offsets
-from headgate.scan.turns import Located, LogScanner, Wish
 
 BROKER = "ns/a"
 RULE = filter_value_rule("type")
@@ -40,7 +40,7 @@ def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]
         now_us += rng.choice([0, 0, 10])
         events = [event(len(places) + row) for row in range(count)]
         batch = to_batch([StoredEvent(BROKER, one) for one in events])
-        first = writers[partition].append(batch, [one.type for one in events])
+        first = writers[partition].append(Encoded(batch, [one.type for one in events]))
         places += [Located(now_us, partition, first + row) for row in range(count)]
     for writer in writers:
         writer.close()
@@ -58,13 +58,13 @@ def starts_and_ends(directory: Path, rng: random.Random, partitions: int) -> tup
 def test_it_is_the_one_that_every_event_says(
     tmp_path: Path, seed: int, partitions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(find_module, "FIND_EVENTS_MIN", 4)
+    monkeypatch.setattr(search_module, "FIND_EVENTS_MIN", 4)
     rng = random.Random(seed)
     places = store(tmp_path, rng, partitions)
 
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
-            finder = Finder(tmp_path, LogScanner(tmp_path, threads))
+            finder = EventFinder(tmp_path, LogScanner(tmp_path, threads))
             for _ in range(20):
                 low, step = rng.randrange(len(places) + 3), rng.choice([1, 2, 7])
                 begin, end = starts_and_ends(tmp_path, rng, partitions)
@@ -77,7 +77,7 @@ def test_it_is_the_one_that_every_event_says(
                 ]
                 for last in (False, True):
                     told: list[tuple[int, int]] = []
-                    sought = Sought(BROKER, RULE, cel, last)
+                    sought = FilterSearch(BROKER, RULE, cel, last)
                     found = await finder.find(sought, begin, end, lambda *at, told=told: told.append(at))
                     assert found == (None if not wanted else max(wanted) if last else min(wanted))
                     assert told == sorted(told)
@@ -91,7 +91,7 @@ def test_others_go_on_with_what_was_stored_at_the_same_time_or_later(tmp_path: P
     places = store(tmp_path, rng, 3)
     for found in places:
         for after in (False, True):
-            on = landing(tmp_path, {0: 0, 1: 2, 2: 0}, found, after=after)
+            on = offsets_at_event(tmp_path, {0: 0, 1: 2, 2: 0}, found, after=after)
             assert on[found.partition] == found.offset + after
             for partition in {0, 1, 2} - {found.partition}:
                 later = [
@@ -106,7 +106,7 @@ def test_others_go_on_with_what_was_stored_at_the_same_time_or_later(tmp_path: P
 def test_turns_hand_out_everything_once_before_the_end(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.scan.turns.SCAN_REQUEST_TURN_S", 0.0)
+    monkeypatch.setattr("headgate.scan.pages.SCAN_REQUEST_TURN_S", 0.0)
     rng = random.Random(seed)
     places = store(tmp_path, rng, 3)
 
@@ -118,10 +118,10 @@ def test_turns_hand_out_everything_once_before_the_end(
                 wanted = {p for n, p in enumerate(places) if at[p.partition] <= p.offset < end[p.partition] and n % 3}
                 seen: list[Located] = []
                 while any(at[p] < end[p] for p in at):
-                    wish = Wish(BROKER, RULE, "data.n % 3 != 0", at, end, rng.randint(1, 4))
-                    sifted = await scanner.sift(wish)
-                    assert sifted.positions != at
-                    seen, at = seen + sifted.found, sifted.positions
+                    request = ScanRequest(BROKER, RULE, "data.n % 3 != 0", at, end, rng.randint(1, 4))
+                    page = await scanner.scan_page(request)
+                    assert page.positions != at
+                    seen, at = seen + page.found, page.positions
                 assert len(seen) == len(set(seen))
                 assert set(seen) == wanted
 

@@ -1,8 +1,8 @@
-"""How is a long scan done without holding anybody up? In turns that know nothing of each other: places in, places out.
+"""Long scans in pages that know nothing of each other, so that a long scan holds nobody up.
 
-Who wants something of the log's past asks for a turn, gets what it found and where it stands, and asks for the next
-one from there. Between two turns it may stop, start anew or die: nothing is kept for it. So the turns can be done by
-another process (`server/asking.py`), which is where they are done on a server.
+A caller asks for a page, gets what was found and where the scan stands, and asks for the next page from there. Between
+two pages it may stop, restart or die: nothing is kept for it. So another process can scan the pages
+(`server/asking.py`), and on a server it does.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerato
         running.add_done_callback(close)
 
 
-class Wish(msgspec.Struct, frozen=True):
-    """What one turn is to look for.
+class ScanRequest(msgspec.Struct, frozen=True):
+    """What one page is to hold.
 
     Attributes:
         broker: The broker's identity.
@@ -94,12 +94,12 @@ class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
     offset: int
 
 
-class Sifted(msgspec.Struct, frozen=True):
-    """What a turn found.
+class ScanPage(msgspec.Struct, frozen=True):
+    """What a page found.
 
     Attributes:
         found: Events of which the filter is true, in the order of the log within each partition.
-        positions: Where the next turn starts, by partition.
+        positions: Where the next page starts, by partition.
         errors: Events for which the filter is an error; they are not found.
     """
 
@@ -109,10 +109,10 @@ class Sifted(msgspec.Struct, frozen=True):
 
 
 class Scanner(Protocol):
-    """Does turns."""
+    """Scans pages."""
 
-    async def sift(self, wish: Wish) -> Sifted:
-        """Looks at events from `start` on until enough are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
+        """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
 
         Raises:
             CorruptChunkError: A chunk is damaged.
@@ -120,7 +120,7 @@ class Scanner(Protocol):
 
 
 class LogScanner:
-    """Does turns in threads of this process.
+    """Scans in threads of this process.
 
     Args:
         directory: Directory of the log's partitions.
@@ -131,18 +131,18 @@ class LogScanner:
         self._directory = directory
         self._threads = threads
 
-    async def sift(self, wish: Wish) -> Sifted:
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
         """See `Scanner`."""
-        query = Query(wish.broker, wish.rule, cel=wish.cel)
-        make = partial(Scan, self._directory, query, wish.start, wish.end)
+        query = Query(request.broker, request.rule, cel=request.cel)
+        make = partial(Scan, self._directory, query, request.start, request.end)
         async with scanning(self._threads, make) as (scan, step):
             found: list[Located] = []
             until = time.monotonic() + SCAN_REQUEST_TURN_S
-            while len(found) < wish.count_max:
-                room = min(wish.count_max - len(found), READ_EVENTS_PER_TURN)
+            while len(found) < request.count_max:
+                room = min(request.count_max - len(found), READ_EVENTS_PER_TURN)
                 pieces = await step(room)
                 for piece in pieces:
                     found += [Located(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
                 if time.monotonic() >= until or (not pieces and scan.at_end()):
                     break
-            return Sifted(found, scan.positions, scan.counters.filter_errors)
+            return ScanPage(found, scan.positions, scan.counters.filter_errors)
