@@ -15,12 +15,12 @@ from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.cesql import tree as t
 from headgate.filter.dialects.cesql.dialect import cesql, translate
 from headgate.filter.dialects.cesql.parser import parse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
+from tests.filter.reference.rows import row_verdicts
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_refuses_with_place_and_hint(text: str, position: int | None, reason: st
         ("type = '" + "x" * FILTER_CHARACTERS_MAX + "'", "FILTER_CHARACTERS_MAX"),
         ("a = 'x' OR b = 'y' OR " * 40 + "c = 'z'", "FILTER_DEPTH_MAX"),
         (" OR ".join(f"a{n} = 't'" for n in range(500)), "FILTER_DEPTH_MAX"),
-        (" OR ".join(f"a{n} = 't'" for n in range(1_000)), "FILTER_WORDS_MAX"),
+        (" OR ".join(f"a{n} = 't'" for n in range(1_000)), "FILTER_TOKENS_MAX"),
         ("(" * 12 + "x" + " IN (y, z, w, v))" * 12, "FILTER_NODES_MAX"),
         ("x IN (" + ",".join(["y"] * 900) + ")", "FILTER_DEPTH_MAX"),
         ("type LIKE '" + "%_a" * 5_000 + "'", "FILTER_CHARACTERS_MAX"),

@@ -29,11 +29,11 @@ from headgate.filter.compile.plan import (
     Signature,
     Verdict,
 )
-from headgate.filter.compile.rows import like
 from headgate.limits import JSON_DEPTH_MAX
 from headgate.match.dataframe import answer, build_table, match_events
 from headgate.match.key_specs import ask
 from headgate.match.keys import Secrets, digest
+from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
 from tests.match.frames import BROKER, frame_of, match, verdicts
 
