@@ -13,15 +13,13 @@ from typing import Final
 
 from headgate.filter.cel.ast import (
     And,
-    Call,
     Index,
-    Literal,
-    LiteralKind,
     Macro,
     MacroKind,
     Name,
     Node,
 )
+from headgate.filter.cel.build import CE, joined, method
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.text_values import text_is_one_of
@@ -70,11 +68,11 @@ def _condition(wanted: Mapping[str, str]) -> Node:
         conditions.append(_carried(any_of))
     every = dict.fromkeys(tag for name, tag in wanted.items() if name.startswith(ALL))
     conditions.extend(_carried([tag]) for tag in every)
-    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+    return joined(And, conditions)
 
 
 def _carried(wanted: list[str]) -> Node:
     """`ce.exists(name, name.startsWith("tag") && ce[name] in [...])`."""
-    is_tag = Call("startsWith", _VARIABLE, (Literal(LiteralKind.STRING, _PREFIX),))
-    equal = text_is_one_of(Index(Name("ce"), _VARIABLE), wanted)
-    return Macro(MacroKind.EXISTS, Name("ce"), _VARIABLE.name, And((is_tag, equal)), None)
+    equal = text_is_one_of(Index(CE, _VARIABLE), wanted)
+    is_tag = method(_VARIABLE, "startsWith", _PREFIX)
+    return Macro(MacroKind.EXISTS, CE, _VARIABLE.name, And((is_tag, equal)), None)
