@@ -42,7 +42,7 @@ BATCH = 100
 CONNECTIONS = 16
 STREAMS = 4
 PARTITIONS = 2
-WARM_S = 0.5
+CACHED_PAGES_S = 0.5
 
 
 # --- the server process --------------------------------------------------------------------------
@@ -131,7 +131,7 @@ async def publish(address: str, seconds: float, *, named: bool) -> tuple[float, 
     channels = [aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(STREAMS)]
     made = [Publisher(channel, f"p{number}" if named else "", load) for number, channel in enumerate(channels)]
     running = [asyncio.create_task(one.run()) for one in made]
-    await asyncio.sleep(WARM_S)
+    await asyncio.sleep(CACHED_PAGES_S)
     before, started_s = sum(one.acknowledged for one in made), time.perf_counter()
     await asyncio.sleep(seconds)
     rate = (sum(one.acknowledged for one in made) - before) / (time.perf_counter() - started_s)

@@ -1,10 +1,13 @@
-"""Which maxima hold? Every limit by name, with its unit last and its reason. Grouped by the room that uses it."""
+"""Every limit of Headgate: a name that ends in its unit, a value, and the reason for it.
+
+One module, so that a limit has one name and one way to it: `limits.NAME`. The sections are the rooms.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-# --- event ---------------------------------------------------------------------------------------
+# --- event ----------------------------------------------------------------------------------------
 EVENT_BYTES_MAX: Final = 1 << 20
 """One event's body. CloudEvents asks intermediaries for at least 64 KiB; 1 MiB is what Knative users set."""
 JSON_DEPTH_MAX: Final = 1_000
@@ -29,15 +32,31 @@ VALUE_CACHED_CHARS_MAX: Final = 256
 """Sources, schemas and media types up to this length are checked once and remembered."""
 VALUES_CACHED_MAX: Final = 4_096
 """Remembered values of one kind: with their longest length this is about 1 MiB."""
+FAST_PATH_EXTENSIONS_MAX: Final = 16
+"""Extensions, by name, that the fast path of batches knows: each is checked for every event of a batch."""
 
-USUAL_EXTENSIONS_MAX: Final = 16
-"""Extensions, by name, of the batches that are read at once: each costs every event of a batch a look."""
+# --- rpc ------------------------------------------------------------------------------------------
+RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
+"""One message of a client: a batch as over HTTP, and what gRPC puts around it."""
+RPC_METADATA_BYTES_MAX: Final = 16 << 10
+"""Headers of one call: Headgate's clients send none beside its name."""
+RPC_RESPONSE_BYTES: Final = 1 << 20
+"""Events go into one message until it is this large: with one more event it stays below the 4 MiB that clients take."""
+RPC_CONNECTIONS_MAX: Final = 1_024
+"""Connections of gRPC clients at the same time; each is a file, and carries many calls."""
+RPC_STREAMS_A_CONNECTION_MAX: Final = 256
+"""Calls of one connection of a client at the same time; more wait in the client. The processes' own sockets have no
+such bound: there all clients' calls come over one connection."""
+RPCS_MAX: Final = 1_024
+"""Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
+RPC_KEEPALIVE_S: Final = 20.0
+"""How often a silent connection is pinged: a client that is gone gives back what it held."""
+HEALTH_POLL_S: Final = 0.5
+"""How often the parts are polled for clients that watch the health service."""
+RPC_KEEPALIVE_TIMEOUT_S: Final = 10.0
+"""How long the answer to a ping may take."""
 
-# --- filter --------------------------------------------------------------------------------------
-BROKER_KEYS_MAX: Final = 256
-"""Kinds of keys of one broker, each of which an event makes and looks up (0.1 us); more share coarser ones."""
-PATTERNS_COMPILED_MAX: Final = 64
-"""Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
+# --- filter ---------------------------------------------------------------------------------------
 FILTER_CHARACTERS_MAX: Final = 16_384
 """One filter's text: room for a list of 1,000 identifiers; cel-cpp's own limit is 100,000."""
 FILTER_CANONICAL_CHARACTERS_MAX: Final = 65_536
@@ -48,8 +67,8 @@ FILTER_CONSTANTS_A_NODE: Final = 2
 """Constants that count as one node: they cost half, and lists of them are what is long."""
 FILTER_DEPTH_MAX: Final = 32
 """Nesting of one filter: cel-cpp's own recursion limit, above which its parser refuses."""
-FILTER_WORDS_MAX: Final = 2_500
-"""Words of one filter in a language that is translated to CEL: room for a list of 1,000 strings with its commas."""
+FILTER_TOKENS_MAX: Final = 2_500
+"""Tokens of one filter in a language that is translated to CEL: room for a list of 1,000 strings with its commas."""
 FILTER_LIST_ITEMS_MAX: Final = 1_000
 """Items of one list or map literal."""
 FILTERS_MAX: Final = 256
@@ -71,7 +90,7 @@ JSON_VALUES_VISITED_MAX: Final = 10_000
 CUSTOM_DIALECT_S_MAX: Final = 1.0
 """One translation by an installed package's dialect; ours take microseconds, and admission waits for it."""
 CUSTOM_REASON_CHARACTERS_MAX: Final = 500
-"""What a package's dialect may say in one refusal."""
+"""The message of one error of a package's dialect."""
 PATTERN_FIELDS_MAX: Final = 256
 """Fields of one event pattern, after what every `$or` shares with its neighbours was written into its branches."""
 PATTERN_WILDCARDS_MAX: Final = 5
@@ -96,18 +115,14 @@ UNION_CHARACTERS_MAX: Final = 8_192
 """One filter for all that a broker's triggers want; what is longer is widened, so that a source can apply it."""
 PRUNE_VALUES_MAX: Final = 1_024
 """Filter values by which a reader skips chunks; every header costs a probe each, so a filter with more skips none."""
-
-CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20
-"""One case of a conformance file: a body of a batch in Base64, and room."""
-
 LITERAL_BYTES_MIN: Final = 3
 """Shorter texts stand in nearly every chunk: to look for them costs more than it saves."""
-LITERAL_TEXTS_MAX: Final = 64
+LITERAL_STRINGS_MAX: Final = 64
 """Texts of one clause: a reader looks through a chunk once for each of them."""
 LITERAL_CLAUSES_MAX: Final = 4
 """Clauses of one filter, the longest texts first: more exclude hardly more chunks."""
 
-# --- log -----------------------------------------------------------------------------------------
+# --- log ------------------------------------------------------------------------------------------
 BLOOM_BYTES_MIN: Final = 16
 BLOOM_BYTES_MAX: Final = 255
 """Bloom filter per chunk, RabbitMQ streams' bounds: one length byte in the header."""
@@ -122,9 +137,9 @@ SEGMENT_BYTES_MAX: Final = 1 << 28
 COMMIT_BATCH_BYTES_MAX: Final = 1 << 23
 """Event bytes that one group commit puts into a chunk, unless one submit alone is larger."""
 LOG_PROBE_S: Final = 1.0
-"""How often a log that refused its last chunk is asked whether it takes records again: what /readyz may be behind."""
+"""How often a log that refused its last chunk is probed: /readyz may be this late."""
 LOG_PROBE_BYTES: Final = 1 << 20
-"""Written, synced and cut off again for that: as much as the largest event."""
+"""Bytes that a probe writes, syncs and cuts off again: as many as the largest event."""
 LOOKUP_CACHE_BYTES_MAX: Final = 64 << 20
 """Chunk bytes that random access keeps in memory: seconds of the tail at full speed."""
 LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
@@ -132,60 +147,36 @@ LOOKUP_CHUNK_OVERHEAD_BYTES: Final = 8 << 10
 INDEX_STRIDE_BYTES: Final = 1 << 16
 """Distance between two remembered chunk positions of a segment: a seek walks at most this far over headers."""
 DAMAGES_KEPT: Final = 1_024
-"""Damaged places that a process remembers, so that each is reported once."""
+"""Damaged places that a process remembers, so that it reports each once."""
 SEGMENTS_OPEN_MAX: Final = 8
 """Segments that one reader or lookup keeps open, each with its index (4,096 positions at most by default)."""
 
-# --- stream ---------------------------------------------------------------------------------------
+# --- scan -----------------------------------------------------------------------------------------
 SCAN_CHUNKS_MAX: Final = 2_048
-"""Chunks that a reader passes over in one turn: some 10 ms, then the others have theirs."""
+"""Chunks that a reader skips in one turn: some 10 ms, then the other readers have their turns."""
 SCAN_BODIES_MAX: Final = 16
 """Chunks whose bodies a reader reads in one turn: some 40 ms at 8,192 events a chunk."""
 SCAN_TURN_S: Final = 0.1
-"""One turn of a reader, and an evaluation more: what the others wait for where a filter is dear."""
+"""One turn of a reader, and one evaluation more: what the other readers wait for where a filter is expensive."""
 SCAN_TURN_BYTES_MAX: Final = 8 << 20
 """Event bytes that one turn hands out, and a chunk of at most as many, or an event, more."""
 SCAN_DECODED_MAX: Final = 256
 """Events that are decoded at once for a filter: a turn may be over before most of them are looked at."""
-SIFT_S: Final = 0.2
-"""One turn of a long scan that another process asked for: what a cancel or a stop waits for at most."""
-SIFT_RETRY_S: Final = 0.2
-SIFT_RETRIES_MAX: Final = 150
-"""How often and for how long (30 s) a reader that does not answer is asked again: it is restarted within seconds."""
+SCAN_REQUEST_TURN_S: Final = 0.2
+"""One turn of a long scan that another process requested: what a cancel or a stop waits for at most."""
+READER_RETRY_S: Final = 0.2
+READER_RETRIES_MAX: Final = 150
+"""Pause and number of retries (30 s together) where the reader does not answer: it is restarted within seconds."""
 FIND_EVENTS_MIN: Final = 16_384
-"""Events looked at first when the last one that satisfies an expression is sought: two chunks; then twice as many."""
+"""Events of the first step of a search for the last one that matches an expression: two chunks; then twice as many."""
 FIND_EVENTS_MAX: Final = 1 << 20
-"""What that grows to."""
+"""Events of its largest step."""
 FIND_COUNT_MAX: Final = 10_000
-"""Events that one of its turns finds, of which the last one counts."""
+"""Events that one of its turns finds; only the last one counts."""
 READ_EVENTS_PER_TURN: Final = 1_000
-"""Events that one turn hands out: what is written to a client between two looks at the others."""
-READ_EVENTS_MAX: Final = 1_000_000_000
-"""A reader's own limit; to read more it asks again."""
-READ_BATCH_EVENTS_MAX: Final = 10_000
-"""Events of one answer in the batch format, which is one JSON array in memory."""
-READ_BATCH_BYTES_MAX: Final = 8 << 20
-"""Event bytes of one such answer, and a turn more."""
-READ_ENCODE_BYTES_MAX: Final = 256 << 10
-"""Event bytes that are encoded on the event loop, in a millisecond or two; more are in a thread."""
-READ_VALUES_MAX: Final = 256
-"""Filter values of one reader: each is looked for in every chunk's filter."""
-READ_WAIT_S_MAX: Final = 60.0
-"""How long a request may wait for a first event: below what proxies take for a dead connection."""
-READ_POLL_S: Final = 0.02
-"""How often a reader at the end looks for more."""
-READ_PROGRESS_S: Final = 1.0
-"""How often a reader is told where it is, in every partition."""
-READ_THREADS: Final = 4
-"""Threads that read the log for all readers."""
-READ_DRAIN_S_MAX: Final = 1
-"""On stop readers are cut off after this: they know where they are."""
-PROXY_PIECE_BYTES: Final = 1 << 16
-"""Bytes of an answer that are handed on at once."""
-READERS_MAX: Final = 256
-"""Readers at the same time, each with a socket and up to three open files a partition."""
+"""Events that one turn hands out: what is written to a client before the other readers have their turns."""
 
-# --- control -------------------------------------------------------------------------------------
+# --- control --------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
 OBJECT_DEPTH_MAX: Final = 32
@@ -201,7 +192,7 @@ JSON_PATCH_OPERATIONS_MAX: Final = 1_000
 FINALIZERS_MAX: Final = 64
 """Finalizers of one object: one for each controller that cares for it."""
 FIELD_MANAGER_CHARS_MAX: Final = 128
-"""Name of who writes: Kubernetes' own bound."""
+"""A field manager's name: Kubernetes' own bound."""
 UPDATE_MANAGERS_MAX: Final = 10
 """Managers of updates whose fields are told apart: Kubernetes' own bound; the oldest ones become one."""
 MANAGED_FIELDS_BYTES_MAX: Final = 512 << 10
@@ -213,7 +204,7 @@ BROKERS_MAX: Final = 10_000
 TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
 SUBSCRIPTIONS_MAX: Final = 1_000
-"""Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX events' places in the dispatcher."""
+"""Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX positions in the dispatcher."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0
@@ -221,52 +212,9 @@ ACK_TIMEOUT_S_DEFAULT: Final = 30.0
 ACK_TIMEOUT_S_MIN: Final = 1.0
 """Below it a busy machine would hand out events again that are being worked on."""
 ACK_TIMEOUT_S_MAX: Final = 86_400.0
-"""A day: what no consumer has finished by then is somebody else's."""
+"""A day: what no consumer has finished by then goes to another one."""
 MAX_DELIVERIES_MAX: Final = 1_000
-"""spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; who means more means no bound."""
-SUBSCRIPTION_UNACKED_MAX: Final = 4_096
-"""Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
-BACKLOG_S_MAX: Final = 7 * 86_400.0
-"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
-events are given up and counted."""
-BACKLOG_BYTES_MAX: Final = 16 << 30
-"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
-BACKLOG_NEAR: Final = 0.75
-"""Part of either bound at which people are told."""
-BACKLOG_SWEEP_S: Final = 60.0
-"""How often backlogs are looked at for that."""
-SUBSCRIPTION_FLUSH_S: Final = 1.0
-"""How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
-PULL_SEARCH_S: Final = 10.0
-"""How long a pull goes on for a first event while it meets only unwanted ones, even if it should not wait."""
-PULL_REJECTED_MAX: Final = 256
-"""Events that one turn of a pull finds unwanted, 0.2 s of cel-cpp's time: then whoever else reads the subscription."""
-HISTORY_LOOK_S: Final = 0.1
-"""How often a pull looks whether a filter whose history is asked for is in force."""
-SEEK_SLACK_S: Final = 60.0
-"""How much earlier than an event its row in the outbox is looked for: a clock that was set back costs no event."""
-PULL_EVENTS_MAX: Final = 1_000
-"""Events of one pull."""
-PULL_EVENTS_DEFAULT: Final = 100
-"""Events of one pull that does not say how many."""
-PULL_BYTES_MAX: Final = 8 << 20
-"""Bytes of events of one pull, beyond which no further event is added."""
-PULL_WAIT_S_MAX: Final = 30.0
-"""How long a pull may wait for an event."""
-PULL_LOOK_S: Final = 1.0
-"""How often a waiting pull looks whether its client is still there."""
-ACKS_MAX: Final = 64
-"""Requests of one consumer's stream whose acknowledgements are on their way to the disk; the next one waits."""
-SEEK_TELL_S: Final = 0.5
-"""How often a seek over gRPC tells how far it is."""
-PULLS_MAX: Final = 1_024
-"""Pulls at the same time, all subscriptions together."""
-CONSUMER_CHARS_MAX: Final = 128
-"""Of a consumer's name."""
-ANALYZE_EVENTS_MAX: Final = 100_000
-"""Events of a backlog that one question evaluates, some seconds; the answer says when there are more."""
-BACKLOG_READ_ROWS: Final = 4_096
-"""Rows of a backlog that are read at once to be counted."""
+"""spec.maxDeliveries: with the shortest ack timeout a quarter of an hour; leave it out for no bound."""
 LIST_PAGE_MAX: Final = 1_000
 """Objects in one page of a list; kubectl asks for 500."""
 CONTINUE_CHARS_MAX: Final = 1_024
@@ -290,15 +238,15 @@ PROPAGATION_BROKERS_KEPT: Final = 1_000
 RETRY_MAX: Final = 1_000
 """spec.delivery.retry: with the longest back-off this is over a year."""
 RETRY_S_DEFAULT: Final = 24 * 3_600.0
-"""How long an event is tried when spec.delivery.retry is left out: over a night and a working day of nobody there."""
+"""How long an event is retried when spec.delivery.retry is left out: a night and a working day of an outage."""
 BACKOFF_DEFAULT_S_MAX: Final = 60.0
-"""What the back-off grows to then, unless the delay itself is longer: how late who came back is met."""
+"""What the back-off grows to then, unless the delay itself is longer: how late a subscriber's return is noticed."""
 BACKOFF_SECONDS_MAX: Final = 86_400
 """spec.delivery.backoffDelay, and what the back-off of a later attempt grows to at most."""
 TIMEOUT_SECONDS_MAX: Final = 600
 """spec.delivery.timeout: a subscriber that needs longer answers 202 and works later."""
 PARALLELISM_MAX: Final = 256
-"""spec.delivery.parallelism: a quarter of the places that all targets share."""
+"""spec.delivery.parallelism: a quarter of the permits that all targets share."""
 BATCH_SIZE_MAX: Final = 1_000
 """spec.delivery.batchSize: as many events as one target keeps in memory."""
 BATCH_WAIT_SECONDS_MAX: Final = 60
@@ -313,19 +261,24 @@ MANIFEST_DEPTH_MAX: Final = OBJECT_DEPTH_MAX + 2
 """Nesting of one document of it: an object may be an item of a List."""
 MANIFEST_FILES_MAX: Final = 10_000
 """Files in a directory of manifests."""
+TARGET_PARALLEL_DEFAULT: Final = 32
+"""Attempts to one target at the same time, when its spec.delivery does not say how many."""
+RATE_PER_S_MAX: Final = 1_000_000.0
+RATE_PER_S_MIN: Final = 0.01
+"""spec.delivery.rateLimit: from an event in 100 s to more than any subscriber takes. No redrive or replay is slower."""
 
-# --- ingress -------------------------------------------------------------------------------------
+# --- ingress --------------------------------------------------------------------------------------
 REQUEST_HEAD_BYTES_MAX: Final = 192 << 10
 """Request line and all headers of one request: HEADER_ATTRIBUTES_BYTES_MAX and room for the others.
 What a chunked body has beside its data (trailers, extensions of chunks) is dropped, and has the same bound."""
 REQUEST_HEADERS_MAX: Final = 512
-"""Headers of one request: an event with 500 extensions is none that anybody sends."""
+"""Headers of one request: no real event has 500 extensions."""
 REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
 ANSWER_UNREAD_S_MAX: Final = 120.0
-"""A client that takes nothing of its answer for so long loses it with its connection: up to 8 MiB are held for it."""
+"""A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
 one by themselves, so that none sends into a connection that the server is closing."""
@@ -344,71 +297,111 @@ COMMIT_CHUNK_EVENTS_MAX: Final = 8_192
 PRODUCERS_MAX: Final = 10_000
 """Producers whose newest number is known, some 300 bytes each; those silent for longest are forgotten."""
 PRODUCER_CHARS_MAX: Final = 128
-"""Of a producer's name: it is stored with each of its events."""
+"""A producer's name: it is stored with each of its events."""
 PRODUCERS_SNAPSHOT_EVENTS: Final = 1_000_000
 """Events stored until producers' numbers are written down again: what a start reads of the log, in about a second."""
-PRODUCERS_LOOK_S: Final = 5.0
-"""How often it is looked whether so many have been."""
-GC_YOUNG_OBJECTS: Final = 500_000
-"""Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
-THREAD_SWITCH_S: Final = 0.001
-"""How long the front's event loop waits for each thread that computes: the default of 5 ms, forty times, is felt."""
+PRODUCERS_POLL_S: Final = 5.0
+"""How often that number is checked."""
 RETRY_AFTER_OVERLOAD_S: Final = 1
 """Retry-After when a queue is full: it empties in less."""
 RETRY_AFTER_UNAVAILABLE_S: Final = 5
 """Retry-After when the log does not take events: an operator or a restart has to help."""
+HOPS_MAX: Final = 32
+"""Brokers that an event and its replies may pass one after the other; then it is a loop."""
+DESCENDANTS_MAX: Final = 1_000
+"""Descendants of one event, by replies and by brokers that are subscribers: a larger tree is a loop."""
+ROOTS_KEPT_MAX: Final = 65_536
+"""Trees whose size is known, some 200 bytes each."""
+ROOT_CHARS_MAX: Final = 64
+"""The header that names an event's tree: ours have some 30."""
+PUBLISH_EVENTS_MAX: Final = 1_000
+"""Events of one request to publish."""
+PUBLISH_REQUESTS_MAX: Final = 32
+"""Requests of one stream that wait for the disk; the next is read when the oldest is answered."""
+PUBLISH_STREAMS_MAX: Final = 256
+"""Streams that publish, at the same time."""
+FRONT_DRAIN_S_MAX: Final = 5
+"""Requests in flight may end within this on stop."""
 
-# --- match ---------------------------------------------------------------------------------------
+# --- stream ---------------------------------------------------------------------------------------
+READ_EVENTS_MAX: Final = 1_000_000_000
+"""Largest `limit` of one request; a client that wants more sends another."""
+READ_BATCH_EVENTS_MAX: Final = 10_000
+"""Events of one answer in the batch format, which is one JSON array in memory."""
+READ_BATCH_BYTES_MAX: Final = 8 << 20
+"""Event bytes of one such answer, and a turn more."""
+READ_ENCODE_BYTES_MAX: Final = 256 << 10
+"""Event bytes that are encoded on the event loop, in a millisecond or two; more are in a thread."""
+READ_VALUES_MAX: Final = 256
+"""Filter values of one reader: each is looked for in every chunk's filter."""
+READ_WAIT_S_MAX: Final = 60.0
+"""How long a request may wait for a first event: below what proxies take for a dead connection."""
+READ_POLL_S: Final = 0.02
+"""How often a reader at the end polls for more."""
+READ_PROGRESS_S: Final = 1.0
+"""How often a reader gets its position in every partition."""
+READ_THREADS: Final = 4
+"""Threads that read the log for all readers."""
+READ_DRAIN_S_MAX: Final = 1
+"""On stop readers are cut off after this: they know where they are."""
+READERS_MAX: Final = 256
+"""Readers at the same time, each with a socket and up to three open files a partition."""
+
+# --- match ----------------------------------------------------------------------------------------
+BROKER_KEYS_MAX: Final = 256
+"""Key specs of one broker; each costs every event 0.1 us. Above it signatures share coarser ones."""
+PATTERNS_COMPILED_MAX: Final = 64
+"""Patterns of residual comparisons in the Spark plan; the rows of rarer ones are left to cel-cpp."""
 JVM_HEAP_MIB: Final = 2_048
 """The matcher's heap: the broadcast table of 100,000 filters, twice during a takeover, leaves most of it free."""
 JVM_GC_S: Final = 10.0
-"""How often the JVM looks for what nobody refers to when it has not for lack of room: what churn took is given back."""
+"""How often the JVM collects garbage when it had no other reason to: memory that churn took is given back."""
 JVM_RETAINED_MAX: Final = 20
-"""Ended jobs, stages, tasks and queries that Spark remembers; nobody looks at them."""
+"""Ended jobs, stages, tasks and queries that Spark remembers; Headgate uses none of them."""
 REAL_TIME_BATCH_S: Final = 24 * 3_600
 """One real-time batch. A boundary between two would break the run's connections, so no run may live as long."""
 RUN_AGE_S_MAX: Final = REAL_TIME_BATCH_S - 3_600
 """A run this old is replaced by another of the same generation: an hour is left for that to succeed."""
 MATCH_POLL_S: Final = 0.05
-"""How often the matcher looks whether filters changed or a stop is asked; the dispatcher's messages wake it at once."""
+"""How often the matcher polls for changed filters and a stop; the dispatcher's messages wake it at once."""
 MATCH_QUIET_S: Final = 0.1
-"""Filters that have not changed for so long are taken up: a client that applies fifty costs one run."""
+"""Changed filters start a run once they have been quiet for so long: a client that applies fifty costs one run."""
 MATCH_CHANGING_S_MAX: Final = 0.5
-"""Filters that keep changing are taken up after so long."""
+"""Filters that keep changing start a run after so long."""
 MATCH_RETRY_S_MIN: Final = 0.2
 MATCH_RETRY_S_MAX: Final = 10.0
 """Pause after a failed run: doubles with every failure."""
 MATCH_STABLE_S: Final = 30.0
-"""A run that was in force for so long had no part in earlier failures: the next pause is the shortest again."""
+"""After a run was in force for so long the next pause is the shortest again."""
 CANDIDATE_S_MAX: Final = 600.0
 """A run that lives but is not in force after this is given up. It takes a second or two, and longer only while the run
 in force is that far behind the log's end, where the next one starts."""
 RUN_CHECK_S: Final = 0.5
-"""How often Spark is asked whether a run lives; mostly the dispatcher says so earlier."""
+"""How often Spark is polled for whether a run lives; mostly the dispatcher notices earlier."""
 DRIVER_ANSWER_S_MAX: Final = 10.0
 """The dispatcher answers the driver connection within this, or the connection is given up."""
 DRIVER_LINE_BYTES_MAX: Final = 1 << 16
 """One JSON line of the dispatcher: offsets of 64 partitions take 2 KiB."""
 
-# --- dispatch ------------------------------------------------------------------------------------
+# --- outbox ---------------------------------------------------------------------------------------
 LINK_PARTITIONS_MAX: Final = 1_024
 """Partitions of one run: sixteen times what the settings allow."""
 LINK_RUNS_MAX: Final = 8
-"""Runs alive at once: one in force, one taking over, and what has not closed its sockets yet."""
+"""Runs alive at once: one in force, one taking over, and those that have not closed their sockets yet."""
 LINK_DEAD_RUNS_MAX: Final = 64
 """Dead runs remembered, so that a connection that comes late is refused."""
 LINK_CONNECTIONS_MAX: Final = 2_048
-"""Connections of the match link, those that have not said hello included."""
+"""Connections of the match link, those without a hello included."""
 LINK_HELLO_S_MAX: Final = 5.0
-"""A connection that has not said hello by then is closed."""
+"""A connection without a hello is closed after this."""
 LINK_SILENCE_S_MAX: Final = 30.0
-"""A run's connection speaks every second; one silent for this long is dead (a long GC pause is not)."""
+"""A run's connection sends every second; one silent for this long is dead (a long GC pause is shorter)."""
 LINK_LINE_BYTES_MAX: Final = 1 << 16
 """One JSON line of the driver's connection."""
 LINK_ROWS_PER_EVENT_MAX: Final = 1 << 20
 """Targets of one event: five times TRIGGERS_MAX."""
 LINK_HELD_ROWS_MAX: Final = 1 << 17
-"""Rows held of a run that waits for its turn (about 12 MiB); over it the connection is not read."""
+"""Rows held of a run that waits for its takeover (about 12 MiB); over it the connection is not read."""
 TAKEOVER_NEAR_EVENTS: Final = 1_024
 """A run this close behind the owner is waited for: some 10 ms of matching."""
 OUTBOX_PENDING_ROWS_MAX: Final = 1 << 17
@@ -419,20 +412,20 @@ OUTBOX_PROGRESS_S_MAX: Final = 0.2
 """How late the progress of events that match nothing reaches the outbox: what a restart matches again."""
 OUTBOX_RETRY_S: Final = 0.25
 """Pause before a failed outbox write is tried again."""
+
+# --- delivery -------------------------------------------------------------------------------------
 HAND_ROWS_PER_TURN: Final = 512
-"""Outbox rows handed to the scheduler in one turn of the event loop: answers are heard in between."""
+"""Outbox rows handed to the scheduler in one turn of the event loop: answers are handled in between."""
 TARGET_QUEUE_MAX: Final = 1_024
 """Deliveries of one target in memory; beyond it the target lags and is read from the outbox again."""
 DELIVERIES_LIVE_MAX: Final = 1 << 18
 """Deliveries of all targets in memory (about 100 MiB); beyond it a target keeps TARGET_CROWDED_MAX."""
 TARGET_CROWDED_MAX: Final = 32
 """Deliveries of one target in memory when there are DELIVERIES_LIVE_MAX."""
-TARGET_PARALLEL_DEFAULT: Final = 32
-"""Attempts to one target at the same time, when its spec.delivery does not say how many."""
 ATTEMPTS_HEALTHY_MAX: Final = 1_024
 """Attempts at the same time to targets that answer."""
 ATTEMPTS_SLOW_MAX: Final = 1_024
-"""New attempts start below it to targets that do not answer: they cannot take the places of the others."""
+"""New attempts to targets that do not answer start only below it: they cannot use up the permits of the others."""
 ATTEMPTS_MAX: Final = 4_096
 """Attempts at the same time, all together: sockets."""
 ATTEMPT_BYTES_MAX: Final = 256 << 20
@@ -448,7 +441,7 @@ DNS_FAILURE_S: Final = 2.0
 DNS_S_MAX: Final = 10.0
 """An attempt waits so long for its name, within CONNECT_S_MAX's purpose."""
 DNS_THREADS_MAX: Final = 32
-"""Names resolved at the same time; the others wait, but what is known goes on."""
+"""Names resolved at the same time; attempts to known names do not wait for them."""
 DNS_ADDRESSES_MAX: Final = 8
 """Addresses of one name that are tried one after the other."""
 ROUTES_KEPT_MAX: Final = 65_536
@@ -458,108 +451,137 @@ TLS_CLIENTS_MAX: Final = 1_024
 JOURNAL_BYTES_MAX: Final = 32 << 20
 """Each of the two files that remember attempts: 1 million attempts, minutes at full speed and weeks at ten a second."""
 JOURNAL_FLUSH_S: Final = 0.25
-"""How late an attempt is in the journal."""
+"""How late an attempt reaches the journal."""
 CIRCUIT_FAILURES_MAX: Final = 32
-"""Attempts in a row that met nobody and open a target's circuit: more than one place's worth, fewer than a second's."""
+"""Attempts in a row without an answer that open a target's circuit: as many as it may have in flight by default."""
 UNHEALTHY_AFTER_S: Final = 10.0
-"""A subscriber that has taken nothing for so long, though asked, is told to be unhealthy: a restart is shorter."""
+"""A subscriber that has taken nothing for so long, though attempted, counts as unhealthy: a restart is shorter."""
 CIRCUIT_PAUSE_S_MIN: Final = 1.0
 CIRCUIT_PAUSE_S_MAX: Final = 30.0
-"""Pause of an open circuit: doubles while nobody is met; what a target that came back may wait at most."""
-RATE_PER_S_MAX: Final = 1_000_000.0
-RATE_PER_S_MIN: Final = 0.01
-"""spec.delivery.rateLimit: from an event in 100 s to more than anybody delivers. No redrive and no replay is slower."""
+"""Pause of an open circuit: doubles while nobody answers; what a target that came back may wait at most."""
 EVENT_CACHE_BYTES_MAX: Final = 32 << 20
-"""Decoded events kept for the targets still to come."""
+"""Decoded events kept for further targets."""
 VIEW_KEPT_BYTES_MAX: Final = 64 << 10
 """Data of an event whose parsed form is kept with it; of larger ones only the last one's is."""
-WARM_S: Final = 30.0
-"""Events whose rows came within this time are read on the event loop: the matcher has just read them from the disk."""
+CACHED_PAGES_S: Final = 30.0
+"""Events whose rows came within this time are read on the event loop: the page cache has them from the matcher."""
 RESPONSE_BYTES_MAX: Final = EVENT_BYTES_MAX + (64 << 10)
 """A subscriber's answer: one event and its envelope; what is longer is cut off with its connection."""
-HOPS_MAX: Final = 32
-"""Brokers that an event and its replies may pass one after the other; then it is a loop."""
-DESCENDANTS_MAX: Final = 1_000
-"""Events that may come of one, by replies and by brokers that are subscribers: a tree that grows on is a loop."""
-ROOTS_KEPT_MAX: Final = 65_536
-"""Trees whose size is known, some 200 bytes each."""
-ROOT_CHARS_MAX: Final = 64
-"""The header that names an event's tree: ours have some 30."""
 REPLY_RETRY_S: Final = 0.1
 """Pause before a reply is offered again to a front that does not listen."""
 REPLY_STORE_SECONDS_MAX: Final = 10.0
 """Storing a reply: front answers in milliseconds, or does not work now."""
-DEADLETTERS_MAX: Final = 1_000_000
-"""Letters in the dead-letter store; at it deliveries that should be buried wait."""
-DEADLETTERS_BYTES_MAX: Final = 4 << 30
-"""The same in bytes of their events."""
-DEADLETTERS_BATCH_MAX: Final = 256
-"""Letters written in one transaction: some milliseconds."""
-DEADLETTERS_BATCH_BYTES_MAX: Final = 8 << 20
-"""Their events."""
-DEADLETTER_ATTEMPTS_MAX: Final = 256
-"""Letters on their way at the same time, all together, until what became of them is on disk."""
-DEADLETTER_URL_ATTEMPTS_MAX: Final = 32
-"""Letters on their way to one URL at the same time: one sink that hangs does not take the places of the others."""
-DEADLETTER_UNPROVEN_ATTEMPTS_MAX: Final = 1
-"""Letters of a trigger on their way to somebody who did not answer the last one: whoever hangs holds one place."""
-DEADLETTER_RETRY_S: Final = 1.0
-"""Pause before letters that found no room, or no disk, are written again."""
-DEADLETTER_POLL_S: Final = 0.05
-"""How often the store is asked for letters that are due."""
-DEADLETTER_PAGE_MAX: Final = 1_000
-"""Letters that one API request looks at."""
-REDRIVE_RATE_DEFAULT: Final = 100.0
-REDRIVE_RATE_MAX: Final = 10_000.0
-"""Letters a second that a redrive sends."""
-REPLAYS_MAX: Final = 1_000
-"""Replays that are remembered; the oldest that have ended make room."""
-REPLAYS_RUNNING_MAX: Final = 8
-"""Replays under way at the same time; the others wait for their turn."""
-REPLAY_PAGE_EVENTS: Final = 100
-"""Events of a replay that are found and sent before its place is written down: what a restart repeats at most."""
-REPLAY_POLL_S: Final = 0.2
-"""How often the dispatcher looks for new and cancelled replays."""
-REPLAY_RETRY_S: Final = 1.0
-"""Pause of a replay before it asks again for what is not there now, or writes again what found no room on the disk."""
-REPLAY_RATE_DEFAULT: Final = 100.0
-REPLAY_RATE_MAX: Final = 10_000.0
-"""Events a second that a replay sends."""
 ATTEMPT_DETAIL_CHARS_MAX: Final = 1_000
-"""Why an attempt had no answer, in words: several times what the client's errors have; longer ones end in dots."""
+"""The text of why an attempt had no answer: several times the usual length; a longer one ends in dots."""
 ERROR_BODY_BYTES_MAX: Final = 768
-"""Of an answer that says no: what 1,024 characters of knativeerrordata hold in Base64."""
+"""Bytes kept of an error's body: what 1,024 characters of knativeerrordata hold in Base64."""
 REPLIES_READING_BYTES_MAX: Final = 64 << 20
 """Replies that are being received, all subscribers together; one above it is asked for again."""
 CONNECT_S_MAX: Final = 10.0
 """Connecting to a subscriber; the attempt's own timeout may be shorter."""
 CURSOR_FLUSH_S: Final = 0.05
 """How old the cursors on disk may be: deliveries ended since then are repeated after a crash."""
-REPORT_S_MIN: Final = 1.0
-"""Time between two reports of filter errors to the control store."""
+
+# --- deadletters ----------------------------------------------------------------------------------
+DEADLETTERS_MAX: Final = 1_000_000
+"""Dead letters in the store; when it is full, deliveries that were given up wait."""
+DEADLETTERS_BYTES_MAX: Final = 4 << 30
+"""The same in bytes of their events."""
+DEADLETTERS_BATCH_MAX: Final = 256
+"""Dead letters written in one transaction: some milliseconds."""
+DEADLETTERS_BATCH_BYTES_MAX: Final = 8 << 20
+"""Their events."""
+DEADLETTER_ATTEMPTS_MAX: Final = 256
+"""Dead letters in flight at the same time, all together, until their outcomes are on disk."""
+DEADLETTER_URL_ATTEMPTS_MAX: Final = 32
+"""Dead letters in flight to one URL: one sink that hangs does not use up the permits of the others."""
+DEADLETTER_UNPROVEN_ATTEMPTS_MAX: Final = 1
+"""Dead letters of a trigger in flight to a URL that did not answer the last one: a sink that hangs holds one permit."""
+DEADLETTER_RETRY_S: Final = 1.0
+"""Pause before dead letters that found no room, or no disk, are written again."""
+DEADLETTER_POLL_S: Final = 0.05
+"""How often the store is polled for dead letters that are due."""
+DEADLETTER_PAGE_MAX: Final = 1_000
+"""Dead letters that one API request reads."""
+REDRIVE_RATE_DEFAULT: Final = 100.0
+REDRIVE_RATE_MAX: Final = 10_000.0
+"""Dead letters a second that a redrive sends."""
+
+# --- subscriptions --------------------------------------------------------------------------------
+SUBSCRIPTION_UNACKED_MAX: Final = 4_096
+"""Events of one subscription with consumers at the same time: what an acknowledgement writes down (about 150 KB)."""
+SUBSCRIPTION_FLUSH_S: Final = 1.0
+"""How late what was read and handed out, but not acknowledged, is written down: what a restart hands out again."""
+PULL_SEARCH_S: Final = 10.0
+"""How long a pull searches for a first event while it finds only unwanted ones, even one that does not wait."""
+PULL_REJECTED_MAX: Final = 256
+"""Unwanted events of one turn of a pull, 0.2 s of cel-cpp's time: then other consumers have their turns."""
+BACKFILL_POLL_S: Final = 0.1
+"""How often a pull checks whether the filter to backfill is in force."""
+SEEK_SLACK_S: Final = 60.0
+"""How much earlier than an event the search for its outbox row begins: a clock that was set back costs no event."""
+PULL_EVENTS_MAX: Final = 1_000
+"""Events of one pull."""
+PULL_EVENTS_DEFAULT: Final = 100
+"""Events of one pull by default."""
+PULL_BYTES_MAX: Final = 8 << 20
+"""Bytes of events of one pull, beyond which no further event is added."""
+PULL_WAIT_S_MAX: Final = 30.0
+"""How long a pull may wait for an event."""
+PULL_POLL_S: Final = 1.0
+"""How often a waiting pull checks that its client is still connected."""
+ACKS_MAX: Final = 64
+"""Requests of one consumer's stream whose acknowledgements are being written; the next one waits."""
+SEEK_PROGRESS_S: Final = 0.5
+"""How often a seek over gRPC reports its progress."""
+PULLS_MAX: Final = 1_024
+"""Pulls at the same time, all subscriptions together."""
+CONSUMER_CHARS_MAX: Final = 128
+"""A consumer's name."""
+ANALYZE_EVENTS_MAX: Final = 100_000
+"""Events of a backlog that one analysis evaluates, some seconds; the answer says when there are more."""
+BACKLOG_READ_ROWS: Final = 4_096
+"""Rows of a backlog that are read at once to be counted."""
+
+# --- replay ---------------------------------------------------------------------------------------
+REPLAYS_MAX: Final = 1_000
+"""Replays that are remembered; the oldest that have ended make room."""
+REPLAYS_RUNNING_MAX: Final = 8
+"""Replays under way at the same time; the others wait for their turn."""
+REPLAY_PAGE_EVENTS: Final = 100
+"""Events of a replay that are found and sent before its cursor is stored: what a restart repeats at most."""
+REPLAY_POLL_S: Final = 0.2
+"""How often the dispatcher polls for new and cancelled replays."""
+REPLAY_RETRY_S: Final = 1.0
+"""Pause of a replay before it retries a read or a write that failed."""
+REPLAY_RATE_DEFAULT: Final = 100.0
+REPLAY_RATE_MAX: Final = 10_000.0
+"""Events a second that a replay sends."""
+
+# --- retention ------------------------------------------------------------------------------------
+BACKLOG_S_MAX: Final = 7 * 86_400.0
+"""--backlog-hours: what a trigger or subscription has not taken keeps the log's files for so long, then its oldest
+events are given up and counted."""
+BACKLOG_BYTES_MAX: Final = 16 << 30
+"""--backlog-mb, of each partition: the same by bytes, so that one dead subscriber does not fill everybody's disk."""
+BACKLOG_NEAR: Final = 0.75
+"""Share of either bound at which a condition and the log warn."""
+BACKLOG_SWEEP_S: Final = 60.0
+"""How often backlogs are compared with it."""
+FLOOR_CHUNKS_MAX: Final = 4_096
+"""Outbox chunks that one step of the search for the retention floor reads, some 0.3 s; the next step goes on there."""
+RETENTION_EVERY_S: Final = 5.0
+"""Time between two runs of retention: a listing of files and one query."""
+
+# --- inspect --------------------------------------------------------------------------------------
 WHY_CHUNKS_MAX: Final = 50_000
 WHY_BYTES_MAX: Final = 256 << 20
 WHY_SECONDS_MAX: Final = 5.0
-"""One request that looks for an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
+"""One request that searches an event by its id: chunks, stored bytes and time; the next one goes on behind them."""
 WHY_TRIGGERS_MAX: Final = 500
 """Triggers of one page of `why` for a whole broker: a filter's evaluation each, some 20 us."""
 CLOCK_SLACK_S: Final = 3_600.0
 """What `why` and `trace` let the clock have been set back between an event and its row in the outbox: summer time."""
-ROUTING_POLL_S: Final = 0.05
-"""How often the control store is asked whether it changed."""
-NEEDED_CHUNKS_MAX: Final = 4_096
-"""Outbox chunks that one look for the oldest event still needed reads, some 0.3 s; the next look goes on from there."""
-DISPATCHER_DRAIN_S_MAX: Final = 8.0
-"""Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
-
-# --- observe -------------------------------------------------------------------------------------
-METRICS_TRIGGERS_MAX: Final = 100
-"""Triggers that metrics name, those with the longest backlog: a label for each of TRIGGERS_MAX is nobody's to store."""
-METRICS_WRITE_S: Final = 1.0
-"""How often a process writes its numbers down: what `/metrics` may be behind."""
-METRICS_STALE_S: Final = 10.0
-"""Gauges of a process that has not written for so long are not shown."""
-
 TREE_EVENTS_MAX: Final = 100
 """Events of one tree that a trace shows, of at most DESCENDANTS_MAX."""
 TREE_BYTES_MAX: Final = 256 << 20
@@ -568,57 +590,46 @@ TREE_SECONDS_MAX: Final = 2.0
 TRACE_EVENTS_MAX: Final = 20
 """Events of one id that `headgate trace --all` shows."""
 
-# --- rpc ------------------------------------------------------------------------------------------
-RPC_REQUEST_BYTES_MAX: Final = BATCH_BYTES_MAX + (256 << 10)
-"""One message of a client: a batch as over HTTP, and what gRPC puts around it."""
-RPC_METADATA_BYTES_MAX: Final = 16 << 10
-"""Headers of one call: nothing of ours is there but its name."""
-RPC_RESPONSE_BYTES: Final = 1 << 20
-"""Events go into one message until it is this large: with one more event it stays below the 4 MiB that clients take."""
-RPC_CONNECTIONS_MAX: Final = 1_024
-"""Connections of gRPC clients at the same time; each is a file, and carries many calls."""
-RPC_STREAMS_A_CONNECTION_MAX: Final = 256
-"""Calls of one connection of a client at the same time; more wait in the client. The processes' own sockets have no
-such bound: there all clients' calls come over one connection."""
-RPCS_MAX: Final = 1_024
-"""Calls at the same time, all connections together: each may have one message of RPC_REQUEST_BYTES_MAX under way."""
-RPC_KEEPALIVE_S: Final = 20.0
-"""How often a silent connection is asked whether its client is there: who is not gives back what it had."""
-HEALTH_LOOK_S: Final = 0.5
-"""How often the parts are asked for those who watch the health service."""
-RPC_KEEPALIVE_TIMEOUT_S: Final = 10.0
-"""How long the answer may take."""
-PUBLISH_EVENTS_MAX: Final = 1_000
-"""Events of one request to publish."""
-PUBLISH_REQUESTS_MAX: Final = 32
-"""Requests of one stream that wait for the disk; the next is read when the oldest is answered."""
-PUBLISH_STREAMS_MAX: Final = 256
-"""Streams that publish, at the same time."""
+# --- observe --------------------------------------------------------------------------------------
+METRICS_TRIGGERS_MAX: Final = 100
+"""Triggers that metrics name, those with the longest backlog: no monitoring stores a label for each of TRIGGERS_MAX."""
+METRICS_WRITE_S: Final = 1.0
+"""How often a process writes its metrics to a file: `/metrics` may be this late."""
+METRICS_STALE_S: Final = 10.0
+"""Gauges of a process that has not written for so long are not shown."""
 
-# --- server --------------------------------------------------------------------------------------
+# --- server ---------------------------------------------------------------------------------------
+PROXY_PIECE_BYTES: Final = 1 << 16
+"""Bytes of an answer that a proxy passes on at once."""
+GC_YOUNG_OBJECTS: Final = 500_000
+"""Allocations between two looks of the collector for young cycles: the default of 700 costs a sixth of ingress."""
+THREAD_SWITCH_S: Final = 0.001
+"""How long the front's event loop waits for each computing thread: forty times the default of 5 ms is noticeable."""
+REPORT_S_MIN: Final = 1.0
+"""Time between two reports of filter errors to the control store."""
+ROUTING_POLL_S: Final = 0.05
+"""How often the control store is polled for changes."""
+DISPATCHER_DRAIN_S_MAX: Final = 8.0
+"""Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 HOSTS_KEPT_MAX: Final = 1_024
-"""Values of the header Host that were found to mean this server and are not looked at again."""
-RETENTION_EVERY_S: Final = 5.0
-"""Time between two looks for segments that may go: a listing of files and one query."""
-BEAT_S: Final = 1.0
-"""How often a process says that its loop turns."""
+"""Values of the header Host that are known to mean this server and not checked again."""
+HEARTBEAT_S: Final = 1.0
+"""How often a process shows that its event loop runs."""
 SILENT_S_MAX: Final = 30.0
-"""A process that has not said so for this long is not ready: a long collection or a slow start of a run is shorter."""
+"""A process without a heartbeat for this long is not ready: a long GC pause or a slow start of a run is shorter."""
 HUNG_S_MAX: Final = 180.0
-"""One that has not said so for this long, while the supervisor ran, is killed and started again."""
+"""A process without a heartbeat for this long, while the supervisor ran, is killed and started again."""
 RESTART_PAUSE_S_MIN: Final = 0.2
 RESTART_PAUSE_S_MAX: Final = 10.0
 """Pause before a process that ended is started again: doubles while it keeps failing."""
-FRONT_DRAIN_S_MAX: Final = 5
-"""Requests in flight may end within this on stop."""
 DRAIN_S_MAX: Final = 30.0
 """SIGTERM to exit, all parts together: Kubernetes' default grace period."""
 
-# --- client --------------------------------------------------------------------------------------
+# --- client ---------------------------------------------------------------------------------------
 CLIENT_MESSAGE_BYTES_MAX: Final = 32 << 20
 """One message of a server: four times what it should ever send."""
 CLIENT_UNACKED_EVENTS_MAX: Final = 10_000
-"""Events of one producer that the server has not acknowledged; who publishes more waits."""
+"""Events of one producer that the server has not acknowledged; publishing more waits."""
 CLIENT_UNACKED_BYTES_MAX: Final = 32 << 20
 """The same in bytes, unless one event is larger."""
 CLIENT_REQUEST_EVENTS_MAX: Final = 1_000
@@ -634,15 +645,19 @@ CLIENT_HELD_MAX: Final = 4_096
 CLIENT_ACKS_MAX: Final = 1_000
 """Acknowledgements of one request; more go in the next one."""
 CLIENT_CONNECT_S_MAX: Final = 10.0
-"""How long a first connection is tried: a wrong address should be told soon."""
+"""How long a first connection is tried: a wrong address should fail soon."""
 CLIENT_PATIENCE_S_DEFAULT: Final = 300.0
 """How long a lost connection is tried again: longer than a restart of the server."""
 CLIENT_BACKOFF_S_MIN: Final = 0.1
 CLIENT_BACKOFF_S_MAX: Final = 5.0
 """Longest pause before the next try: doubles with each, and a random part of it is waited."""
 CLIENT_LASTED_S_MIN: Final = 5.0
-"""A stream that ends sooner after its opening, and brought nothing, has failed like one that did not open."""
+"""A stream that ends sooner after its opening, without a message, counts as one that did not open."""
 CLIENT_CLOSE_S_MAX: Final = 10.0
-"""How long closing waits for acknowledgements that are on their way."""
+"""How long closing waits for pending acknowledgements."""
 CLIENT_KEEPALIVE_S: Final = 20.0
-"""How often a silent connection is asked whether the server is there."""
+"""How often a silent connection is pinged."""
+
+# --- conformance ----------------------------------------------------------------------------------
+CONFORMANCE_LINE_BYTES_MAX: Final = 8 << 20
+"""One case of a conformance file: a body of a batch in Base64, and room."""

@@ -17,8 +17,8 @@ from headgate.cli import deadletter
 from headgate.control.http import ERROR_HANDLERS
 from headgate.deadletters import api as letters_api
 from headgate.deadletters import store as letters_module
-from headgate.deadletters.api import LettersApi
-from headgate.deadletters.store import LetterStore, State
+from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from tests.deadletters.test_sender import letter
 from tests.delivery.harness import event
 
@@ -29,8 +29,8 @@ class Api:
     """The handlers over a store of a temporary directory."""
 
     def __init__(self, path: Path) -> None:
-        self.store = LetterStore(path)
-        self.app = Starlette(routes=list(LettersApi(path).routes()), exception_handlers=ERROR_HANDLERS)
+        self.store = DeadLetterStore(path)
+        self.app = Starlette(routes=list(DeadLettersApi(path).routes()), exception_handlers=ERROR_HANDLERS)
 
     def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
         sent: list[Any] = []
@@ -52,7 +52,7 @@ class Api:
         return answer
 
     @property
-    def states(self) -> list[State]:
+    def states(self) -> list[DeadLetterState]:
         return [one.state for one in self.store.page("TRUE", (), after=0, limit=100)]
 
 
@@ -65,17 +65,19 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 @pytest.mark.parametrize("what", ["redrive", "discard"])
 def test_without_ids_or_a_state_only_letters_that_are_kept_are_meant(api: Api, what: str) -> None:
-    api.store.apply([letter(n, state=State.KEPT if n % 2 else State.SENDING) for n in range(4)], [], [])
+    api.store.apply(
+        [letter(n, state=DeadLetterState.KEPT if n % 2 else DeadLetterState.SENDING) for n in range(4)], [], []
+    )
     assert api.post(what) == {"count": 2}
-    assert api.states.count(State.SENDING) == 2
+    assert api.states.count(DeadLetterState.SENDING) == 2
     assert api.post(what, ids=[1]) == {"count": 1}
     assert api.post(what, state="sending") == {"count": 1}
-    assert State.SENDING not in api.states
+    assert DeadLetterState.SENDING not in api.states
 
 
 @pytest.mark.parametrize("what", ["redrive", "discard"])
 def test_an_id_that_is_not_there_is_an_error_and_nothing_is_done(api: Api, what: str) -> None:
-    api.store.apply([letter(n, state=State.KEPT) for n in range(3)], [], [])
+    api.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(3)], [], [])
     before = api.states
     status, answer = api.ask("POST", f"{BASE}/{what}", b'{"ids": [1, 99, 4711]}')
     assert (status, "99, 4711" in answer["message"]) == (404, True)
@@ -84,7 +86,7 @@ def test_an_id_that_is_not_there_is_an_error_and_nothing_is_done(api: Api, what:
 
 
 def test_a_list_reads_no_event_and_with_a_filter_one_at_a_time(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    api.store.apply([letter(n, state=State.KEPT, event=event(n, type=f"t{n % 2}")) for n in range(6)], [], [])
+    api.store.apply([letter(n, state=DeadLetterState.KEPT, event=event(n, type=f"t{n % 2}")) for n in range(6)], [], [])
     did: list[str] = []
     decode, takes = letters_module._decode_event, letters_api._takes
     monkeypatch.setattr(letters_module, "_decode_event", lambda raw: did.append("read") or decode(raw))
@@ -142,7 +144,7 @@ def test_a_body_that_cannot_be_meant_is_refused(api: Api, body: bytes, named: st
 
 
 def test_a_letter_is_shown_with_its_event(api: Api) -> None:
-    api.store.apply([letter(7, state=State.KEPT, sink="http://sink/")], [], [])
+    api.store.apply([letter(7, state=DeadLetterState.KEPT, sink="http://sink/")], [], [])
     status, answer = api.ask("GET", f"{BASE}/1")
     assert status == 200
     assert (answer["eventId"], answer["answer"], answer["sink"]) == ("e7", "no", "http://sink/")

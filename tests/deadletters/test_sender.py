@@ -13,12 +13,12 @@ from typing import Any, cast
 import pytest
 
 from headgate import limits
-from headgate.control.routing import PullSpec, Target
+from headgate.control.routing import PullRules, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
-from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, SendQueue, StoredDeadLetter
 from headgate.delivery import encoding
-from headgate.delivery.journal import Forgetful
+from headgate.delivery.journal import NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.retry import Outcome
@@ -40,8 +40,8 @@ from tests.delivery.harness import (
 HTML = b"<!DOCTYPE html>\n<html><body><h1>404</h1>\r\n" + b"<p>not found</p>" * 100 + b"</body></html>"
 
 
-def letter(position: int = 0, **changes: object) -> Letter:
-    plain = Letter(
+def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
+    plain = StoredDeadLetter(
         target=1,
         position=position,
         partition=0,
@@ -59,8 +59,8 @@ def letter(position: int = 0, **changes: object) -> Letter:
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def letters(data: Path) -> list[Letter]:
-    store = LetterStore(data / "deadletters.db")
+def letters(data: Path) -> list[StoredDeadLetter]:
+    store = DeadLetterStore(data / "deadletters.db")
     found = store.page("TRUE", (), after=0, limit=10_000)
     store.close()
     return found
@@ -165,7 +165,7 @@ def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Pat
                     peer.match((0, 1), (1, 1))
                     await until(lambda: "e1" in subscriber.ids)
                     await until(lambda: len(sink.requests) == 3)
-                    await until(lambda: [one.state for one in letters(tmp_path)] == [State.KEPT])
+                    await until(lambda: [one.state for one in letters(tmp_path)] == [DeadLetterState.KEPT])
             (kept,) = letters(tmp_path)
             assert kept.problem == f"{sink.url}: status 503: later"
             assert (kept.event.id, kept.code, kept.attempts) == ("e0", 400, 1)
@@ -174,7 +174,7 @@ def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Pat
             async with running(tmp_path, routes) as work:
                 await asyncio.sleep(0.1)
                 assert len(sink.requests) == 3, "a kept letter goes nowhere by itself"
-                store = LetterStore(tmp_path / "deadletters.db")
+                store = DeadLetterStore(tmp_path / "deadletters.db")
                 assert store.redrive([kept.id], now_us=0, pace_us=0) == 1
                 store.close()
                 await until(lambda: subscriber.ids == ["e0"])
@@ -224,7 +224,7 @@ def test_a_sink_without_an_address_keeps_its_letters(tmp_path: Path, log: EventL
                 log.append([event(0)])
                 async with matcher(work) as peer:
                     peer.match((0, 1))
-                    await until(lambda: [one.state for one in letters(tmp_path)] == [State.KEPT])
+                    await until(lambda: [one.state for one in letters(tmp_path)] == [DeadLetterState.KEPT])
 
     run(work())
 
@@ -246,12 +246,12 @@ def test_a_full_store_makes_deliveries_wait_and_loses_none(tmp_path: Path, log: 
                     await until(lambda: sum(request.path == "/good" for request in subscriber.requests) == 10)
                     await until(lambda: len(letters(tmp_path)) == 3)
                     await until(lambda: work.dispatcher.unfinished == 7)
-                    store = LetterStore(tmp_path / "deadletters.db")
+                    store = DeadLetterStore(tmp_path / "deadletters.db")
                     seen: set[str] = set()
                     while len(seen) < 10:
                         found = store.page("TRUE", (), after=0, limit=10)
                         seen |= {one.event.id for one in found}
-                        store.discard(one.id for one in found if one.state is State.KEPT)
+                        store.discard(one.id for one in found if one.state is DeadLetterState.KEPT)
                         await asyncio.sleep(0.01)
                     store.close()
                     await until(lambda: work.dispatcher.unfinished == 0)
@@ -320,16 +320,16 @@ class Sending:
     def __init__(self, data: Path, *targets: Target) -> None:
         self.net = Net()
         self.path = data / "deadletters.db"
-        self.store = LetterStore(self.path)
+        self.store = DeadLetterStore(self.path)
         self.targets = {one.id: one for one in targets}
         self.turns = 0
 
     async def __aenter__(self) -> Sending:
         replies = cast(Replies, None)
-        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=Forgetful())
+        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=NullJournal())
         waiting = self.work._store.waiting
 
-        def counted() -> dict[Line, int]:
+        def counted() -> dict[SendQueue, int]:
             self.turns += 1
             return waiting()
 
@@ -346,7 +346,7 @@ class Sending:
         await until(lambda: self.turns >= enough)
 
     def redrive(self, count: int) -> None:
-        self.store.apply([letter(n, state=State.KEPT) for n in range(count)], [], [])
+        self.store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(count)], [], [])
         assert self.store.redrive(range(1, count + 1), now_us=0, pace_us=1) == count
 
 
@@ -419,7 +419,7 @@ def test_a_redrive_keeps_its_triggers_parallelism_and_order(tmp_path: Path, rule
 def test_a_redriven_letter_of_a_subscription_goes_to_its_sink_again(tmp_path: Path):
     async def work() -> None:
         pulled = target(1, "", dead_letter_uri="http://sink/")
-        sending = Sending(tmp_path, dataclasses.replace(pulled, pull=PullSpec(max_deliveries=3)))
+        sending = Sending(tmp_path, dataclasses.replace(pulled, pull=PullRules(max_deliveries=3)))
         sending.redrive(2)
         async with sending:
             await until(lambda: sending.net.got == ["e0", "e1"])
@@ -448,16 +448,16 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
         writes += 1
         raise sqlite3.DatabaseError("database disk image is malformed")
 
-    monkeypatch.setattr(LetterStore, "apply", damaged)
+    monkeypatch.setattr(DeadLetterStore, "apply", damaged)
 
     async def work() -> None:
         said: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
         path = tmp_path / "deadletters.db"
-        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=Forgetful())
-        buried = asyncio.create_task(dead.bury(letter(0)))
+        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=NullJournal())
+        buried = asyncio.create_task(dead.put(letter(0)))
         await until(lambda: bool(said))
-        again = asyncio.create_task(dead.bury(letter(1)))
+        again = asyncio.create_task(dead.put(letter(1)))
         await asyncio.sleep(0)
         await dead.close()
         assert (writes, len(said)) == (1, 1)
@@ -475,29 +475,29 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
 
 @pytest.fixture
 def store(tmp_path: Path):
-    store = LetterStore(tmp_path / "deadletters.db")
+    store = DeadLetterStore(tmp_path / "deadletters.db")
     yield store
     store.close()
 
 
-def test_letters_come_back_as_they_went_and_only_once(store: LetterStore):
+def test_letters_come_back_as_they_went_and_only_once(store: DeadLetterStore):
     one = letter(7, data=b"\x00\xff", sink="http://sink/", due_us=5)
     assert store.apply([one, one], [], []) == 2
     (found,) = store.page("TRUE", (), after=0, limit=9)
     assert dataclasses.replace(found, id=0) == one
     assert store.totals().count == 1
     assert store.totals().bytes > len(one.event.data or b"")
-    assert store.waiting() == {(1, State.SENDING): 5}
-    assert store.due(Line(1, State.SENDING), 4, 9) == []
-    assert store.due(Line(1, State.SENDING), 5, 9) == [found]
-    store.apply([], [], [Reschedule(found.id, State.SENDING, State.KEPT, 3, 0, 0, "why")])
+    assert store.waiting() == {(1, DeadLetterState.SENDING): 5}
+    assert store.due(SendQueue(1, DeadLetterState.SENDING), 4, 9) == []
+    assert store.due(SendQueue(1, DeadLetterState.SENDING), 5, 9) == [found]
+    store.apply([], [], [Reschedule(found.id, DeadLetterState.SENDING, DeadLetterState.KEPT, 3, 0, 0, "why")])
     assert (store.waiting(), store.totals().kept) == ({}, 1)
-    store.apply([letter(8)], [Ended(found.id, State.KEPT)], [])
+    store.apply([letter(8)], [Ended(found.id, DeadLetterState.KEPT)], [])
     assert (store.totals().count, store.totals().kept) == (1, 0)
 
 
-def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
-    store.apply([letter(n, state=State.KEPT) for n in range(6)], [], [])
+def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: DeadLetterStore):
+    store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(6)], [], [])
     ids = [one.id for one in store.page("TRUE", (), after=0, limit=9)]
     assert store.redrive(ids[:3], now_us=1_000, pace_us=100) == 3
     assert store.redrive(ids[2:5], now_us=1_000, pace_us=100) == 2, "one is on its way already"
@@ -512,10 +512,12 @@ def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: LetterStore):
     assert store.totals().bytes == 0
 
 
-def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off(store: LetterStore):
+def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off(store: DeadLetterStore):
     store.apply([letter(0), letter(0, target=2), letter(1)], [], [])
     assert store.redrive([1], now_us=1_000, pace_us=100) == 1
-    store.apply([], [], [Reschedule(1, State.REDRIVING, State.REDRIVING, 1, 7, 86_400_000_000, "429")])
+    store.apply(
+        [], [], [Reschedule(1, DeadLetterState.REDRIVING, DeadLetterState.REDRIVING, 1, 7, 86_400_000_000, "429")]
+    )
     assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
     assert [one.due_us for one in store.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
     store.resume(5_000)
@@ -523,32 +525,36 @@ def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_a_redrive_of_a_letter_that_is_under_way_holds(store: LetterStore, taken: bool):
+def test_a_redrive_of_a_letter_that_is_under_way_holds(store: DeadLetterStore, taken: bool):
     store.apply([letter(0)], [], [])
     assert store.redrive([1], now_us=500, pace_us=100) == 1
-    ended = Ended(1, State.SENDING)
-    store.apply([], [ended] if taken else [], [] if taken else [Reschedule(1, ended.began, State.KEPT, 0, 0, 0, "400")])
-    assert [one.id for one in store.due(Line(1, State.REDRIVING), 500, 9)] == [1]
-    assert store.apply([], [Ended(1, State.REDRIVING)], []) == 0
+    ended = Ended(1, DeadLetterState.SENDING)
+    store.apply(
+        [],
+        [ended] if taken else [],
+        [] if taken else [Reschedule(1, ended.began, DeadLetterState.KEPT, 0, 0, 0, "400")],
+    )
+    assert [one.id for one in store.due(SendQueue(1, DeadLetterState.REDRIVING), 500, 9)] == [1]
+    assert store.apply([], [Ended(1, DeadLetterState.REDRIVING)], []) == 0
     assert store.totals().count == 0
 
 
-def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(store: LetterStore):
-    store.apply([letter(n, state=State.KEPT) for n in range(4)], [], [])
+def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(store: DeadLetterStore):
+    store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(4)], [], [])
     store.redrive([1, 2, 3], now_us=0, pace_us=10)
     store.redrive([4], now_us=0, pace_us=1_000)
     store.resume(500)
     assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
 
 
-def test_where_a_redrive_begins_is_looked_up_in_an_index(store: LetterStore):
+def test_where_a_redrive_begins_is_looked_up_in_an_index(store: DeadLetterStore):
     """A million letters are no matter of a redrive of one: it holds the file's only right to write meanwhile."""
     plan = store._connection.execute(f"EXPLAIN QUERY PLAN {letters_module._LAST_PACED}", (1,)).fetchall()
     assert [row[3] for row in plan] == ["SEARCH letters USING INDEX letters_paced (target=?)"]
 
 
-def test_room_counts_within_a_transaction(store: LetterStore, monkeypatch):
+def test_room_counts_within_a_transaction(store: DeadLetterStore, monkeypatch):
     monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
     assert store.apply([letter(n) for n in range(5)], [], []) == 2
     (first, _) = store.page("TRUE", (), after=0, limit=9)
-    assert store.apply([letter(9)], [Ended(first.id, State.SENDING)], []) == 1
+    assert store.apply([letter(9)], [Ended(first.id, DeadLetterState.SENDING)], []) == 1

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -14,18 +14,17 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.deadletters.store import Letter
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.targets import Delivery, Lag
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
-from headgate.outbox.reader import Refill
+from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import DurableChunk, Segment
 from tests.delivery.harness import BROKER, event, run, target
 
@@ -49,20 +48,22 @@ class Rows:
         segment = Segment(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
         return DurableChunk(position, [segment] if segment.rows else [], len(self.rows), {})
 
-    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+    async def read(
+        self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
         self.reads += 1
         while self.blocked:
             await asyncio.sleep(0)
         for _ in range(self.pause):
             await asyncio.sleep(0)
-        found: list[Delivery] = []
-        for position in range(lag.next, upto):
+        found: list[OutboxRow] = []
+        for position in range(start, upto):
             offset, of = self.rows[position]
-            if of == number and lag.wants(position):
-                found.append(Delivery(position, 0, offset, 3))
+            if of == number and wants(position):
+                found.append(OutboxRow(position, 0, offset, 3))
                 if len(found) >= count_max:
-                    return Refill(found, position + 1)
-        return Refill(found, max(upto, lag.next))
+                    return RowPage(found, position + 1)
+        return RowPage(found, max(upto, start))
 
 
 class AllEvents:
@@ -116,7 +117,7 @@ class Subscribers:
         self.delivered.append((answer.headers[0][1], to.event.id))
         return Outcome(200)
 
-    async def bury(self, letter: Letter) -> None:
+    async def bury(self, letter: DeadLetter) -> None:
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)
         self.buried += 1
@@ -266,7 +267,7 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
 
         buried: list[str] = []
 
-        async def bury(letter: Letter) -> None:
+        async def bury(letter: DeadLetter) -> None:
             buried.append(letter.event.id)
 
         rows = Rows()

@@ -190,7 +190,7 @@ def test_refuses_with_place_and_hint(text: str, position: int | None, reason: st
         ("type = '" + "x" * FILTER_CHARACTERS_MAX + "'", "FILTER_CHARACTERS_MAX"),
         ("a = 'x' OR b = 'y' OR " * 40 + "c = 'z'", "FILTER_DEPTH_MAX"),
         (" OR ".join(f"a{n} = 't'" for n in range(500)), "FILTER_DEPTH_MAX"),
-        (" OR ".join(f"a{n} = 't'" for n in range(1_000)), "FILTER_WORDS_MAX"),
+        (" OR ".join(f"a{n} = 't'" for n in range(1_000)), "FILTER_TOKENS_MAX"),
         ("(" * 12 + "x" + " IN (y, z, w, v))" * 12, "FILTER_NODES_MAX"),
         ("x IN (" + ",".join(["y"] * 900) + ")", "FILTER_DEPTH_MAX"),
         ("type LIKE '" + "%_a" * 5_000 + "'", "FILTER_CHARACTERS_MAX"),

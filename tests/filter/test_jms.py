@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.conformance import selectors
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.event.model import Event
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -47,13 +47,18 @@ def truth(selector: str, attributes: dict[str, object]) -> bool | None:
 def test_public_cases() -> None:
     with conformance("selectors.jsonl").open("rb") as lines:
         results = list(selectors.run(lines))
-    assert [result for result in results if result.verdict not in {Verdict.PASSED, Verdict.SKIPPED}] == []
-    assert sum(result.verdict is Verdict.PASSED for result in results) >= 451
+    assert [result for result in results if result.verdict not in {CaseStatus.PASSED, CaseStatus.SKIPPED}] == []
+    assert sum(result.verdict is CaseStatus.PASSED for result in results) >= 451
 
 
 def test_a_wrong_expectation_fails() -> None:
     case = {"source": "s", "name": "n", "selector": "a = 1", "properties": {"a": {"int": "2"}}, "headers": {}}
-    expected = {"true": Verdict.FAILED, "false": Verdict.PASSED, "unknown": Verdict.FAILED, "invalid": Verdict.FAILED}
+    expected = {
+        "true": CaseStatus.FAILED,
+        "false": CaseStatus.PASSED,
+        "unknown": CaseStatus.FAILED,
+        "invalid": CaseStatus.FAILED,
+    }
     for expect, verdict in expected.items():
         (result,) = selectors.run([json.dumps({**case, "expect": expect}).encode()])
         assert result.verdict is verdict
@@ -241,7 +246,7 @@ def test_a_refusal_has_a_place_and_a_hint(selector: str, position: int, hint: st
         ("a" + "*a" * 5000 + " = 1", "FILTER_DEPTH_MAX"),
         ("a LIKE '" + "_" * 2000 + "'", "FILTER_REGEX_CHARACTERS_MAX"),
         (" OR ".join(f"a{i:020} = {i}" for i in range(500)), "FILTER_CHARACTERS_MAX"),
-        (" OR ".join(f"a{i} = {i}" for i in range(900)), "FILTER_WORDS_MAX"),
+        (" OR ".join(f"a{i} = {i}" for i in range(900)), "FILTER_TOKENS_MAX"),
     ],
 )
 def test_limits(selector: str, limit: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.replay.store import (
     FILE,
     Progress,
@@ -205,7 +205,7 @@ def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventL
                     replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
                     await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
                     assert progress_of(store, replay).dead_lettered == 2
-            with contextlib.closing(LetterStore(tmp_path / "deadletters.db")) as letters:
+            with contextlib.closing(DeadLetterStore(tmp_path / "deadletters.db")) as letters:
                 kept = letters.page("TRUE", (), after=0, limit=9)
                 assert Counter(letter.event.extensions["headgatereplay"] for letter in kept) == {"1": 2, "2": 2}
                 assert all(letter.position < 0 for letter in kept)

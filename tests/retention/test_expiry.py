@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from headgate import limits
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import Verdict
 from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.retention.expiry import Bounds
-from headgate.retention.floor import Needs
+from headgate.retention.floor import FloorFinder
 from headgate.testing import free_port
 from tests.delivery.harness import (
     BROKER,
@@ -84,8 +84,8 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
     async def wait(routes: Routes, work: Running) -> None:
         await until(lambda: dropped(routes) == COUNT)
         await until(lambda: work.dispatcher.unfinished == 0)
-        needs = Needs(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
-        while needs.now().offsets != {0: COUNT}:
+        finder = FloorFinder(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
+        while finder.find().offsets != {0: COUNT}:
             await asyncio.sleep(0.01)
         await until(lambda: [r.backlog for r in routes.reports if r.backlog is not None][-1:] == [""])
 
@@ -100,7 +100,7 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
 
 def test_where_a_sink_is_wanted_it_is_a_dead_letter(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
-        store = LetterStore(tmp_path / "deadletters.db")
+        store = DeadLetterStore(tmp_path / "deadletters.db")
         await until(lambda: store.totals().count == COUNT)
         assert {entry.reason for entry in store.entries("TRUE", (), after=0, limit=COUNT)} == {"expired"}
         store.close()
@@ -121,8 +121,8 @@ def test_a_full_dead_letter_store_does_not_keep_the_log(tmp_path: Path, log: Eve
 def test_what_the_filter_does_not_want_is_not_dropped(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
         await until(lambda: work.dispatcher.unfinished == 0)
-        needs = Needs(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
-        while needs.now().offsets != {0: COUNT}:
+        finder = FloorFinder(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
+        while finder.find().offsets != {0: COUNT}:
             await asyncio.sleep(0.01)
 
     routes = scene(tmp_path, log, wait, verdict=Verdict.CANDIDATE, cel="ce.id != 'e39'")
@@ -134,7 +134,7 @@ def test_a_bound_in_bytes_is_the_time_of_the_oldest_newest_ones(tmp_path: Path):
         assert time_of_newest(tmp_path, 1) is None
         for number in range(4):
             batch = to_batch([StoredEvent(BROKER, event(number))])
-            writer.append(batch, ["t"], time_range_us=(1_000 * number, 1_000 * number))
+            writer.append(Encoded(batch, ["t"], time_range_us=(1_000 * number, 1_000 * number)))
     sizes = [path.stat().st_size for _, path in list_segments(tmp_path)]
     assert time_of_newest(tmp_path, sum(sizes)) is None
     times = [time_of_newest(tmp_path, sum(sizes[-count:])) for count in (1, 2, 3)]

@@ -12,18 +12,15 @@ from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.retention.floor import NOTHING_KNOWN, Needed, Needs
+from headgate.retention.floor import KEEP_EVERYTHING, REPORT, FloorFinder, RetentionFloor
 from headgate.subscriptions.cursor import Held, Saved
 from headgate.subscriptions.store import PullStore
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
-def needed(database: Path, outbox: Path) -> Needed:
+def floor_of(database: Path, outbox: Path) -> RetentionFloor:
     """What somebody sees who looks for the first time."""
-    needs = Needs(database, outbox)
-    found = needs.now()
-    assert needs.position() == found.position
-    return found
+    return FloorFinder(database, outbox).find()
 
 
 def outbox(directory: Path) -> None:
@@ -35,8 +32,7 @@ def outbox(directory: Path) -> None:
             ([], {0: (9, 1)}),
             ([Segment(0, 1, [(9, 1, 3)])], {0: (20, 1), 1: (30, 1)}),
         ):
-            batch, values = encode_chunk(segments, progress)
-            writer.append(batch, values)
+            writer.append(encode_chunk(segments, progress))
 
 
 def cursors(path: Path, position: int, *behind: TargetCursor) -> None:
@@ -45,30 +41,30 @@ def cursors(path: Path, position: int, *behind: TargetCursor) -> None:
     store.close()
 
 
-def test_without_cursors_everything_is_needed(tmp_path: Path):
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == NOTHING_KNOWN
+def test_without_cursors_everything_is_floor_of(tmp_path: Path):
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == KEEP_EVERYTHING
 
 
 def test_with_nothing_unfinished_the_watermarks_are_the_floor(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9)
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(9, {0: 20, 1: 30})
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(9, {0: 20, 1: 30})
 
 
 def test_the_oldest_delivery_of_anyone_is_the_floor(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, None, (3, 6)), TargetCursor(2, 4, ()))
     # Position 3 is the row of event 7 of partition 1; partition 0 goes on at its progress, 9.
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(3, {0: 9, 1: 7})
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
 
 
 def test_a_partition_without_rows_from_there_on_is_needed_from_its_progress(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, 6, ()))
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(6, {0: 9, 1: 30})
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 9, 1: 30})
 
 
-def test_what_a_hanging_subscriber_has_not_answered_is_needed(tmp_path: Path):
+def test_what_a_hanging_subscriber_has_not_answered_is_floor_of(tmp_path: Path):
     log = EventLog(tmp_path)
 
     async def choose(request: Request) -> tuple[int, bytes]:
@@ -85,7 +81,7 @@ def test_what_a_hanging_subscriber_has_not_answered_is_needed(tmp_path: Path):
                     peer.match(*((offset, 1) for offset in range(100)))
                     await until(lambda: len(subscriber.requests) == 100)
                     files = tmp_path / "dispatch.db", tmp_path / "outbox" / "0"
-                    await until(lambda: Needs(*files).now().offsets.get(0) == 40)
+                    await until(lambda: FloorFinder(*files).find().offsets.get(0) == 40)
 
     try:
         run(work())
@@ -93,72 +89,72 @@ def test_what_a_hanging_subscriber_has_not_answered_is_needed(tmp_path: Path):
         log.close()
 
 
-def test_the_backlog_of_a_subscription_and_what_consumers_have_are_needed(tmp_path: Path):
+def test_the_backlog_of_a_subscription_and_what_consumers_have_are_floor_of(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9)
     store = PullStore(tmp_path / "subscriptions.db")
     store.write({5: Saved(next=9), 6: Saved(next=6, held=[Held(0, 0, 3, 0)])})
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(6, {0: 3, 1: 30})
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 3, 1: 30})
     store.write({5: Saved(next=3)}, gone=[6])
-    assert needed(tmp_path / "dispatch.db", tmp_path / "outbox") == Needed(3, {0: 9, 1: 7})
+    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
     store.close()
 
 
 QUIET_CHUNKS = 12
 
 
-def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Needs:
+def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> FloorFinder:
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
-    monkeypatch.setattr("headgate.retention.floor.NEEDED_CHUNKS_MAX", 5)
+    monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
     with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
-        writer.append(*encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
+        writer.append(encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):
-            writer.append(*encode_chunk([Segment(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
-        writer.append(*encode_chunk([Segment(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
-    return Needs(directory / "dispatch.db", directory / "outbox")
+            writer.append(encode_chunk([Segment(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
+        writer.append(encode_chunk([Segment(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
+    return FloorFinder(directory / "dispatch.db", directory / "outbox")
 
 
-def says(needs: Needs, directory: Path, position: int, handed: int, watermark: int) -> dict[int, int]:
+def says(finder: FloorFinder, directory: Path, position: int, handed: int, watermark: int) -> dict[int, int]:
     """What is needed with everything from `position` on unfinished."""
     store = CursorStore(directory / "dispatch.db")
     store.flush(CursorChange(handed, {0: QUIET_CHUNKS, 1: watermark}, [TargetCursor(1, position, ())], []))
     store.close()
-    found = needs.now()
+    found = finder.find()
     assert found.position == position
     return found.offsets
 
 
 def test_a_quiet_partition_is_named_when_the_look_has_come_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    needs = a_quiet_partition(tmp_path, monkeypatch)
+    finder = a_quiet_partition(tmp_path, monkeypatch)
     before_last = 2 + 2 * QUIET_CHUNKS
-    assert [says(needs, tmp_path, 2, before_last, 5) for _ in range(3)] == [{0: 0}, {0: 0}, {0: 0, 1: 5}]
-    assert says(needs, tmp_path, 6, before_last + 2, 78) == {0: 2, 1: 77}, "its next row"
-    assert says(needs, tmp_path, 8, before_last + 2, 78) == {0: 3, 1: 77}
-    assert says(needs, tmp_path, 4, before_last + 2, 78) == {0: 1}, "somebody went back"
+    assert [says(finder, tmp_path, 2, before_last, 5) for _ in range(3)] == [{0: 0}, {0: 0}, {0: 0, 1: 5}]
+    assert says(finder, tmp_path, 6, before_last + 2, 78) == {0: 2, 1: 77}, "its next row"
+    assert says(finder, tmp_path, 8, before_last + 2, 78) == {0: 3, 1: 77}
+    assert says(finder, tmp_path, 4, before_last + 2, 78) == {0: 1}, "somebody went back"
 
 
 def test_until_a_look_has_come_to_the_end_what_was_said_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    needs = a_quiet_partition(tmp_path, monkeypatch)
+    finder = a_quiet_partition(tmp_path, monkeypatch)
     end = 4 + 2 * QUIET_CHUNKS
-    assert says(needs, tmp_path, 0, end, 78) == {0: 0, 1: 4}
-    assert says(needs, tmp_path, 2, end, 78) == {0: 0, 1: 4}, "its next row is not found yet"
-    assert says(needs, tmp_path, 4, end, 78) == {0: 1, 1: 4}
-    assert says(needs, tmp_path, 4, end, 78) == {0: 1, 1: 77}
-    assert says(needs, tmp_path, 4, 26, 5) == {0: 1}, "another outbox: nothing of what was seen is true"
+    assert says(finder, tmp_path, 0, end, 78) == {0: 0, 1: 4}
+    assert says(finder, tmp_path, 2, end, 78) == {0: 0, 1: 4}, "its next row is not found yet"
+    assert says(finder, tmp_path, 4, end, 78) == {0: 1, 1: 4}
+    assert says(finder, tmp_path, 4, end, 78) == {0: 1, 1: 77}
+    assert says(finder, tmp_path, 4, 26, 5) == {0: 1}, "another outbox: nothing of what was seen is true"
 
 
 def test_what_has_been_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    needs = a_quiet_partition(tmp_path, monkeypatch)
+    finder = a_quiet_partition(tmp_path, monkeypatch)
     end = 4 + 2 * QUIET_CHUNKS
     for _ in range(3):
-        found = says(needs, tmp_path, 2, end, 78)
+        found = says(finder, tmp_path, 2, end, 78)
     for segment in (tmp_path / "outbox").glob("*.seg"):
         segment.unlink()
-    assert says(needs, tmp_path, 2, end, 78) == found == {0: 0, 1: 77}
+    assert says(finder, tmp_path, 2, end, 78) == found == {0: 0, 1: 77}
 
 
 def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    needs = a_quiet_partition(tmp_path, monkeypatch)
+    finder = a_quiet_partition(tmp_path, monkeypatch)
     (path,) = (tmp_path / "outbox").glob("*.seg")
     with PartitionReader.open(tmp_path / "outbox", start=8) as reader:
         chunk = reader.read()
@@ -168,6 +164,14 @@ def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, mo
     path.write_bytes(text)
     end = 4 + 2 * QUIET_CHUNKS
     with capture_logs() as told:
-        assert says(needs, tmp_path, 0, end, 78) == {0: 0, 1: 4}
-        assert [says(needs, tmp_path, 4, end, 78) for _ in range(3)] == [{0: 1, 1: 4}] * 3
+        assert says(finder, tmp_path, 0, end, 78) == {0: 0, 1: 4}
+        assert [says(finder, tmp_path, 4, end, 78) for _ in range(3)] == [{0: 1, 1: 4}] * 3
     assert [line["event"] for line in told] == ["the outbox cannot be read on, events behind are kept"]
+
+
+def test_a_report_is_read_as_it_was_written_and_without_one_everything_is_kept(tmp_path: Path):
+    assert RetentionFloor.reported(tmp_path) == KEEP_EVERYTHING
+    for floor in (RetentionFloor(3, {0: 9, 1: 7}), RetentionFloor(1 << 40, {})):
+        floor.report(tmp_path)
+        assert RetentionFloor.reported(tmp_path) == floor
+    assert [path.name for path in tmp_path.iterdir()] == [REPORT]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control.store import Store
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.replay.store import ReplayStore
 from headgate.server import preflight
@@ -35,7 +35,7 @@ HEADGATE = Path(sys.executable).with_name("headgate")
 OPEN: dict[str, Callable[[Path], contextlib.AbstractContextManager[object]]] = {
     "control.db": lambda path: contextlib.closing(Store.open(path)),
     "dispatch.db": lambda path: contextlib.closing(CursorStore(path)),
-    "deadletters.db": lambda path: contextlib.closing(LetterStore(path)),
+    "deadletters.db": lambda path: contextlib.closing(DeadLetterStore(path)),
     "replays.db": lambda path: contextlib.closing(ReplayStore(path)),
     "subscriptions.db": lambda path: contextlib.closing(PullStore(path)),
 }

@@ -66,7 +66,7 @@ def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
 
 
 def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ready, "BEAT_S", 0.0)
+    monkeypatch.setattr(ready, "HEARTBEAT_S", 0.0)
     directory = settings.run_directory
     mark = Mark(directory, "matcher")
     directory.rmdir()
@@ -85,7 +85,7 @@ def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, mo
 def test_what_the_disk_did_not_take_is_forgotten_for_what_was_said_since(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ready, "BEAT_S", 0.0)
+    monkeypatch.setattr(ready, "HEARTBEAT_S", 0.0)
     directory = settings.run_directory
     mark = Mark(directory, "matcher")
     (directory / "matcher.ready").mkdir()  # neither to be written nor to be removed as a file

@@ -48,7 +48,7 @@ def mark(settings: Settings, *parts: str) -> None:
 
 
 def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_LOOK_S", 0.0)
+    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_POLL_S", 0.0)
 
     def work(channel: grpc.Channel, settings: Settings) -> None:
         stub = HealthStub(channel)
@@ -70,7 +70,7 @@ def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest
 
 
 def test_who_watches_hears_of_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_LOOK_S", 0.01)
+    monkeypatch.setattr("headgate.server.rpc_meta.HEALTH_POLL_S", 0.01)
 
     def work(channel: grpc.Channel, settings: Settings) -> None:
         watched = HealthStub(channel).Watch(HealthCheckRequest(service="headgate.v1.Reader"), timeout=60)
@@ -98,7 +98,7 @@ def test_many_who_ask_cost_one_look() -> None:
             assert {answer.status for answer in answers} == {SERVING}
 
     run(ask)
-    assert len(looks) <= 1 + 60 / limits.HEALTH_LOOK_S / 10, "by time, not by question"
+    assert len(looks) <= 1 + 60 / limits.HEALTH_POLL_S / 10, "by time, not by question"
 
 
 def test_reflection_tells_of_all_services_and_their_messages() -> None:

@@ -16,7 +16,7 @@ from headgate.delivery import gauges
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, encode_chunk
-from headgate.retention.floor import Needed, Needs
+from headgate.retention.floor import REPORT, FloorFinder, RetentionFloor
 from headgate.server import child, front, retention
 from headgate.server.listening import AddressError
 from headgate.settings import Settings
@@ -32,37 +32,37 @@ ERRORS = (
 
 
 @pytest.mark.parametrize("log", [True, False])
-def test_retention_goes_on_when_what_is_needed_cannot_be_read_for_a_while(
+def test_retention_goes_on_when_the_floor_cannot_be_read_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: bool
 ) -> None:
     looks: list[Exception | None] = []
     failing = list(ERRORS)
 
-    class Sick(Needs):
-        def position(self) -> int:
-            looks.append(error := failing.pop(0) if failing else None)
-            if error is not None:
-                raise error
-            return writer.next_offset
-
-        def now(self) -> Needed:
-            return Needed(position := self.position(), {0: position})
+    def floor(*_: object) -> RetentionFloor:
+        looks.append(error := failing.pop(0) if failing else None)
+        if error is not None:
+            raise error
+        return RetentionFloor(position := writer.next_offset, {0: position})
 
     async def work() -> None:
         trim = retention.trim_log(settings, {0: writer}) if log else retention.trim_outbox(settings, writer)
         task = asyncio.create_task(trim)
         async with asyncio.timeout(WAIT_S_MAX):
-            while len(list(tmp_path.glob("*.seg"))) > 1:
+            while len(list(tmp_path.glob("*.seg"))) > 1 or not (log or reported()):
                 await asyncio.sleep(0.01)
                 assert not task.done()
         task.cancel()
 
+    def reported() -> bool:
+        return (settings.run_directory / REPORT).exists()
+
     monkeypatch.setattr(retention, "RETENTION_EVERY_S", 0.0)
-    monkeypatch.setattr(retention, "Needs", Sick)
+    monkeypatch.setattr(*((RetentionFloor, "reported") if log else (FloorFinder, "find")), floor)
     settings = Settings(data=tmp_path, retain_hours=0)
+    settings.run_directory.mkdir()
     with PartitionWriter.open(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
         for number in range(3):
-            writer.append(*encode_chunk([], {0: (number, 1)}))
+            writer.append(encode_chunk([], {0: (number, 1)}))
         asyncio.run(work())
     assert tuple(looks[: len(ERRORS)]) == ERRORS
     assert [line["error"] for line in told if line["log_level"] == "error"] == [

@@ -20,7 +20,7 @@ from unittest import mock
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.deadletters.store import LetterStore
+from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import CursorChange, CursorStore, Flusher
 from headgate.delivery.retry import Answer, Outcome
@@ -28,7 +28,7 @@ from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.takeover import Accepted
 from headgate.server import composition as dispatcher_module
@@ -37,8 +37,15 @@ from tests.delivery.harness import BROKER, Routes, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2
-MODULES = ("outbox", "cursors", "deadletters", "events", "backlog", "journal")
-"""Modules of dispatch/ that have threads."""
+MODULES = (
+    "outbox.writer",
+    "outbox.reader",
+    "delivery.cursors",
+    "delivery.events",
+    "delivery.journal",
+    "deadletters.sender",
+)
+"""Modules of the dispatcher that have threads."""
 QUIET_S_MAX = 900.0
 """Virtual seconds in which everything must have ended once nothing fails any more."""
 
@@ -175,7 +182,7 @@ class World:
         """Whether they are accepted."""
         try:
             batch = to_batch([StoredEvent(BROKER, event) for event in events])
-            first = self.logs[partition].append(batch, [event.type for event in events])
+            first = self.logs[partition].append(Encoded(batch, [event.type for event in events]))
         except UnavailableError:
             return False
         for offset, event in enumerate(events, start=first):
@@ -193,7 +200,7 @@ class World:
             with contextlib.ExitStack() as stack:
                 stack.enter_context(mock.patch.object(limits, "TARGET_QUEUE_MAX", self.rng.choice([8, 64, 1_024])))
                 stack.enter_context(mock.patch.object(limits, "RETRY_S_DEFAULT", self.patience_s))
-                stack.enter_context(mock.patch.object(limits, "WARM_S", self.rng.choice([1.5, 30.0])))
+                stack.enter_context(mock.patch.object(limits, "CACHED_PAGES_S", self.rng.choice([1.5, 30.0])))
                 self.loop.run_until_complete(self._lives())
         finally:
             for log in self.logs:
@@ -257,7 +264,7 @@ class World:
     async def _until_quiet(self, dispatcher: Dispatcher, ready: asyncio.Event, work: asyncio.Future[None]) -> None:
         deadline = self.loop.now + QUIET_S_MAX
         await asyncio.wait([work, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
-        quiet, store = 0, LetterStore(self.folder / "deadletters.db")
+        quiet, store = 0, DeadLetterStore(self.folder / "deadletters.db")
         while quiet < 3 and not work.done():
             await asyncio.sleep(0.5)
             scheduler = dispatcher._scheduler
@@ -462,7 +469,7 @@ class _Link:
 @contextlib.contextmanager
 def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
     """The world in the places of threads, sockets and files."""
-    take, flush, apply = Flusher._flush, CursorStore.flush, LetterStore.apply
+    take, flush, apply = Flusher._flush, CursorStore.flush, DeadLetterStore.apply
     taken: dict[int, float] = {}
 
     def flushed(store: CursorStore, change: CursorChange) -> None:
@@ -478,7 +485,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         take(flusher)
         taken[id(flusher._unwritten)] = at
 
-    def applied(store: LetterStore, new: Any, gone: Any, changed: Any) -> int:
+    def applied(store: DeadLetterStore, new: Any, gone: Any, changed: Any) -> int:
         if disk.dead:
             return 0
         if disk.full:
@@ -492,10 +499,10 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         replace = lambda *names: stack.enter_context(mock.patch.object(*names))  # noqa: E731
         executor = executors(disk)
         for name in MODULES:
-            stack.enter_context(mock.patch(f"headgate.dispatch.{name}.ThreadPoolExecutor", executor))
+            stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
         replace(dispatcher_module, "Link", _Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
-        replace(LetterStore, "apply", applied)
+        replace(DeadLetterStore, "apply", applied)
         yield

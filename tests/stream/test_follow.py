@@ -13,13 +13,13 @@ import pytest
 
 from headgate.limits import READ_POLL_S
 from headgate.log.ends import LogEnds
+from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Query, Scan
-from headgate.scan.turns import LogScanner, Wish
 from headgate.stream import follow
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 from tests.log.support import open_files
-from tests.scan.test_find import BROKER, RULE, store
+from tests.scan.test_search import BROKER, RULE, store
 
 
 @pytest.mark.parametrize("who", ["scanner", "follower"])
@@ -38,10 +38,10 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
             if who == "scanner":
-                wish = Wish(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
-                reading = asyncio.create_task(LogScanner(tmp_path, threads).sift(wish))
+                request = ScanRequest(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
+                reading = asyncio.create_task(LogScanner(tmp_path, threads).scan_page(request))
             else:
-                turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
+                turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
                 reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]
             await asyncio.to_thread(entered.wait, 30)
             reading.cancel()
@@ -66,7 +66,7 @@ def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.
 
     async def work() -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="read") as threads:
-            turns = follow.turns(tmp_path, [0], ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
+            turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
             assert [turn.at_end async for turn in turns][-1]
 
     monkeypatch.setattr(Scan, "__init__", named)
@@ -84,9 +84,7 @@ def test_one_that_follows_is_told_where_it_is_while_events_come(
     async def work(every_s: float) -> list[bool]:
         monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
         with ThreadPoolExecutor(1) as threads:
-            turns = follow.turns(
-                tmp_path, [0, 1], ReadRequest(Query(BROKER, RULE), follow=True), threads, LogGrowth(tmp_path)
-            )
+            turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE), follow=True), threads, LogGrowth(tmp_path))
             found = [await anext(turns) for _ in range(4)]
             await turns.aclose()
         return [bool(turn.pieces) for turn in found]
@@ -120,7 +118,7 @@ def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monke
         growth = LogGrowth(tmp_path)
         request = ReadRequest(Query(BROKER, RULE), start=f"0:{len(places)}", follow=True)
         with ThreadPoolExecutor(2) as threads:
-            readers = [follow.turns(tmp_path, [0], request, threads, growth) for _ in range(50)]
+            readers = [follow.turns(tmp_path, request, threads, growth) for _ in range(50)]
             for reader in readers:
                 await anext(reader)  # says where it begins
             waiting = [asyncio.ensure_future(anext(reader)) for reader in readers]  # type: ignore[arg-type]

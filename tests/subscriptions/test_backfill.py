@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.control.routing import PullSpec, RoutingTable, Target
+from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
-from headgate.delivery.targets import Delivery, Lag
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.outbox.reader import Refill
-from headgate.scan.turns import LogScanner
+from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.scan.pages import LogScanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import Place, PlaceNotFoundError
 from headgate.subscriptions.seek import Seeks
@@ -48,7 +48,7 @@ class World:
         self.put(history, cel, "f1", needs=1)
 
     def put(self, history: str, cel: str, filter_id: str, needs: int) -> None:
-        rules = PullSpec("shared", TIMEOUT_S, history, filter_id)
+        rules = PullRules("shared", TIMEOUT_S, history, filter_id)
         self.target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(), rules, needs)
 
     def start(self) -> None:
@@ -86,11 +86,13 @@ class World:
         self.store.close()
         self.events.close()
 
-    async def read(self, target: int, lag: Lag, upto: int, count_max: int) -> Refill:
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
         await asyncio.sleep(0)
-        chosen = range(lag.next, min(upto, lag.next + count_max))
-        found = [Delivery(position, *self.rows[position], Verdict.MATCH) for position in chosen]
-        return Refill(found, chosen.stop if len(found) == count_max else upto)
+        chosen = range(start, min(upto, start + count_max))
+        found = [OutboxRow(position, *self.rows[position], Verdict.MATCH) for position in chosen]
+        return RowPage(found, chosen.stop if len(found) == count_max else upto)
 
     def append(self, partition: int, count: int, broker: str = BROKER) -> None:
         """Events are stored and matched by the filters in force; data.n is the event's offset."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from headgate.deadletters.store import CODE_NO_ANSWER, Letter
+from headgate.delivery.dead_letter import CODE_NO_ANSWER, DeadLetter
 from tests.subscriptions.world import NAME, TIMEOUT_S, US, World, offsets, run
 
 SINK = "http://sink/"
@@ -15,10 +15,10 @@ class Grave:
     """Takes letters while it has room."""
 
     def __init__(self) -> None:
-        self.letters: list[Letter] = []
+        self.letters: list[DeadLetter] = []
         self.room = True
 
-    async def bury(self, letter: Letter) -> None:
+    async def put(self, letter: DeadLetter) -> None:
         await asyncio.sleep(0)
         self.letters.append(letter)
 
@@ -41,7 +41,7 @@ async def tend(world: World) -> None:
 def test_after_so_many_times_it_is_a_dead_letter_and_the_others_go_on(tmp_path: Path) -> None:
     async def work() -> None:
         grave = Grave()
-        world = World(tmp_path, max_deliveries=3, burial=grave, dead_letter_uri=SINK)
+        world = World(tmp_path, max_deliveries=3, dead_letters=grave, dead_letter_uri=SINK)
         world.add(1)
         await exhaust(world, 3)
         world.add(1)
@@ -62,7 +62,7 @@ def test_after_so_many_times_it_is_a_dead_letter_and_the_others_go_on(tmp_path: 
 
 def test_without_a_sink_it_is_dropped_counted_and_told(tmp_path: Path) -> None:
     async def work() -> None:
-        world = World(tmp_path, max_deliveries=1, burial=Grave())
+        world = World(tmp_path, max_deliveries=1, dead_letters=Grave())
         world.add(2)
         await exhaust(world, 1)
         await tend(world)
@@ -79,7 +79,7 @@ def test_without_a_sink_it_is_dropped_counted_and_told(tmp_path: Path) -> None:
 def test_a_nack_counts_and_the_last_one_ends_it_at_once(tmp_path: Path) -> None:
     async def work() -> None:
         grave = Grave()
-        world = World(tmp_path, max_deliveries=2, burial=grave, dead_letter_uri=SINK)
+        world = World(tmp_path, max_deliveries=2, dead_letters=grave, dead_letter_uri=SINK)
         world.add(1)
         for _ in range(2):
             pulled = await world.pull()
@@ -95,7 +95,7 @@ def test_a_nack_counts_and_the_last_one_ends_it_at_once(tmp_path: Path) -> None:
 def test_the_count_outlives_a_restart(tmp_path: Path) -> None:
     async def work() -> None:
         grave = Grave()
-        world = World(tmp_path, max_deliveries=2, burial=grave, dead_letter_uri=SINK)
+        world = World(tmp_path, max_deliveries=2, dead_letters=grave, dead_letter_uri=SINK)
         world.add(1)
         await exhaust(world, 2)
         await world.subscriptions.flush()
@@ -125,7 +125,7 @@ def test_a_full_store_loses_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         grave = Grave()
         grave.room = False
-        world = World(tmp_path, max_deliveries=1, burial=grave, dead_letter_uri=SINK)
+        world = World(tmp_path, max_deliveries=1, dead_letters=grave, dead_letter_uri=SINK)
         world.add(1)
         await exhaust(world, 1)
         await tend(world)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
-from headgate.deadletters.store import Burial
+from headgate.control.routing import PullRules, PullType, RoutingTable, Target
+from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.targets import Delivery, Lag
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
-from headgate.outbox.reader import Refill
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.outbox.reader import OutboxRow, RowPage, every_row
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import (
     Pulled,
@@ -41,16 +40,18 @@ class Outbox:
         self.rows: list[tuple[int, int]] = []  # target, verdict
         self.gone: set[int] = set()
 
-    async def read(self, number: int, lag: Lag, upto: int, count_max: int) -> Refill:
+    async def read(
+        self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
         await asyncio.sleep(0)
         found = []
-        for position in range(lag.next, upto):
+        for position in range(start, upto):
             target, verdict = self.rows[position]
             if target == number:
-                found.append(Delivery(position, 0, position, verdict))
+                found.append(OutboxRow(position, 0, position, verdict))
                 if len(found) >= count_max:
-                    return Refill(found, position + 1)
-        return Refill(found, upto)
+                    return RowPage(found, position + 1)
+        return RowPage(found, upto)
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
         return self.kept(partition, offset)
@@ -75,16 +76,16 @@ class World:
         cel: str = "true",
         *,
         max_deliveries: int | None = None,
-        burial: Burial | None = None,
+        dead_letters: DeadLetterQueue | None = None,
         dead_letter_uri: str | None = None,
     ) -> None:
         self.folder = folder
-        self.burial = burial
+        self.dead_letters = dead_letters
         self.outbox = Outbox()
         self.now_us = 1_000 * US
         self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
-        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S, max_deliveries=max_deliveries))
+        self.target = dataclasses.replace(target, pull=PullRules(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
 
     def start(self) -> None:
@@ -114,7 +115,7 @@ class World:
                 lambda _: filter_value_rule("type"),
                 lambda: len(self.outbox.rows),
             ),
-            burial=self.burial,
+            dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,
         )
         # The files' end is the made-up outbox's.

@@ -21,19 +21,19 @@ from headgate.rpc import headgate_pb2 as pb
 _JSON = "application/json"
 
 
-class Condition(Protocol):
-    """A filter that says itself in CEL: what `headgate.expr` builds."""
+class SupportsCel(Protocol):
+    """A filter that gives its CEL text: what `headgate.expr` builds."""
 
     def cel(self) -> str:
         """The CEL text."""
         ...
 
 
-Single = str | Condition | Mapping[str, object]
-"""CEL text, a condition of `headgate.expr`, or a JSON object as in a trigger's `spec.filter`."""
+Single = str | SupportsCel | Mapping[str, object]
+"""CEL text, an expression of `headgate.expr`, or a JSON object as in a trigger's `spec.filter`."""
 
 Filter = Single | Sequence[Mapping[str, object]]
-"""CEL text, a condition of `headgate.expr`, or JSON as in a trigger: an object `spec.filter`, a list `spec.filters`."""
+"""CEL text, an expression of `headgate.expr`, or JSON as a trigger has it: `spec.filter` or a list `spec.filters`."""
 
 Place = str | datetime
 """`earliest`, `latest`, `next` (readers only), a time of storing, or a position that was given before."""

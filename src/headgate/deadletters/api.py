@@ -1,4 +1,4 @@
-"""What can a person do about dead letters? List, show, redrive and discard them, a page of the store at a time.
+"""The API of dead letters: list, show, redrive and discard, a page of the store at a time.
 
     GET  /apis/headgate.dev/v1/deadletters                         all namespaces
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
@@ -6,9 +6,9 @@
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
 
-Every answer to a selection says where it stopped (`next`, absent at the end): the caller goes on there. So a request is
-short, one that is broken off has done what it has done, and asking again is harmless. `ceiling` is the newest letter
-at the first page: what dies while a person redrives is not redriven with it.
+Every answer to a selection says where it stopped (`next`, absent at the end), and the caller goes on there. So a
+request is short, one that is broken off keeps what it has done, and a repeated one does no harm. `ceiling` is the
+newest dead letter at the first page: what dies while a person redrives is not redriven with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.http import JSON, decode_as, path_id, read_body
-from headgate.deadletters.store import Entry, LetterStore, State
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore, DeadLetterSummary
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
@@ -42,27 +42,27 @@ _IDS_NAMED: Final = 10
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
-class LetterNotFoundError(NotFoundError):
+class DeadLetterNotFoundError(NotFoundError):
     """No dead letter has this id; it may have been sent, or discarded."""
 
     code = "letter-not-found"
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which letters are meant; what is empty selects all.
+    """Which dead letters are meant; what is empty selects all.
 
     Attributes:
         trigger: Name of the trigger in the namespace.
-        reason: As letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
+        reason: As dead letters show it: `400`, `5xx`, `timeout`, `filter-error`, ...
         state: `sending`, `kept` or `redriving`; a redrive and a discard without it and without `ids` mean `kept`.
         since: Died at or after, RFC 3339.
         until: Died before, RFC 3339.
         filter: CEL over the event, as in `spec.filter.expression`.
-        ids: These letters only.
+        ids: These dead letters only.
         after: Go on behind this id.
         ceiling: Not beyond this id; 0 is the newest there is.
-        limit: Letters of one page.
-        rate: Letters a second, of a redrive.
+        limit: Dead letters of one page.
+        rate: Dead letters a second, of a redrive.
     """
 
     trigger: str = ""
@@ -78,12 +78,12 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
 
-class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A letter as people see it.
+class DeadLetterItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """A dead letter as people see it.
 
     Attributes:
         bytes: Of the event in the store.
-        event: In the JSON format; only where one letter is shown.
+        event: In the JSON format; only where one dead letter is shown.
     """
 
     id: int
@@ -105,7 +105,7 @@ class LetterView(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     event: msgspec.Raw | None = None
 
 
-class LettersApi:
+class DeadLettersApi:
     """The handlers.
 
     Args:
@@ -130,7 +130,7 @@ class LettersApi:
         selection = _converted(dict(request.query_params))
         namespace = request.path_params.get("namespace")
 
-        def work(store: LetterStore) -> bytes:
+        def work(store: DeadLetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
             return msgspec.json.encode({"items": [_view(one) for one in found], **page})
 
@@ -139,11 +139,13 @@ class LettersApi:
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]
 
-        def work(store: LetterStore) -> bytes:
+        def work(store: DeadLetterStore) -> bytes:
             found = store.entries("id = ?", (key,), after=0, limit=1)
             event = store.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
-                raise LetterNotFoundError(f"there is no dead letter {key}", hint="it may have been sent or discarded")
+                raise DeadLetterNotFoundError(
+                    f"there is no dead letter {key}", hint="it may have been sent or discarded"
+                )
             return msgspec.json.encode(_view(found[0], event))
 
         return await self._answer(work)
@@ -152,9 +154,9 @@ class LettersApi:
         selection, namespace = await _asked(request), request.path_params["namespace"]
         least, most = limits.RATE_PER_S_MIN, limits.REDRIVE_RATE_MAX
         if not least <= selection.rate <= most:
-            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} letters a second")
+            raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} dead letters a second")
 
-        def work(store: LetterStore) -> bytes:
+        def work(store: DeadLetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
             pace_us = int(1e6 / selection.rate)
             count = store.redrive([one.id for one in found], now_us=self._clock_us(), pace_us=pace_us)
@@ -165,7 +167,7 @@ class LettersApi:
     async def _discard(self, request: Request) -> Response:
         selection, namespace = await _asked(request), request.path_params["namespace"]
 
-        def work(store: LetterStore) -> bytes:
+        def work(store: DeadLetterStore) -> bytes:
             page, found = _select(store, namespace, selection)
             count = store.discard(one.id for one in found)
             metrics.DEAD_LETTERS.labels("discarded").inc(count)
@@ -173,9 +175,9 @@ class LettersApi:
 
         return await self._answer(work)
 
-    async def _answer(self, work: Callable[[LetterStore], bytes]) -> Response:
+    async def _answer(self, work: Callable[[DeadLetterStore], bytes]) -> Response:
         def run() -> bytes:
-            store = LetterStore(self._path)
+            store = DeadLetterStore(self._path)
             try:
                 return work(store)
             finally:
@@ -184,12 +186,14 @@ class LettersApi:
         return Response(await run_in_threadpool(run), media_type=JSON)
 
 
-def _select(store: LetterStore, namespace: str | None, selection: Selection) -> tuple[dict[str, int], list[Entry]]:
-    """The letters of one page that are meant, and where the next page begins."""
+def _select(
+    store: DeadLetterStore, namespace: str | None, selection: Selection
+) -> tuple[dict[str, int], list[DeadLetterSummary]]:
+    """The dead letters of one page that are meant, and where the next page begins."""
     wanted = _program(selection.filter)
     limit = selection.limit
     if not 1 <= limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
-        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} letters")
+        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} dead letters")
     conditions: list[str] = []
     parameters: list[object] = []
 
@@ -207,8 +211,8 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
     if selection.reason:
         need("reason = ?", selection.reason)
     if selection.state:
-        if selection.state not in set(State):
-            raise InvalidInputError(f"state must be one of {', '.join(State)}")
+        if selection.state not in set(DeadLetterState):
+            raise InvalidInputError(f"state must be one of {', '.join(DeadLetterState)}")
         need("state = ?", selection.state)
     for name, sign in (("since", ">="), ("until", "<")):
         text = getattr(selection, name)
@@ -228,24 +232,24 @@ def _select(store: LetterStore, namespace: str | None, selection: Selection) -> 
     return page, found
 
 
-def _check_ids(store: LetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
-    """Refuses ids of letters that are not there, before anything is done with the others.
+def _check_ids(store: DeadLetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
+    """Refuses ids of dead letters that are not there, before anything is done with the others.
 
     Raises:
-        LetterNotFoundError: One or more are not.
+        DeadLetterNotFoundError: One or more are not.
     """
     wanted = f"id IN ({', '.join('?' * len(ids))})"
     known = store.entries(wanted, ids, after=0, limit=len(ids))
     unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
     if unknown:
         named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
-        letters = "dead letter" if len(unknown) == 1 else "dead letters"
+        noun = "dead letter" if len(unknown) == 1 else "dead letters"
         hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
-        raise LetterNotFoundError(f"there is no {letters} {named} in this namespace; nothing was done", hint=hint)
+        raise DeadLetterNotFoundError(f"there is no {noun} {named} in this namespace; nothing was done", hint=hint)
 
 
 def _takes(wanted: Program, event: Event | None) -> bool:
-    """Whether a filter takes an event; one whose letter has just gone is none."""
+    """Whether a filter takes an event; one whose dead letter has just gone is none."""
     return event is not None and wanted.evaluate(event).kind is OutcomeKind.TRUE
 
 
@@ -259,10 +263,10 @@ def _program(expression: str) -> Program | None:
     return found
 
 
-def _view(entry: Entry, event: Event | None = None) -> LetterView:
-    """A letter in a list, or with its event."""
+def _view(entry: DeadLetterSummary, event: Event | None = None) -> DeadLetterItem:
+    """A dead letter in a list, or with its event."""
     namespace, _, trigger = entry.trigger.partition("/")
-    return LetterView(
+    return DeadLetterItem(
         id=entry.id,
         namespace=namespace,
         trigger=trigger,
@@ -284,12 +288,12 @@ def _view(entry: Entry, event: Event | None = None) -> LetterView:
 
 
 async def _asked(request: Request) -> Selection:
-    """What is to be redriven or discarded: letters that are still to be sent only for those who name them."""
+    """What is to be redriven or discarded: dead letters that are still to be sent only for those who name them."""
     body = await read_body(request, _TYPES)
     selection = decode_as(body, Selection, "the body is no selection of dead letters")
     if selection.ids or selection.state:
         return selection
-    return msgspec.structs.replace(selection, state=State.KEPT)
+    return msgspec.structs.replace(selection, state=DeadLetterState.KEPT)
 
 
 def _converted(query: dict[str, str]) -> Selection:

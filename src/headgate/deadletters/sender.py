@@ -1,11 +1,11 @@
-"""What becomes of an event that nobody took? It is buried in the store, then sent to its sink, again if need be.
+"""Sending of dead letters: to their sink, or, when they are redriven, to their subscriber again.
 
-A delivery ends when its letter is on disk; from then on a failing sink is no matter of the trigger any more. Letters
-are written in groups, as many as came while the last group was synced. What is sent goes by the trigger's own rules
-(retry, back-off, timeout, format); when these are used up the letter is kept for a person.
+A delivery ends when its dead letter is on disk; from then on a failing sink does not concern the trigger. Dead letters
+are written in groups, as many as came while the last group was synced. They are sent by the trigger's own rules (retry,
+back-off, timeout, format); when these are used up the dead letter is kept for a person.
 
-Whoever hangs holds up nobody else: a trigger's letters for its sink and those that are redriven are two lines, a line
-has one attempt under way until somebody answers it, and each turn begins behind the line that was served last.
+Whoever hangs holds up nobody else: a trigger's dead letters for its sink and those that are redriven are two queues. A
+queue has one attempt under way until somebody answers it, and each turn begins behind the queue that was served last.
 """
 
 from __future__ import annotations
@@ -23,12 +23,21 @@ import structlog
 
 from headgate import limits
 from headgate.control.delivery import resolve
-from headgate.control.routing import DeliverySpec, Target
-from headgate.deadletters.store import Ended, Letter, LetterStore, Line, Reschedule, State, Totals
+from headgate.control.routing import DeliveryRules, Target
+from headgate.deadletters.store import (
+    DeadLetterState,
+    DeadLetterStore,
+    Ended,
+    Reschedule,
+    SendQueue,
+    StoredDeadLetter,
+    Totals,
+)
 from headgate.delivery import encoding
 from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.dead_letter import DeadLetter
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, Outcome, is_left, judge, pause_s
@@ -46,7 +55,7 @@ _log = structlog.get_logger(__name__)
 
 
 class DeadLetters:
-    """The letters of a dispatcher, on one event loop.
+    """The dead letters of a dispatcher, on one event loop.
 
     Args:
         path: `deadletters.db`.
@@ -64,7 +73,7 @@ class DeadLetters:
         replies: Replies,
         find: Callable[[int], Target | None],
         *,
-        journal: Recorder,
+        journal: AttemptRecorder,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
@@ -74,20 +83,20 @@ class DeadLetters:
         self._clock_us = clocks.now_us
         self._chance = clocks.chance
         self._loop = asyncio.get_running_loop()
-        self._poller = LetterStore(path)  # two objects, because one is not for two threads
-        self._store = LetterStore(path)
+        self._poller = DeadLetterStore(path)  # two objects, because one is not for two threads
+        self._store = DeadLetterStore(path)
         self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
-        self._new: deque[tuple[Letter, asyncio.Future[None]]] = deque()
+        self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()
         self._gone: list[Ended] = []
         self._changed: list[Reschedule] = []
         self._writing: asyncio.Future[None] | None = None
         self._retry_at = 0.0
-        self._busy: set[int] = set()  # letters under way, until what became of them is on disk
+        self._busy: set[int] = set()  # dead letters under way, until what became of them is on disk
         self._by_url: Counter[str] = Counter()
-        self._by_line: Counter[Line] = Counter()
-        self._served = Line(0, State.SENDING)  # the last that was
-        self._answering: set[Line] = set()  # somebody took, or refused, the last letter of these
+        self._by_queue: Counter[SendQueue] = Counter()
+        self._served = SendQueue(0, DeadLetterState.SENDING)  # the last that was
+        self._answering: set[SendQueue] = set()  # somebody took, or refused, the last dead letter of these
         self._rates: dict[int, Rate] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -102,19 +111,19 @@ class DeadLetters:
         self._sender = self._loop.create_task(self._send_due())
         self._sender.add_done_callback(self._done)
 
-    async def bury(self, letter: Letter) -> None:
-        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
+    async def put(self, dead_letter: DeadLetter) -> None:
+        """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._new.append((letter, done))
+        self._new.append((StoredDeadLetter.new(dead_letter), done))
         self._write_soon()
         await done
 
     def has_room(self) -> bool:
-        """Whether a letter would be taken now."""
+        """Whether a dead letter would be taken now."""
         return not self.totals.full
 
     async def close(self) -> None:
-        """Send nothing more, write what is known; letters under way are sent again by the next process."""
+        """Send nothing more, write what is known; dead letters under way are sent again by the next process."""
         self._stopping = True
         tasks = [*self._tasks] if self._sender is None else [self._sender, *self._tasks]
         for task in tasks:
@@ -138,18 +147,18 @@ class DeadLetters:
             self._loop.call_at(max(self._loop.time(), self._retry_at), self._write)
 
     def _write(self) -> None:
-        new: list[tuple[Letter, asyncio.Future[None]]] = []
+        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]] = []
         size = 0
         while self._new and len(new) < limits.DEADLETTERS_BATCH_MAX and size < limits.DEADLETTERS_BATCH_BYTES_MAX:
-            letter, done = self._new.popleft()
+            dead_letter, done = self._new.popleft()
             if not done.cancelled():  # else: the delivery was broken off and will be repeated
-                new.append((letter, done))
-                size += len(letter.event.data or b"")
+                new.append((dead_letter, done))
+                size += len(dead_letter.event.data or b"")
         gone, self._gone = self._gone, []
         changed, self._changed = self._changed, []
 
         def work() -> tuple[int, Totals]:
-            return self._store.apply([letter for letter, _ in new], gone, changed), self._store.totals()
+            return self._store.apply([dead_letter for dead_letter, _ in new], gone, changed), self._store.totals()
 
         future = self._thread.submit(work)
         future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._written, done, new, gone, changed))
@@ -157,7 +166,7 @@ class DeadLetters:
     def _written(
         self,
         result: Future[tuple[int, Totals]],
-        new: list[tuple[Letter, asyncio.Future[None]]],
+        new: list[tuple[StoredDeadLetter, asyncio.Future[None]]],
         gone: list[Ended],
         changed: list[Reschedule],
     ) -> None:
@@ -188,7 +197,7 @@ class DeadLetters:
             self._write_soon()
 
     def _fill(self) -> dict[str, int]:
-        return {"letters": self.totals.count, "bytes": self.totals.bytes, "kept": self.totals.kept}
+        return {"dead_letters": self.totals.count, "bytes": self.totals.bytes, "kept": self.totals.kept}
 
     def _tell(self, words: str, **facts: object) -> None:
         now = self._loop.time()
@@ -210,7 +219,7 @@ class DeadLetters:
             timer.cancel()
 
     async def _start_due(self) -> int:
-        """Start what is due and has a place; returns when the next letter will be, a time far away without one."""
+        """Start what is due and has a place; returns when the next dead letter will be, a time far away without one."""
         run, thread = self._loop.run_in_executor, self._thread
         now_us, next_us = self._clock_us(), 1 << 62
         self.totals = await run(thread, self._store.totals)
@@ -220,41 +229,43 @@ class DeadLetters:
         waiting = await run(thread, self._store.waiting)
         self._forget(waiting)
         served = self._served
-        for line in sorted(waiting, key=lambda line: (line <= served, line)):
-            if waiting[line] > now_us:
-                next_us = min(next_us, waiting[line])
+        for queue in sorted(waiting, key=lambda queue: (queue <= served, queue)):
+            if waiting[queue] > now_us:
+                next_us = min(next_us, waiting[queue])
                 continue
             next_us = now_us  # look again at the next turn: there may be more than there are places
-            room = self._room(line)
+            room = self._room(queue)
             if room > 0:
-                work = partial(self._store.due, line, now_us, room, but=frozenset(self._busy))
-                for letter in await run(thread, work):
-                    self._start(line, letter)
+                work = partial(self._store.due, queue, now_us, room, but=frozenset(self._busy))
+                for dead_letter in await run(thread, work):
+                    self._start(queue, dead_letter)
         return next_us
 
-    def _forget(self, waiting: Container[Line]) -> None:
-        """Nothing is remembered of lines without letters."""
-        self._answering = {line for line in self._answering if line in waiting}
-        self._rates = {id_: rate for id_, rate in self._rates.items() if Line(id_, State.REDRIVING) in waiting}
+    def _forget(self, waiting: Container[SendQueue]) -> None:
+        """Nothing is remembered of queues without dead letters."""
+        self._answering = {queue for queue in self._answering if queue in waiting}
+        self._rates = {
+            id_: rate for id_, rate in self._rates.items() if SendQueue(id_, DeadLetterState.REDRIVING) in waiting
+        }
 
-    def _room(self, line: Line) -> int:
-        """How many more letters of a line may start now."""
-        target = self._find(line.target)
+    def _room(self, queue: SendQueue) -> int:
+        """How many more dead letters of a queue may start now."""
+        target = self._find(queue.target)
         room = limits.DEADLETTER_ATTEMPTS_MAX - len(self._busy)
         most = limits.DEADLETTER_URL_ATTEMPTS_MAX
-        # Each letter of a trigger that is gone has a sink of its own, and there is no subscriber.
-        url = _address(target, line.state) if target else None if line.state is State.SENDING else ""
+        # Each dead letter of a trigger that is gone has a sink of its own, and there is no subscriber.
+        url = _address(target, queue.state) if target else None if queue.state is DeadLetterState.SENDING else ""
         if url is not None:
             room = min(room, most - self._by_url[url])
-        if url != "" and line not in self._answering:
+        if url != "" and queue not in self._answering:
             most = limits.DEADLETTER_UNPROVEN_ATTEMPTS_MAX
-        if target is not None and line.state is State.REDRIVING:
+        if target is not None and queue.state is DeadLetterState.REDRIVING:
             most = min(most, 1 if target.delivery.ordered else target.delivery.parallelism)
             rate = self._rate(target)
             if rate is not None:
                 rested = rate.wait_s(self._loop.time()) <= 0
                 room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_POLL_S)) if rested else 0
-        return min(room, most - self._by_line[line])
+        return min(room, most - self._by_queue[queue])
 
     def _rate(self, target: Target) -> Rate | None:
         """The trigger's rate limit, for what is redriven."""
@@ -266,84 +277,101 @@ class DeadLetters:
             rate = self._rates[target.id] = Rate(per_s)
         return rate
 
-    def _start(self, line: Line, letter: Letter) -> None:
-        target = self._find(letter.target)
+    def _start(self, queue: SendQueue, dead_letter: StoredDeadLetter) -> None:
+        target = self._find(dead_letter.target)
         if target is not None:
-            url = _address(target, letter.state)
+            url = _address(target, dead_letter.state)
         else:
-            url = letter.sink if letter.state is State.SENDING else ""
+            url = dead_letter.sink if dead_letter.state is DeadLetterState.SENDING else ""
         if self._by_url[url] >= limits.DEADLETTER_URL_ATTEMPTS_MAX:
             return
-        if letter.state is State.REDRIVING and target is not None and (rate := self._rate(target)) is not None:
+        if (
+            dead_letter.state is DeadLetterState.REDRIVING
+            and target is not None
+            and (rate := self._rate(target)) is not None
+        ):
             now = self._loop.time()
             if rate.wait_s(now) > 0:
                 return
             rate.take(now)
-        self._served = line
+        self._served = queue
         self._by_url[url] += 1
-        self._by_line[line] += 1
-        self._busy.add(letter.id)
-        task = self._loop.create_task(self._send(letter, target, url))
+        self._by_queue[queue] += 1
+        self._busy.add(dead_letter.id)
+        task = self._loop.create_task(self._send(dead_letter, target, url))
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
-    async def _send(self, letter: Letter, target: Target | None, url: str) -> None:
+    async def _send(self, dead_letter: StoredDeadLetter, target: Target | None, url: str) -> None:
         rules = target.delivery if target else _DEFAULT_RULES
-        # A subscription has no subscriber: its letters go to the sink again.
-        redriving = letter.state is State.REDRIVING and not (target and target.pull)
+        # A subscription has no subscriber: its dead letters go to the sink again.
+        redriving = dead_letter.state is DeadLetterState.REDRIVING and not (target and target.pull)
         try:
             if not url:
-                self._keep(letter, "its trigger is gone" if redriving else "its sink has no address")
+                self._keep(dead_letter, "its trigger is gone" if redriving else "its sink has no address")
                 return
-            outcome = await self._attempt(letter, url, rules, redriving=redriving)
+            outcome = await self._attempt(dead_letter, url, rules, redriving=redriving)
         finally:
             _drop(self._by_url, url)
-            _drop(self._by_line, Line(letter.target, letter.state))
+            _drop(self._by_queue, SendQueue(dead_letter.target, dead_letter.state))
         fate = judge(outcome)
-        self._remember(letter, outcome, is_good=fate is Fate.DELIVERED)
+        self._remember(dead_letter, outcome, is_good=fate is Fate.DELIVERED)
         if fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
-            self._gone.append(Ended(letter.id, letter.state))
+            self._gone.append(Ended(dead_letter.id, dead_letter.state))
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
         said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
         problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
-        failures = letter.failures + 1
+        failures = dead_letter.failures + 1
         now_us = self._clock_us()
-        since_us = letter.since_us or now_us
+        since_us = dead_letter.since_us or now_us
         if is_left(rules, outcome, failures, (now_us - since_us) / 1e6):
             wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
             due_us = now_us + int(wait_s * 1e6)
-            self._change(Reschedule(letter.id, letter.state, letter.state, failures, since_us, due_us, problem))
+            self._change(
+                Reschedule(dead_letter.id, dead_letter.state, dead_letter.state, failures, since_us, due_us, problem)
+            )
         else:
-            self._keep(letter, problem)
+            self._keep(dead_letter, problem)
 
-    async def _attempt(self, letter: Letter, url: str, rules: DeliverySpec, *, redriving: bool) -> Outcome:
-        event = letter.event
+    async def _attempt(
+        self, dead_letter: StoredDeadLetter, url: str, rules: DeliveryRules, *, redriving: bool
+    ) -> Outcome:
+        event = dead_letter.event
         if not redriving:
-            event = encoding.dead(event, letter.destination, letter.code, letter.data)
-        # A redrive is somebody's will, and begins anew; a letter to a sink that is a broker does not.
-        root = f"redrive-{letter.id}-{letter.due_us}"
+            event = encoding.dead(event, dead_letter.destination, dead_letter.code, dead_letter.data)
+        # A redrive is somebody's will, and begins anew; a dead letter to a sink that is a broker does not.
+        root = f"redrive-{dead_letter.id}-{dead_letter.due_us}"
         if not redriving:
-            root = root_of(event) or f"letter-{letter.id}-{letter.died_us}"
+            root = root_of(event) or f"letter-{dead_letter.id}-{dead_letter.died_us}"
         headers, body = encoding.encoded(event, root, rules.format, reply=redriving)
         outcome = await self._transport.post(url, headers, body, rules.timeout_s)
-        (self._answering.add if outcome.answered else self._answering.discard)(Line(letter.target, letter.state))
+        (self._answering.add if outcome.answered else self._answering.discard)(
+            SendQueue(dead_letter.target, dead_letter.state)
+        )
         if redriving and outcome.reply is not None:
-            answered = Answered(letter.broker, letter.event, root)
-            return await self._replies.store(answered, outcome.reply, context_of(letter.event))
+            answered = Answered(dead_letter.broker, dead_letter.event, root)
+            return await self._replies.store(answered, outcome.reply, context_of(dead_letter.event))
         return outcome
 
-    def _remember(self, letter: Letter, outcome: Outcome, *, is_good: bool) -> None:
-        origin = Origin.REDRIVE if letter.state is State.REDRIVING else Origin.DEAD_LETTER
-        number, reason = letter.failures + 1, "" if is_good else outcome.label
-        self._journal.attempt(letter.partition, letter.offset, letter.target, number, outcome.status, reason, origin)
+    def _remember(self, dead_letter: StoredDeadLetter, outcome: Outcome, *, is_good: bool) -> None:
+        origin = Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER
+        number, reason = dead_letter.failures + 1, "" if is_good else outcome.label
+        self._journal.attempt(
+            dead_letter.partition, dead_letter.offset, dead_letter.target, number, outcome.status, reason, origin
+        )
 
-    def _keep(self, letter: Letter, problem: str) -> None:
+    def _keep(self, dead_letter: StoredDeadLetter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
-        self._tell("a dead letter is kept for a person", trigger=letter.trigger, letter=letter.id, problem=problem)
-        self._change(Reschedule(letter.id, letter.state, State.KEPT, 0, 0, 0, problem))
+        self._tell(
+            "a dead letter is kept for a person",
+            trigger=dead_letter.trigger,
+            dead_letter=dead_letter.id,
+            problem=problem,
+        )
+        self._change(Reschedule(dead_letter.id, dead_letter.state, DeadLetterState.KEPT, 0, 0, 0, problem))
 
     def _change(self, change: Reschedule) -> None:
         self._changed.append(change)
@@ -354,9 +382,9 @@ class DeadLetters:
         tell_failure(task, "sending dead letters failed")
 
 
-def _address(target: Target, state: State) -> str:
-    """Where letters of a target go that are in this state; empty when nowhere."""
-    redriven = state is State.REDRIVING and target.pull is None
+def _address(target: Target, state: DeadLetterState) -> str:
+    """Where dead letters of a target go that are in this state; empty when nowhere."""
+    redriven = state is DeadLetterState.REDRIVING and target.pull is None
     return target.subscriber_uri if redriven else target.delivery.dead_letter_uri or ""
 
 

@@ -1,14 +1,14 @@
-"""Which events could not be delivered? deadletters.db: the queue of the dead-letter sinks, and what no sink took.
+"""The store of dead letters, deadletters.db: the queue of the dead-letter sinks, and what no sink took.
 
-A letter is written, with its event, before its delivery ends (a transaction that is synced), and goes away when a sink
-or, after a redrive, the subscriber has taken it, or when a person discards it.
+A dead letter is written, with its event, before its delivery ends (a transaction that is synced). It goes away when a
+sink or, after a redrive, the subscriber has taken it, or when a person discards it.
 
     sending --- sink took it --> gone        redriving --- subscriber took it --> gone
        |                           ^             |    ^
        +-- retries used up --> kept <-----------+    |
                                  +---- redrive -------+
 
-Events stand in a table of their own: who lists letters, or changes what is to become of them, reads and writes none.
+Events stand in a table of their own: lists and changes of state neither read nor write them.
 
 The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
 taken: the deliveries that should be buried wait, nothing is lost.
@@ -17,27 +17,17 @@ taken: the deliveries that should be buried wait, nothing is lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from headgate import limits
-from headgate.control.objects import OWN_API_VERSION
-from headgate.control.routing import Target
-from headgate.delivery.events import SharedEvent
-from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery
-from headgate.event.identity import path_of
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
 from headgate.storage.statefile import SHARED_S, StoreFile
-
-CODE_NO_ANSWER: Final = 500
-"""Knative's code for an attempt that had no answer."""
-CODE_FILTER_ERROR: Final = 422
-"""Ours for an event that the filter could not judge."""
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
@@ -74,9 +64,9 @@ WITH RECURSIVE walk(target) AS (
   SELECT min(target) FROM letters WHERE state != 'kept'
   UNION ALL SELECT (SELECT min(target) FROM letters WHERE state != 'kept' AND target > walk.target)
   FROM walk WHERE walk.target NOTNULL)
-SELECT target, line, (
-  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = line) AS first_us
-FROM walk, (SELECT 'sending' AS line UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
+SELECT target, queue, (
+  SELECT min(due_us) FROM letters WHERE state != 'kept' AND target = walk.target AND state = queue) AS first_us
+FROM walk, (SELECT 'sending' AS queue UNION ALL SELECT 'redriving') WHERE target NOTNULL AND first_us NOTNULL
 """
 _DUE: Final = """
 SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND due_us <= ?
@@ -91,85 +81,52 @@ _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
 
-class Burial(Protocol):
-    """What those who give up events need of the dead letters."""
-
-    async def bury(self, letter: Letter) -> None:
-        """Store a letter; returns when it is on disk, which it waits for as long as there is no room."""
-
-    def has_room(self) -> bool:
-        """Whether a letter would be taken now."""
-
-
-class State(StrEnum):
-    """What is to become of a letter."""
+class DeadLetterState(StrEnum):
+    """What is to become of a dead letter."""
 
     SENDING = "sending"
     KEPT = "kept"
     REDRIVING = "redriving"
 
 
-class Line(NamedTuple):
-    """Letters that wait behind each other: those of a target (its id) for its sink, or for its subscriber again."""
+class SendQueue(NamedTuple):
+    """Dead letters that wait behind each other: a target's (its id) for its sink, or for its subscriber again."""
 
     target: int
-    state: State
+    state: DeadLetterState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """An event that could not be delivered.
+class StoredDeadLetter(DeadLetter):
+    """A dead letter, and what is to become of it.
 
     Attributes:
         id: Grows with time; 0 before it is stored.
-        target: Id of its trigger.
-        position: Of its outbox row.
-        partition: Of the event in the log.
-        offset: Of the event in the log.
-        trigger: `namespace/name`.
-        broker: `namespace/name`.
-        event: As it was accepted.
-        died_us: When it was given up, microseconds since 1970 UTC.
-        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
-        destination: URL that did not take it.
-        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
-        data: First bytes of the last answer, or words.
-        attempts: How often it was tried.
-        sink: Where it goes when its trigger is gone; empty when nowhere.
         state: What is to become of it.
         failures: Attempts to bring it to the sink, or to the subscriber again, that failed.
         since_us: When the first of them ended, microseconds since 1970 UTC; 0 before.
         due_us: When the next one may start, microseconds since 1970 UTC.
-        pace_us: Of a redrive, between the letter before it and this one.
+        pace_us: Of a redrive, between the dead letter before it and this one.
         problem: Why the last of them failed, for people.
     """
 
     id: int = 0
-    target: int
-    position: int
-    partition: int
-    offset: int
-    trigger: str
-    broker: str
-    event: Event
-    died_us: int
-    reason: str
-    destination: str
-    code: int
-    data: bytes
-    attempts: int
-    sink: str = ""
-    state: State = State.SENDING
+    state: DeadLetterState = DeadLetterState.SENDING
     failures: int = 0
     since_us: int = 0
     due_us: int = 0
     pace_us: int = 0
     problem: str = ""
 
+    @classmethod
+    def new(cls, given_up: DeadLetter) -> StoredDeadLetter:
+        """One that is to be stored, to be sent to its sink at once."""
+        return cls(**{field.name: getattr(given_up, field.name) for field in fields(DeadLetter)})
+
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A stored letter without its event; what has the same name as in `Letter` is the same.
+class DeadLetterSummary:
+    """A stored dead letter without its event; what has the same name as in `StoredDeadLetter` is the same.
 
     Attributes:
         source: Of the event.
@@ -197,7 +154,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How full the store is; `kept` of the letters wait for a person."""
+    """How full the store is; `kept` of the dead letters wait for a person."""
 
     count: int
     bytes: int
@@ -211,29 +168,29 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """An attempt after which a stored letter goes away.
+    """An attempt after which a stored dead letter goes away.
 
     Attributes:
-        id: Of the letter.
-        began: Its state when the attempt began; a letter that is in another one now stays as it is.
+        id: Of the dead letter.
+        began: Its state when the attempt began; a dead letter that is in another one now stays as it is.
     """
 
     id: int
-    began: State
+    began: DeadLetterState
 
 
 @dataclass(frozen=True, slots=True)
 class Reschedule(Ended):
-    """Another state, or another attempt later, for a stored letter."""
+    """Another state, or another attempt later, for a stored dead letter."""
 
-    state: State
+    state: DeadLetterState
     failures: int
     since_us: int
     due_us: int
     problem: str
 
 
-class LetterStore(StoreFile):
+class DeadLetterStore(StoreFile):
     """The file. Blocking; one thread at a time an object, any number of objects and processes.
 
     Args:
@@ -249,8 +206,8 @@ class LetterStore(StoreFile):
 
     # --- the dispatcher's -------------------------------------------------------------------------------
 
-    def apply(self, new: Sequence[Letter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
-        """One transaction: letters that went away, that are tried again, and as many new ones as there is room for.
+    def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
+        """One transaction: dead letters that go away, that are tried again, and as many new ones as there is room for.
 
         What a person decided while an attempt was under way holds, whatever came of the attempt.
 
@@ -266,11 +223,11 @@ class LetterStore(StoreFile):
                 [(c.state, c.failures, c.since_us, c.due_us, c.problem, c.id, c.began) for c in changed],
             )
             taken = 0
-            for letter in new:
+            for dead_letter in new:
                 if self.totals().full:
                     break
-                raw = _encode_event(letter.event)
-                row = run(_INSERT, _row(letter, len(raw)))
+                raw = _encode_event(dead_letter.event)
+                row = run(_INSERT, _row(dead_letter, len(raw)))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                 taken += 1
@@ -279,42 +236,42 @@ class LetterStore(StoreFile):
     def resume(self, now_us: int) -> None:
         """After a start: redrives that should have gone while nothing ran keep their pace from now on.
 
-        A letter stands `pace_us` behind the one before it, whatever pace that one has.
+        A dead letter stands `pace_us` behind the one before it, whatever pace that one has.
         """
         self._connection.execute(
             "UPDATE letters SET due_us = ?1 + behind_us FROM ("
-            " SELECT id AS one, sum(pace_us) OVER line - first_value(pace_us) OVER line AS behind_us FROM letters"
+            " SELECT id AS one, sum(pace_us) OVER queue - first_value(pace_us) OVER queue AS behind_us FROM letters"
             " WHERE state = 'redriving' AND failures = 0"
-            " WINDOW line AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
+            " WINDOW queue AS (PARTITION BY target ORDER BY due_us, id ROWS UNBOUNDED PRECEDING)"
             ") WHERE id = one AND due_us < ?1 + behind_us",
             (now_us,),
         )
 
-    def waiting(self) -> dict[Line, int]:
-        """Lines with letters to send, and when the first one of each is due."""
+    def waiting(self) -> dict[SendQueue, int]:
+        """Queues with dead letters to send, and when the first one of each is due."""
         rows = self._connection.execute(_WAITING).fetchall()
-        return {Line(target, State(state)): due_us for target, state, due_us in rows}
+        return {SendQueue(target, DeadLetterState(state)): due_us for target, state, due_us in rows}
 
-    def due(self, line: Line, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[Letter]:
-        """A line's letters that are to be sent now, the longest due first, without those with the ids in `but`."""
-        rows = self._connection.execute(_DUE, (line.target, line.state, now_us, limit + len(but)))
+    def due(self, queue: SendQueue, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
+        """A queue's dead letters that are due, the longest due first, without those with the ids in `but`."""
+        rows = self._connection.execute(_DUE, (queue.target, queue.state, now_us, limit + len(but)))
         found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
-        return [letter for letter in found if letter is not None and letter.state is line.state]
+        return [dead_letter for dead_letter in found if dead_letter is not None and dead_letter.state is queue.state]
 
     # --- people's ---------------------------------------------------------------------------------------
 
-    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Entry]:
-        """Letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[DeadLetterSummary]:
+        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
         found = (after, *parameters, limit)
         rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
-        return [Entry(*row) for row in rows]
+        return [DeadLetterSummary(*row) for row in rows]
 
     def event(self, id_: int) -> Event | None:
-        """The event of a letter; None when it is gone."""
+        """The event of a dead letter; None when it is gone."""
         found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
         return _decode_event(found[0]) if found else None
 
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[Letter]:
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
         """The same with all their events: for few of them."""
         return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
 
@@ -323,13 +280,13 @@ class LetterStore(StoreFile):
         (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
         return int(found or 0)
 
-    def get(self, id_: int) -> Letter | None:
-        """One letter."""
+    def get(self, id_: int) -> StoredDeadLetter | None:
+        """One dead letter."""
         found = self._letters("WHERE id = ?", (id_,))
         return found[0] if found else None
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
-        """Send letters to their subscribers again, of each target one every `pace_us`.
+        """Send dead letters to their subscribers again, of each target one every `pace_us`.
 
         They stand behind those of their target that have not been tried again yet; not behind one in back-off, which
         may wait for a day.
@@ -358,81 +315,52 @@ class LetterStore(StoreFile):
         return count
 
     def discard(self, ids: Iterable[int]) -> int:
-        """Forget letters; returns how many there were."""
+        """Forget dead letters; returns how many there were."""
         run = self._connection.execute
         with self._transaction():
             count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
         return count
 
-    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[Letter]:
+    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[StoredDeadLetter]:
         fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
         rows = self._connection.execute(f"{fields} {clause}", parameters)
         return [_letter(row) for row in rows]
 
 
-def letter_of(
-    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
-) -> Letter:
-    """The letter of a delivery that is given up after this outcome."""
-    words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
-    return Letter(
-        target=target.id,
-        position=delivery.position,
-        partition=delivery.partition,
-        offset=delivery.offset,
-        trigger=target.name,
-        broker=path_of(event.broker),
-        event=event.event,
-        died_us=now_us,
-        reason=reason,
-        destination=target.subscriber_uri or _path(target),
-        code=outcome.status or CODE_NO_ANSWER,
-        data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
-        attempts=delivery.failures,
-        sink=target.delivery.dead_letter_uri or "",
-    )
-
-
-def _path(target: Target) -> str:
-    """Names a subscription, which has no subscriber: where it stands in the API."""
-    namespace, _, name = target.name.partition("/")
-    return f"/apis/{OWN_API_VERSION}/namespaces/{namespace}/subscriptions/{name}"
-
-
-def _row(letter: Letter, size_bytes: int) -> tuple[object, ...]:
-    event = letter.event
+def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
+    event = dead_letter.event
     return (
-        letter.target,
-        letter.position,
-        letter.partition,
-        letter.offset,
-        letter.trigger,
-        letter.broker,
+        dead_letter.target,
+        dead_letter.position,
+        dead_letter.partition,
+        dead_letter.offset,
+        dead_letter.trigger,
+        dead_letter.broker,
         event.source,
         event.id,
         event.type,
         size_bytes,
-        letter.died_us,
-        letter.reason,
-        letter.destination,
-        letter.code,
-        letter.data,
-        letter.attempts,
-        letter.sink,
-        letter.state,
-        letter.failures,
-        letter.since_us,
-        letter.due_us,
-        letter.pace_us,
-        letter.problem,
+        dead_letter.died_us,
+        dead_letter.reason,
+        dead_letter.destination,
+        dead_letter.code,
+        dead_letter.data,
+        dead_letter.attempts,
+        dead_letter.sink,
+        dead_letter.state,
+        dead_letter.failures,
+        dead_letter.since_us,
+        dead_letter.due_us,
+        dead_letter.pace_us,
+        dead_letter.problem,
     )
 
 
-def _letter(row: tuple[Any, ...]) -> Letter:
+def _letter(row: tuple[Any, ...]) -> StoredDeadLetter:
     id_, event, target, position, partition, offset, trigger, broker, *rest = row
     _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
     sink, state, failures, since_us, due_us, pace_us, problem = rest
-    return Letter(
+    return StoredDeadLetter(
         id=id_,
         target=target,
         position=position,
@@ -448,7 +376,7 @@ def _letter(row: tuple[Any, ...]) -> Letter:
         data=data,
         attempts=attempts,
         sink=sink,
-        state=State(state),
+        state=DeadLetterState(state),
         failures=failures,
         since_us=since_us,
         due_us=due_us,

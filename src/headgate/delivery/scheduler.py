@@ -25,12 +25,12 @@ from typing import Final
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
-from headgate.deadletters.store import Letter
 from headgate.delivery.attempts import Attempts
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
+from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import Events
-from headgate.delivery.journal import Forgetful, Recorder
+from headgate.delivery.journal import AttemptRecorder, NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.spans import AttemptTracing
@@ -75,18 +75,18 @@ class Scheduler:
         backlog: Backlog,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         judge_filter: Judge,
         errors: FilterErrors,
         refresh: Callable[[], None],
         on_change: Callable[[], None] = lambda: None,
         on_room: Callable[[], None] = lambda: None,
         on_pulled: Callable[[int], None] = lambda _: None,
-        journal: Recorder | None = None,
+        journal: AttemptRecorder | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
-        self._journal = journal if journal is not None else Forgetful()
+        self._journal = journal if journal is not None else NullJournal()
         self._events = events
         self._backlog = backlog
         self._judge_filter = judge_filter
@@ -132,7 +132,7 @@ class Scheduler:
     @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts under way, by whether their targets are slow."""
-        return self._attempts.places.taken
+        return self._attempts.permits.taken
 
     # --- routing --------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Scheduler:
                 continue
             state.gone = True
             state.lag = state.tail = None
-            waiting = [*state.queue, *state.lanes.drain()]
+            waiting = [*state.queue, *state.key_queues.drain()]
             state.queue.clear()
             for delivery in waiting:
                 self.end(state, delivery, "gone")
@@ -221,11 +221,11 @@ class Scheduler:
             self._on_room()
 
     def _mark_time(self) -> None:
-        """Remember how far we were when, to know which rows are WARM_S old."""
+        """Remember how far we were when, to know which rows are CACHED_PAGES_S old."""
         now, marks = self._loop.time(), self._marks
         if not marks or now - marks[-1][0] >= 1.0:
             marks.append((now, self._handed))
-        while now - marks[0][0] > limits.WARM_S:
+        while now - marks[0][0] > limits.CACHED_PAGES_S:
             self._attempts.warm_from = marks.popleft()[1]
 
     def _row(self, position: int, partition: int, offset: int, target: int, verdict: int) -> None:
@@ -301,7 +301,7 @@ class Scheduler:
         if not state.live:
             self.behind.discard(state)
         self.live_count -= 1
-        if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
+        if delivery.key is not None and (behind := state.key_queues.leave(delivery.key)) is not None:
             state.queue.appendleft(behind)
         self._count(state, delivery, result)
         self._touch(state)
@@ -337,20 +337,20 @@ class Scheduler:
         lag, upto = state.lag, self._handed
         if lag is not None:
             state.tail = []
-            refill = await self._backlog.read(state.target.id, lag, upto, room)
+            page = await self._backlog.read(state.target.id, lag.next, upto, room, lag.wants)
         state.refilling = False
         if lag is None or state.lag is None:  # deleted meanwhile
             self._has_room(state)
             return
-        lag.next = refill.reached
-        lag.unread = {position for position in lag.unread if position >= refill.reached}
-        for delivery in refill.deliveries:
+        lag.next = page.reached
+        lag.unread = {position for position in lag.unread if position >= page.reached}
+        for delivery in (Delivery(*row) for row in page.rows):
             if self._is_counted(state, delivery):
                 continue
             if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
                 delivery.resume(tried)
             self._enqueue(state, delivery)
-        if refill.reached >= upto and state.tail is not None:
+        if page.reached >= upto and state.tail is not None:
             state.lag = None
             state.retries.clear()
             for delivery in state.tail:
@@ -367,16 +367,17 @@ class Scheduler:
         while (lag := state.lag) is not None and lag.next < upto and not (state.refilling or self._attempts.stopping):
             state.refilling = True
             try:
-                refill = await self._backlog.read(state.target.id, lag, upto, limits.BACKLOG_READ_ROWS)
-                deliveries = [one for one in refill.deliveries if not self._is_counted(state, one)]
+                page = await self._backlog.read(state.target.id, lag.next, upto, limits.BACKLOG_READ_ROWS, lag.wants)
+                deliveries = [Delivery(*row) for row in page.rows]
+                deliveries = [delivery for delivery in deliveries if not self._is_counted(state, delivery)]
                 results = await asyncio.gather(*(decide(state, delivery) for delivery in deliveries))
             finally:
                 state.refilling = False
             for delivery, result in zip(deliveries, results, strict=True):
                 state.retries.pop(delivery.position, None)
                 self._count(state, delivery, result)
-            lag.next = refill.reached
-            lag.unread = {position for position in lag.unread if position >= refill.reached}
+            lag.next = page.reached
+            lag.unread = {position for position in lag.unread if position >= page.reached}
             self._touch(state)
         self._has_room(state)
 

@@ -20,7 +20,7 @@ from headgate.event import json_text
 from headgate.event.attributes import OPTIONAL_ATTRIBUTES, USUAL_TIME, is_source, media_type
 from headgate.event.data import decode_batch_data
 from headgate.event.model import DataKind, Event, EventColumns
-from headgate.limits import JSON_DEPTH_MAX, USUAL_EXTENSIONS_MAX
+from headgate.limits import FAST_PATH_EXTENSIONS_MAX, JSON_DEPTH_MAX
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _REQUIRED: Final = ("id", "source", "type")
@@ -57,9 +57,9 @@ class UsualEvents:
         if fresh.issubset(self._extensions):
             return
         known = fresh.union(self._extensions)
-        if len(known) > USUAL_EXTENSIONS_MAX:
+        if len(known) > FAST_PATH_EXTENSIONS_MAX:
             known = fresh
-        if len(known) <= USUAL_EXTENSIONS_MAX:
+        if len(known) <= FAST_PATH_EXTENSIONS_MAX:
             self._extensions, self._names = tuple(sorted(known)), frozenset(known)
 
     def read(self, body: bytes) -> EventColumns | None:

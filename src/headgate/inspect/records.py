@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import Letter, LetterStore
+from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.delivery.journal import DIRECTORY, Entry, entries
+from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import Found
@@ -141,16 +141,16 @@ class Records:
             chunk = reader.read()
             return chunk.append_time_us if chunk is not None else 0
 
-    def dead_letter(self, target: int, position: int) -> Letter | None:
+    def dead_letter(self, target: int, position: int) -> StoredDeadLetter | None:
         """The dead letter of a row, while it is kept."""
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        with closing(LetterStore(path)) as letters:
+        with closing(DeadLetterStore(path)) as letters:
             found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 
-    def attempts(self, found: Found) -> tuple[Entry, ...]:
+    def attempts(self, found: Found) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
         return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
 

@@ -1,16 +1,16 @@
-"""What has a lagging target missed? Reads its own rows of the outbox again, past every chunk that has none of them."""
+"""Reads one target's rows of the outbox again, past every chunk that has none of them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
-from headgate.delivery.targets import Delivery, Lag
 from headgate.log.reader import PartitionReader
 from headgate.outbox.writer import OUTBOX_SCHEMA
 
@@ -18,28 +18,65 @@ _THREADS: Final = 2
 _TARGET: Final = OUTBOX_SCHEMA.get_field_index("target")
 
 
+class OutboxRow(NamedTuple):
+    """A row of one target.
+
+    Attributes:
+        position: Of the row in the outbox.
+        partition: Of the event in the log.
+        offset: Of the event in its partition.
+        verdict: The matcher's.
+    """
+
+    position: int
+    partition: int
+    offset: int
+    verdict: int
+
+
 @dataclass(frozen=True, slots=True)
-class Refill:
+class RowPage:
     """A piece of a target's backlog.
 
     Attributes:
-        deliveries: In order of position.
+        rows: In order of position.
         reached: Everything of the target below it has been read.
     """
 
-    deliveries: list[Delivery]
+    rows: list[OutboxRow]
     reached: int
 
 
+def every_row(position: int) -> bool:
+    """Wants the row, whatever its position."""
+    return True
+
+
 class Backlog(Protocol):
-    """What the scheduler needs of the outbox."""
+    """The rows of the outbox, by target."""
 
-    async def read(self, target: int, lag: Lag, upto: int, count_max: int) -> Refill:
-        """The target's next rows from `lag.next` on and below `upto`, at most about `count_max`."""
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """Reads a target's next rows.
+
+        Args:
+            target: Whose.
+            start: First position to look at.
+            upto: Position to stop before.
+            count_max: How many rows at most, about.
+            wants: Whether the row at a position is wanted; its answers must not change while this runs.
+        """
 
 
-class OutboxBacklog:
-    """Reads pieces in threads of its own.
+def position_at_time(outbox: Path, time_us: int) -> int:
+    """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
+    with PartitionReader.open_at_time(outbox, time_us) as reader:
+        return reader.position
+
+
+class OutboxReader:
+    """Reads pages in threads of its own.
 
     Args:
         directory: The outbox partition.
@@ -49,22 +86,24 @@ class OutboxBacklog:
         self._directory = directory
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="backlog")
 
-    async def read(self, target: int, lag: Lag, upto: int, count_max: int) -> Refill:
-        """See `Backlog`. The lag must not change while this runs."""
+    async def read(
+        self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
+    ) -> RowPage:
+        """See `Backlog`."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._read, target, lag, upto, count_max)
+        return await loop.run_in_executor(self._threads, self._read, target, start, upto, count_max, wants)
 
     def close(self) -> None:
         """Wait for the threads."""
         self._threads.shutdown(wait=True)
 
-    def _read(self, target: int, lag: Lag, upto: int, count_max: int) -> Refill:
-        wanted = frozenset({str(target)})
-        deliveries: list[Delivery] = []
-        reached = lag.next
-        with PartitionReader.open(self._directory, start=lag.next) as reader:
-            while len(deliveries) < count_max and reached < upto:
-                chunk = reader.read(wanted=wanted)
+    def _read(self, target: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool]) -> RowPage:
+        filter_values = frozenset({str(target)})
+        found: list[OutboxRow] = []
+        reached = start
+        with PartitionReader.open(self._directory, start=start) as reader:
+            while len(found) < count_max and reached < upto:
+                chunk = reader.read(wanted=filter_values)
                 if chunk is None:
                     reached = upto
                     break
@@ -72,9 +111,9 @@ class OutboxBacklog:
                 columns = [chunk.batch.column(index).take(rows).to_pylist() for index in (0, 1, 3)]
                 for row, partition, offset, verdict in zip(rows.to_pylist(), *columns, strict=True):
                     position = chunk.first_offset + row
-                    if position < upto and lag.wants(position):
-                        deliveries.append(Delivery(position, partition, offset, verdict))
-                        if len(deliveries) >= count_max:
-                            return Refill(deliveries, position + 1)
+                    if position < upto and wants(position):
+                        found.append(OutboxRow(position, partition, offset, verdict))
+                        if len(found) >= count_max:
+                            return RowPage(found, position + 1)
                 reached = min(chunk.next_offset, upto)
-        return Refill(deliveries, reached)
+        return RowPage(found, reached)

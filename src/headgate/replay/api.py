@@ -35,8 +35,7 @@ from headgate.event.names import full_name
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
 from headgate.replay.store import Replay, ReplaySpec, ReplayState, ReplayStore
-from headgate.scan.places import NEXT
-from headgate.subscriptions.seek import start_of
+from headgate.scan.starts import NEXT, start_offsets
 
 _T = TypeVar("_T")
 _BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
@@ -191,8 +190,8 @@ class ReplaysApi:
         found = self._objects.get(ObjectKey(Kind.BROKER, place, name))
         written = {"cel": asked.filter} if isinstance(asked.filter, str) else asked.filter
         cel = compile_filter(written, ()).cel if asked.filter else ""
-        now = start_of(self._log, NEXT)
-        begin, end = start_of(self._log, asked.from_), start_of(self._log, asked.to)
+        now = start_offsets(self._log, NEXT)
+        begin, end = start_offsets(self._log, asked.from_), start_offsets(self._log, asked.to)
         end = {partition: min(at, now[partition]) for partition, at in end.items()}
         begin = {partition: min(at, end[partition]) for partition, at in begin.items()}
         return ReplaySpec(

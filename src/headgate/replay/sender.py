@@ -23,11 +23,11 @@ import structlog
 from headgate import limits
 from headgate.control.delivery import resolve
 from headgate.control.routing import Target
-from headgate.deadletters.store import Letter, letter_of
 from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, is_left, judge, pause_s
@@ -42,8 +42,7 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
-from headgate.scan.turns import Located, Scanner, Wish
-from headgate.subscriptions.seek import RuleOf
+from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
 _DEFAULT_RULES: Final = resolve(None, ordered=False)
 _P = ParamSpec("_P")
@@ -81,8 +80,8 @@ class Replaying:
         events: Events,
         transport: Transport,
         replies: Replies,
-        bury: Callable[[Letter], Awaitable[None]],
-        journal: Recorder,
+        bury: Callable[[DeadLetter], Awaitable[None]],
+        journal: AttemptRecorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,
@@ -170,19 +169,19 @@ class Replaying:
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
         end = {partition: spec.end[partition] for partition in start}
-        wish = Wish(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
-        sifted = await self._scanner.sift(wish)
+        request = ScanRequest(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
+        page = await self._scanner.scan_page(request)
         results: Counter[str] = Counter()
         if not spec.dry_run:
-            await self._send_all(id_, spec, target, sifted.found, pace, results)
+            await self._send_all(id_, spec, target, page.found, pace, results)
         return Progress(
-            progress.positions | sifted.positions,
-            progress.matched + len(sifted.found),
+            progress.positions | page.positions,
+            progress.matched + len(page.found),
             progress.delivered + results["delivered"],
             progress.dead_lettered + results["dead_lettered"],
             progress.failed + results["failed"],
             progress.lost + results["lost"],
-            progress.errors + sifted.errors,
+            progress.errors + page.errors,
         )
 
     def _target(self, spec: ReplaySpec) -> Target | None:
@@ -256,7 +255,7 @@ class Replaying:
             delivery = Delivery(_position(id_, place), place.partition, place.offset, Verdict.MATCH)
             delivery.failures = failures
             marked = SharedEvent(stored.broker, event, stored.append_time_us)
-            await self._bury(letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
+            await self._bury(dead_letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
             return "dead_lettered"
 
 

@@ -21,7 +21,7 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.deadletters.store import Letter, letter_of
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
@@ -33,8 +33,7 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.retention import time_of_newest
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
-from headgate.outbox.reader import Backlog
-from headgate.subscriptions.seek import outbox_position
+from headgate.outbox.reader import Backlog, position_at_time
 from headgate.subscriptions.service import Subscriptions
 
 _US: Final = 1_000_000
@@ -74,7 +73,7 @@ def cut(data: Path, outbox: Path, bounds: Bounds, now_us: int, part: float) -> C
         found = time_of_newest(directory, int(bounds.bytes * part))
         if found is not None:
             times.append(found)
-    return Cut(max(times), outbox_position(outbox, max(times)))
+    return Cut(max(times), position_at_time(outbox, max(times)))
 
 
 def _partitions(data: Path) -> Iterator[Path]:
@@ -185,7 +184,7 @@ class TriggerExpiry:
         look: LastLook,
         errors: FilterErrors,
         *,
-        bury: Callable[[Letter], Awaitable[None]],
+        bury: Callable[[DeadLetter], Awaitable[None]],
         has_room: Callable[[], bool],
         bounds: Bounds,
         clock_us: Callable[[], int],
@@ -225,7 +224,7 @@ class TriggerExpiry:
             if bury:
                 outcome = Outcome(0, "expired", f"not delivered within {self._bounds.words}")
                 now_us = self._clock_us()
-                await self._bury(letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
+                await self._bury(dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
                 return "dead_lettered"
         self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.words}")
         return "expired"

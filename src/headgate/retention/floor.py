@@ -1,22 +1,28 @@
-"""What must retention keep? The first outbox position and the first event of each partition that a restart needs.
+"""The retention floor: the first outbox position and the first event of each partition that a restart needs.
 
-Read from the files alone, so that the process that owns the event log can ask too. What `dispatch.db` says is where a
-restart would go on, and cursors only move forward: an answer stays true for ever, it only becomes too careful.
+The dispatcher finds it in its own files and reports it in `run/`; the front, which owns the event log, trims by the
+report. Cursors move forward, so an old report is only too careful: it holds while the dispatcher is down. Without a
+report everything is kept.
+
+A seek moves a cursor back. What it goes back to is kept from the next report on; until then retention may remove what
+is over its age or size, as it would have before the seek.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.limits import NEEDED_CHUNKS_MAX
+from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
@@ -24,28 +30,53 @@ from headgate.subscriptions.cursor import Saved
 from headgate.subscriptions.store import FILE as PULL_FILE
 from headgate.subscriptions.store import PullStore
 
+REPORT: Final = "retention-floor.json"
+"""The report's name in `run/`."""
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class RetentionFloor(msgspec.Struct, frozen=True):
     """Where the oldest unfinished work stands.
 
     Attributes:
-        position: Outbox positions below it are needed by nobody.
+        position: Nothing unfinished needs outbox positions below it.
         offsets: The same for events, by partition of the log; a partition that is not named is needed whole.
     """
 
     position: int
     offsets: dict[int, int]
 
+    @classmethod
+    def reported(cls, run_directory: Path) -> Self:
+        """The last report; the floor that keeps everything when there is none.
 
-NOTHING_KNOWN: Final = Needed(0, {})
+        Raises:
+            OSError: It cannot be read.
+            msgspec.DecodeError: It is no report.
+        """
+        try:
+            return msgspec.json.decode((run_directory / REPORT).read_bytes(), type=cls)
+        except FileNotFoundError:
+            return cls(0, {})
+
+    def report(self, run_directory: Path) -> None:
+        """Write the report, whole or not at all.
+
+        Raises:
+            OSError: The disk does not take it; the last report stays.
+        """
+        path = run_directory / REPORT
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(msgspec.json.encode(self))
+        temporary.replace(path)
+
+
+KEEP_EVERYTHING: Final = RetentionFloor(0, {})
 
 
 @dataclass(slots=True)
-class _Look:
-    """How far the outbox has been looked through for a partition's next row.
+class _RowSearch:
+    """How far the outbox has been searched for a partition's next row.
 
     Attributes:
         end: No row of the partition stands from the needed position up to here; the next one does, when it is found.
@@ -55,7 +86,7 @@ class _Look:
     end: int
     offset: int | None = None
 
-    def search(self, partition: int, chunk: Chunk) -> None:
+    def go_on(self, partition: int, chunk: Chunk) -> None:
         """Go on in a chunk that begins at or before `end`, or behind what retention has taken there."""
         skipped = max(0, self.end - chunk.first_offset)
         column = chunk.batch.column("partition").slice(skipped)
@@ -67,10 +98,10 @@ class _Look:
             self.offset = chunk.batch.column("offset")[skipped + row].as_py()
 
 
-class Needs:
-    """What unfinished deliveries, unmatched events and backlogs of subscriptions need. Blocking; one thread at a time.
+class FloorFinder:
+    """Finds what unfinished deliveries, unmatched events and backlogs of subscriptions need.
 
-    What it has read of the outbox it remembers: a backlog is read through once, however often it is asked.
+    Blocking; one thread at a time. It remembers what it has read of the outbox: a backlog is read through once.
 
     Args:
         database: `dispatch.db`; need not exist, nor need `subscriptions.db` beside it.
@@ -81,20 +112,15 @@ class Needs:
         self._database = database
         self._outbox = outbox
         self._handed = self._position = 0
-        self._looks: dict[int, _Look] = {}
+        self._searches: dict[int, _RowSearch] = {}
         self._named: dict[int, int] = {}
         self._damage = Recurring(_log, "the outbox cannot be read on, events behind are kept", CorruptChunkError)
 
-    def position(self) -> int:
-        """Outbox positions below it are needed by nobody."""
-        read = self._read()
-        return 0 if read is None else _oldest(*read)
-
-    def now(self) -> Needed:
-        """The same with the events that are needed; reads at most NEEDED_CHUNKS_MAX chunks."""
+    def find(self) -> RetentionFloor:
+        """The floor now; reads at most FLOOR_CHUNKS_MAX chunks of the outbox."""
         read = self._read()
         if read is None:
-            return NOTHING_KNOWN
+            return KEEP_EVERYTHING
         cursors, pulled = read
         position = _oldest(cursors, pulled)
         offsets = self._offsets_from(position, cursors)
@@ -106,7 +132,7 @@ class Needs:
                 # The row of what is held has been read; only its event is needed.
                 if held.partition in offsets:
                     offsets[held.partition] = min(held.offset, offsets[held.partition])
-        return Needed(position, offsets)
+        return RetentionFloor(position, offsets)
 
     def _read(self) -> tuple[Cursors, list[Saved]] | None:
         if not self._database.exists():
@@ -121,45 +147,45 @@ class Needs:
         """First event of each partition that a row at or above `position` names; its watermark when there is none.
 
         Rows of a partition stand in the outbox in the order of their events, and its progress behind them, so the
-        first one is the oldest. Where the look has not come that far yet, what was said before stays: it is too
-        careful, never too much.
+        first one is the oldest. Where the search has not come that far yet, the last answer stays: it is too
+        careful.
         """
         if position < self._position or cursors.position < self._handed:  # somebody went back, or another outbox
-            self._looks.clear()
+            self._searches.clear()
             self._named.clear()
         self._position, self._handed = position, cursors.position
         if position >= cursors.position:
             self._named.update(cursors.watermarks)
             return dict(cursors.watermarks)
         for partition in cursors.watermarks:
-            look = self._looks.get(partition)
-            if look is None or (look.offset is not None and position > look.end):
-                look = self._looks[partition] = _Look(position)
-            look.end = max(look.end, position)
-        self._look_on(cursors.position)
+            search = self._searches.get(partition)
+            if search is None or (search.offset is not None and position > search.end):
+                search = self._searches[partition] = _RowSearch(position)
+            search.end = max(search.end, position)
+        self._search_on(cursors.position)
         for partition, watermark in cursors.watermarks.items():
-            look = self._looks[partition]
-            if look.offset is not None:
-                self._named[partition] = look.offset
-            elif look.end >= cursors.position:
+            search = self._searches[partition]
+            if search.offset is not None:
+                self._named[partition] = search.offset
+            elif search.end >= cursors.position:
                 self._named[partition] = watermark
         return {partition: self._named[partition] for partition in cursors.watermarks if partition in self._named}
 
-    def _look_on(self, upto: int) -> None:
-        """Look for the rows that are not found yet, in NEEDED_CHUNKS_MAX chunks at most; a damaged one is the end."""
+    def _search_on(self, upto: int) -> None:
+        """Search for the rows that are not found yet, in FLOOR_CHUNKS_MAX chunks at most; a damaged one is the end."""
         with self._damage.attempt(), PartitionReader.open(self._outbox, start=0) as reader:
-            for _ in range(NEEDED_CHUNKS_MAX):
-                missing = {p: look for p, look in self._looks.items() if look.offset is None and look.end < upto}
+            for _ in range(FLOOR_CHUNKS_MAX):
+                missing = {p: one for p, one in self._searches.items() if one.offset is None and one.end < upto}
                 if not missing:
                     return
-                at = min(look.end for look in missing.values())
+                at = min(search.end for search in missing.values())
                 if at != reader.position:
                     reader.seek(at)
                 if (chunk := reader.read()) is None:
                     return
-                for partition, look in missing.items():
-                    if look.end < chunk.next_offset:
-                        look.search(partition, chunk)
+                for partition, search in missing.items():
+                    if search.end < chunk.next_offset:
+                        search.go_on(partition, chunk)
 
 
 def _oldest(cursors: Cursors, pulled: list[Saved]) -> int:

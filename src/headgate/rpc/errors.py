@@ -6,7 +6,7 @@ from typing import Final
 
 from grpc import StatusCode
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.errors import HeadgateError, InvalidInputError
 from headgate.rpc.headgate_pb2 import Problem
 
 ERROR: Final = "headgate-error"
@@ -33,12 +33,6 @@ class ProtocolError(InvalidInputError):
     """What a client sends does not follow the service's rules."""
 
     code = "protocol"
-
-
-class StoppingError(UnavailableError):
-    """The server stops, or the part that answers does."""
-
-    code = "stopping"
 
 
 def status(error: HeadgateError) -> tuple[StatusCode, str, tuple[tuple[str, str], ...]]:

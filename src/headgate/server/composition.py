@@ -40,13 +40,13 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import Link
-from headgate.outbox.reader import OutboxBacklog
+from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Accepted, Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import Bounds, Expiry, TriggerExpiry
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.routing_cache import Routed, Routing
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.seek import Seeks
@@ -151,7 +151,7 @@ class Dispatcher:
         self._pulls = PullStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
-        self._backlog = OutboxBacklog(self._data / "outbox" / OUTBOX_PARTITION)
+        self._backlog = OutboxReader(self._data / "outbox" / OUTBOX_PARTITION)
         self._writer = await asyncio.to_thread(
             partial(PartitionWriter.open, files=self._files), self._data / "outbox" / OUTBOX_PARTITION, OUTBOX_SCHEMA
         )
@@ -204,7 +204,7 @@ class Dispatcher:
             backlog=self._backlog,
             transport=transport,
             replies=replies,
-            bury=letters.bury,
+            bury=letters.put,
             judge_filter=self._judge_filter,
             errors=self._errors,
             refresh=self._routed.look_now,
@@ -233,7 +233,7 @@ class Dispatcher:
             events=self._events,
             transport=transport,
             replies=replies,
-            bury=letters.bury,
+            bury=letters.put,
             journal=journal,
             trigger=self._routed.trigger,
             rule_of=self._routed.rule_of,
@@ -288,7 +288,7 @@ class Dispatcher:
                 self._routed.rule_of,
                 lambda: self._scheduler.handed,
             ),
-            burial=letters,
+            dead_letters=letters,
             clock_us=self._clocks.now_us,
         )
 
@@ -299,7 +299,7 @@ class Dispatcher:
             self._backlog,
             LastLook(self._judge_filter, self._errors),
             self._errors,
-            bury=letters.bury,
+            bury=letters.put,
             has_room=letters.has_room,
             bounds=self._bounds,
             clock_us=self._clocks.now_us,

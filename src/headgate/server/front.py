@@ -20,7 +20,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.deadletters.api import LettersApi
+from headgate.deadletters.api import DeadLettersApi
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, event_commit
@@ -150,7 +150,7 @@ def other_paths(
 ) -> Starlette:
     """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    letters = LettersApi(settings.data / "deadletters.db").routes()
+    letters = DeadLettersApi(settings.data / "deadletters.db").routes()
     replays = ReplaysApi(settings.data / REPLAYS_FILE, settings.log_directory, store, url_policy(settings)).routes()
     inspect = InspectApi(Records(settings.data), store).routes()
     reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])

@@ -10,9 +10,9 @@ from starlette.applications import Starlette
 
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
-from headgate.limits import BEAT_S, READERS_MAX
+from headgate.limits import HEARTBEAT_S, READERS_MAX
 from headgate.server import child, local, ready, rpc
-from headgate.server.asking import sift_route
+from headgate.server.asking import scan_route
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
@@ -35,7 +35,7 @@ async def _serve(settings: Settings) -> None:
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
         readers = Readers(settings.log_directory, store.served)
-        routes = [*ReadApi(readers).routes(), sift_route(readers.scanner)]
+        routes = [*ReadApi(readers).routes(), scan_route(readers.scanner)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
         async with local.answering(app, settings.reader_socket), serving:
@@ -44,6 +44,6 @@ async def _serve(settings: Settings) -> None:
             while not stop.is_set():
                 mark.beat()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), BEAT_S)
+                    await asyncio.wait_for(stop.wait(), HEARTBEAT_S)
             mark.ready(False)
         await readers.close()

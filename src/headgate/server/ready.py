@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.errors import FatalError
-from headgate.limits import BEAT_S, SILENT_S_MAX
+from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
 
 PARTS = ("front", "dispatcher", "reader", "matcher")
 """The processes of a server, in the order in which they become ready."""
@@ -66,7 +66,7 @@ class Mark:
     def beat(self) -> None:
         """Says that the part's loop turns; cheap, call it as often as it does."""
         now = time.monotonic()
-        if now - self._beat_at >= BEAT_S:
+        if now - self._beat_at >= HEARTBEAT_S:
             self._beat_at = now
             for what, text in list(self._unsaid.items()):
                 self._say(what, text)

@@ -1,4 +1,7 @@
-"""When do old segments go? Each process trims the files that it writes, down to what unfinished work needs."""
+"""Removal of old segments: each process trims the files that it writes, down to the retention floor.
+
+The dispatcher finds the floor, trims the outbox and reports; the front trims the event log by the last report.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,7 @@ from headgate.limits import RETENTION_EVERY_S
 from headgate.log.retention import retain
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
-from headgate.retention.floor import Needs
-from headgate.server.composition import OUTBOX_PARTITION
+from headgate.retention.floor import FloorFinder, RetentionFloor
 from headgate.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -28,37 +30,39 @@ _EXPECTED: Final = (OSError, HeadgateError, sqlite3.Error, msgspec.DecodeError)
 
 async def trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -> None:
     """Trims the event log's partitions now and then, until it is cancelled."""
-    needs = _needs(settings)
-    trims = [(partition, _Trim(settings, writer)) for partition, writer in writers.items()]
+    partitions = [(partition, _Partition(settings, writer)) for partition, writer in writers.items()]
 
     def trim() -> None:
-        offsets = needs.now().offsets
-        for partition, of in trims:
-            of.trim(offsets.get(partition, 0))
+        floor = RetentionFloor.reported(settings.run_directory)
+        for number, partition in partitions:
+            partition.trim(floor.offsets.get(number, 0))
 
-    await _keep(trim)
+    await _repeat(trim)
 
 
 async def trim_outbox(settings: Settings, writer: PartitionWriter) -> None:
-    """Trims the outbox now and then, until it is cancelled."""
-    needs, of = _needs(settings), _Trim(settings, writer)
-    await _keep(lambda: of.trim(needs.position()))
+    """Trims the outbox now and then, and reports the floor, until it is cancelled."""
+    finder = FloorFinder(settings.data / "dispatch.db", writer.directory)
+    outbox = _Partition(settings, writer)
+
+    def trim() -> None:
+        floor = finder.find()
+        outbox.trim(floor.position)  # first: it may make the room that the report needs
+        floor.report(settings.run_directory)
+
+    await _repeat(trim)
 
 
-async def _keep(trim: Callable[[], None]) -> None:
-    looks = Recurring(_log, "what is needed cannot be read, nothing is removed", *_EXPECTED)
+async def _repeat(trim: Callable[[], None]) -> None:
+    looks = Recurring(_log, "the retention floor cannot be read or reported", *_EXPECTED)
     while True:
         await asyncio.sleep(RETENTION_EVERY_S)
         with looks.attempt():
             await asyncio.to_thread(trim)
 
 
-def _needs(settings: Settings) -> Needs:
-    return Needs(settings.data / "dispatch.db", settings.data / "outbox" / OUTBOX_PARTITION)
-
-
-class _Trim:
-    """Trims one partition; what cannot be removed now is tried again with the next call."""
+class _Partition:
+    """A partition that is trimmed; what cannot be removed now is tried again with the next call."""
 
     def __init__(self, settings: Settings, writer: PartitionWriter) -> None:
         self._settings = settings

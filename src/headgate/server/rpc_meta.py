@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha.reflection import aio as reflection
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from headgate.errors import NotFoundError
-from headgate.limits import HEALTH_LOOK_S
+from headgate.limits import HEALTH_POLL_S
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Call, Service
 from headgate.server.ready import PARTS
 
@@ -65,7 +65,7 @@ class Health:
             if status != said:
                 said = status
                 await call.write(HealthCheckResponse(status=status))
-            await asyncio.sleep(HEALTH_LOOK_S)
+            await asyncio.sleep(HEALTH_POLL_S)
 
     async def _status(self, service: str) -> HealthCheckResponse.ServingStatus:
         if service not in _ANSWER:
@@ -74,7 +74,7 @@ class Health:
             now = asyncio.get_running_loop().time()
             if now >= self._look_at:
                 self._known = await asyncio.to_thread(self._parts)
-                self._look_at = now + HEALTH_LOOK_S
+                self._look_at = now + HEALTH_POLL_S
         serving = all(self._known.get(part, False) for part in _ANSWER[service])
         return HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
 

@@ -133,7 +133,7 @@ class Supervisor:
         """Kills a process that lives and hangs; its keeper starts it again."""
         beats = Beats()
         while True:
-            await asyncio.sleep(limits.BEAT_S)
+            await asyncio.sleep(limits.HEARTBEAT_S)
             for part, process in self._processes.items():
                 beat_at = ready.beat_at(self._settings.run_directory, part)
                 if beats.hangs(part, beat_at, time.monotonic()) and process.returncode is None:

@@ -13,9 +13,8 @@ from headgate.control.logrules import Served
 from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
-from headgate.log.ends import partitions_of
 from headgate.rpc.credits import Credits
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -79,10 +78,9 @@ class Readers:
         Raises:
             BrokerNotFoundError: The broker has been deleted, and nothing more comes.
         """
-        partitions = partitions_of(self._directory)
         self._count += 1
         try:
-            pages = turns(self._directory, partitions, wanted, self._threads, self._growth, credits)
+            pages = turns(self._directory, wanted, self._threads, self._growth, credits)
             async with aclosing(pages) as reading:
                 async for turn in reading:
                     if not turn.pieces and wanted.follow:

@@ -15,8 +15,8 @@ from headgate.limits import (
     READ_WAIT_S_MAX,
     URL_CHARS_MAX,
 )
-from headgate.scan.places import EARLIEST
 from headgate.scan.scan import Query
+from headgate.scan.starts import EARLIEST
 from headgate.stream.errors import QueryError
 
 _KNOWN: Final = frozenset(
@@ -31,7 +31,7 @@ class ReadRequest:
 
     Attributes:
         query: Which events.
-        start: Where to begin, see `starts.start`.
+        start: Where to begin, see `starts.start_offsets`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
         follow: At the end, wait for what comes.

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.deadletters.store import Burial, Letter, letter_of
+from headgate.delivery.dead_letter import DeadLetter, DeadLetterQueue, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.targets import Delivery
 from headgate.delivery.verdicts import FilterErrors
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -25,7 +25,7 @@ class Abandoning:
     Args:
         backlog: Reads the outbox.
         events: The log.
-        burial: Takes what was handed out too often; None: it is dropped.
+        dead_letters: Takes what was handed out too often; None: it is dropped.
         errors: Where people are told.
         handed: The outbox position below which every row is durable and known.
         clock_us: Microseconds since 1970 UTC.
@@ -35,14 +35,14 @@ class Abandoning:
         self,
         backlog: Backlog,
         events: Events,
-        burial: Burial | None,
+        dead_letters: DeadLetterQueue | None,
         errors: FilterErrors,
         handed: Callable[[], int],
         clock_us: Callable[[], int],
     ) -> None:
         self._backlog = backlog
         self._events = events
-        self._burial = burial
+        self._dead_letters = dead_letters
         self._errors = errors
         self._handed = handed
         self._clock_us = clock_us
@@ -54,10 +54,9 @@ class Abandoning:
         cursor.expire(limit)
         cursor.expire_history(before_us)
         while cursor.next < limit:
-            start = cursor.next
-            refill = await self._backlog.read(state.target.id, Lag(start, start), limit, limits.BACKLOG_READ_ROWS)
-            cursor.counters.expired += len(refill.deliveries)
-            cursor.read_to(refill.reached)
+            page = await self._backlog.read(state.target.id, cursor.next, limit, limits.BACKLOG_READ_ROWS)
+            cursor.counters.expired += len(page.rows)
+            cursor.read_to(page.reached)
         gone = cursor.counters.expired - expired
         if gone:
             metrics.DELIVERIES.labels("expired").inc(gone)
@@ -68,8 +67,8 @@ class Abandoning:
         """A cursor that nobody moves must not keep what is not its own. `state.reading` is taken."""
         cursor = state.cursor
         start, upto = cursor.next, self._handed()
-        refill = await self._backlog.read(state.target.id, Lag(start, start), upto, 1)
-        cursor.read_to(refill.deliveries[0].position if refill.deliveries else refill.reached)
+        page = await self._backlog.read(state.target.id, start, upto, 1)
+        cursor.read_to(page.rows[0].position if page.rows else page.reached)
         return cursor.next > start
 
     async def exhaust(self, state: State) -> bool:
@@ -80,25 +79,25 @@ class Abandoning:
     async def _give_up(self, state: State, held: Held) -> bool:
         cursor, target = state.cursor, state.target
         event = await load_or_none(self._events, held.partition, held.offset)
-        burial = self._burial if target.delivery.has_sink else None
-        if event is not None and burial is not None:
-            if not burial.has_room():
+        dead_letters = self._dead_letters if target.delivery.has_sink else None
+        if event is not None and dead_letters is not None:
+            if not dead_letters.has_room():
                 return False  # it stays as it is until there is room
-            await burial.bury(_letter(target, held, event, self._clock_us()))
+            await dead_letters.put(_letter(target, held, event, self._clock_us()))
         if not cursor.is_held(held):  # acknowledged meanwhile, or sought
             return False
         if event is None:
             cursor.lose(held)
             return True
         cursor.give_up(held)
-        if burial is None:
+        if dead_letters is None:
             place = f"partition {held.partition}, offset {held.offset}"
             self._errors.dropped(target.id, f"{place}: handed out {held.deliveries} times, not acknowledged")
         return True
 
 
-def _letter(target: Target, held: Held, event: SharedEvent, now_us: int) -> Letter:
+def _letter(target: Target, held: Held, event: SharedEvent, now_us: int) -> DeadLetter:
     delivery = Delivery(held.position, held.partition, held.offset, Verdict.MATCH)
     delivery.failures = held.deliveries
     outcome = Outcome(0, "max-deliveries", f"handed out {held.deliveries} times, not acknowledged")
-    return letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)
+    return dead_letter_of(target, delivery, event, outcome, reason="max-deliveries", now_us=now_us)

@@ -96,7 +96,7 @@ class PullRpc:
 
         seeking = asyncio.create_task(self._subscriptions().seek(asked.subscription, place, tell))
         try:
-            while not (await asyncio.wait([seeking], timeout=limits.SEEK_TELL_S))[0]:
+            while not (await asyncio.wait([seeking], timeout=limits.SEEK_PROGRESS_S))[0]:
                 await call.write(told)
             sought = seeking.result()
         finally:
@@ -192,8 +192,8 @@ class _Consumer:
     async def hand(self) -> None:
         """Hands out events for as long as there are credits; says when somebody has sought, or whose turn it is."""
         while True:
-            room = min(await self._credits.left(limits.PULL_LOOK_S), limits.PULL_EVENTS_MAX)
-            wait_s = limits.PULL_LOOK_S if room else 0.0
+            room = min(await self._credits.left(limits.PULL_POLL_S), limits.PULL_EVENTS_MAX)
+            wait_s = limits.PULL_POLL_S if room else 0.0
             pulled = await self.all.pull(self.name, self.consumer, count_max=room, wait_s=wait_s)
             self._credits.take(len(pulled.events))
             changed = (pulled.epoch, pulled.active) != (self._told.epoch, self._told.active)

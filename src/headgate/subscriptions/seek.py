@@ -16,19 +16,14 @@ from typing import Final
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
-from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import SEEK_SLACK_S
-from headgate.log.ends import partitions_of
-from headgate.log.reader import PartitionReader
-from headgate.scan.find import Finder, Sought, Tell, landing
-from headgate.scan.places import EARLIEST, LATEST, NEXT, start
-from headgate.scan.turns import Scanner
+from headgate.outbox.reader import position_at_time
+from headgate.scan.pages import RuleOf, Scanner
+from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
+from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.messages import Place, PlaceNotFoundError, SeekCancelledError
 
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
-
-RuleOf = Callable[[str], FilterValueRule | None]
-"""How the events of a broker (its identity) get their filter values; None when it is no more. May block."""
 
 
 class BrokerGoneError(NotFoundError):
@@ -61,7 +56,7 @@ class Seeking:
         total: Of about so many.
     """
 
-    def __init__(self, place: Place, tell: Tell) -> None:
+    def __init__(self, place: Place, tell: OnProgress) -> None:
         self.place = place
         self.scanned = 0
         self.total = 0
@@ -108,11 +103,11 @@ class Seeks:
     def __init__(self, log: Path, outbox: Path, scanner: Scanner, rule_of: RuleOf, handed: Callable[[], int]) -> None:
         self._log = log
         self._outbox = outbox
-        self._finder = Finder(log, scanner)
+        self._finder = EventFinder(log, scanner)
         self._rule_of = rule_of
         self._handed = handed
 
-    async def landing(self, broker: str, place: Place, tell: Tell) -> Landing:
+    async def landing(self, broker: str, place: Place, tell: OnProgress) -> Landing:
         """Where a place is.
 
         Raises:
@@ -125,37 +120,22 @@ class Seeks:
         cel = place.first or place.last
         if place.to == LATEST and not cel:
             return Landing(self._handed(), {}, behind=True)
-        floor = await asyncio.to_thread(start_of, self._log, place.to)
+        floor = await asyncio.to_thread(start_offsets, self._log, place.to)
         since_us = rfc3339.micros(place.to) or 0
         if cel:
             rule = await asyncio.to_thread(self._rule_of, broker)
             if rule is None:
                 raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
-            end = await asyncio.to_thread(start_of, self._log, NEXT)
-            found = await self._finder.find(Sought(broker, rule, cel, bool(place.last)), floor, end, tell)
+            end = await asyncio.to_thread(start_offsets, self._log, NEXT)
+            found = await self._finder.find(FilterSearch(broker, rule, cel, bool(place.last)), floor, end, tell)
             if found is None:
                 raise PlaceNotFoundError("the expression is true of no event of the broker there")
-            floor = await asyncio.to_thread(landing, self._log, floor, found, after=place.after)
+            floor = await asyncio.to_thread(offsets_at_event, self._log, floor, found, after=place.after)
             since_us = found.stored_us
         elif place.to == EARLIEST:
             floor = {}
-        position = await asyncio.to_thread(outbox_position, self._outbox, since_us - _SLACK_US) if since_us else 0
+        position = await asyncio.to_thread(position_at_time, self._outbox, since_us - _SLACK_US) if since_us else 0
         return Landing(min(position, self._handed()), floor)
-
-
-def start_of(log: Path, to: str) -> dict[int, int]:
-    """The offset of a place in each partition there is; blocking.
-
-    Raises:
-        PositionError: It is no place.
-    """
-    return start(log, partitions_of(log), to)
-
-
-def outbox_position(outbox: Path, time_us: int) -> int:
-    """The first row that was written at or after a time, microseconds since 1970 UTC."""
-    with PartitionReader.open_at_time(outbox, time_us) as reader:
-        return reader.position
 
 
 def _check(place: Place) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from headgate import limits
 from headgate.delivery.events import Events, SharedEvent, load_or_none
-from headgate.delivery.targets import Delivery, Lag
+from headgate.delivery.targets import Delivery
 from headgate.delivery.verdicts import LastLook
 from headgate.log.errors import CorruptChunkError
-from headgate.outbox.reader import Backlog
+from headgate.outbox.reader import Backlog, OutboxRow
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.cursor import Held
 from headgate.subscriptions.state import State
@@ -109,8 +109,8 @@ class Choosing:
             start, upto = cursor.next, self._handed()
             if room <= 0 or start >= upto:
                 return
-            refill = await self._backlog.read(state.target.id, Lag(start, start), upto, room)
-            for row in refill.deliveries:
+            page = await self._backlog.read(state.target.id, start, upto, room)
+            for row in page.rows:
                 if choice.room <= 0:
                     return
                 if not cursor.wants(row.partition, row.offset):
@@ -123,9 +123,9 @@ class Choosing:
                 else:
                     choice.rejected += 1
                     await asyncio.sleep(0)  # it was evaluated: others have their turn
-            cursor.read_to(refill.reached)
+            cursor.read_to(page.reached)
 
-    def _taken(self, state: State, row: Delivery, event: SharedEvent | None) -> Held | None:
+    def _taken(self, state: State, row: OutboxRow, event: SharedEvent | None) -> Held | None:
         """A row was read: held when it is for consumers, else it has ended."""
         cursor = state.cursor
         cursor.read_to(row.position + 1)
@@ -133,7 +133,7 @@ class Choosing:
         if event is None:
             cursor.counters.lost += 1
             return None
-        result = self._look(state.target, row, event)
+        result = self._look(state.target, Delivery(*row), event)
         if result:
             cursor.counters.errors += result == "error"
             cursor.counters.rejected += result != "error"

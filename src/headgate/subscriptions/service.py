@@ -18,14 +18,14 @@ import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.deadletters.store import Burial
+from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.outbox.reader import Backlog
-from headgate.scan.find import Tell
+from headgate.scan.search import OnProgress
 from headgate.subscriptions.analysis import Questions
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.cursor import Acked, Saved
@@ -65,7 +65,7 @@ class Subscriptions:
         handed: The outbox position below which every row is durable and known.
         seeks: Finds places.
         histories: Reads the log where a filter counts from an earlier place on.
-        burial: Takes what was handed out too often; None: it is dropped.
+        dead_letters: Takes what was handed out too often; None: it is dropped.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -81,12 +81,12 @@ class Subscriptions:
         handed: Callable[[], int],
         seeks: Seeks,
         histories: Histories,
-        burial: Burial | None = None,
+        dead_letters: DeadLetterQueue | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._abandoning = Abandoning(backlog, events, burial, errors, handed, clock_us)
+        self._abandoning = Abandoning(backlog, events, dead_letters, errors, handed, clock_us)
         self._choosing = Choosing(backlog, events, histories, LastLook(judge_filter, errors), handed, clock_us)
         self._questions = Questions(backlog, events, judge_filter, handed)
         self._seeks = seeks
@@ -187,7 +187,7 @@ class Subscriptions:
 
     async def _wait(self, state: State, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or it is time to show that it is still there."""
-        look_s = _look_s(state) if self._histories.is_begun(state) else limits.HISTORY_LOOK_S
+        look_s = _look_s(state) if self._histories.is_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, look_s)
         due_us = state.cursor.next_due_us(state.rules) if active else None
         if due_us is not None:
@@ -277,7 +277,7 @@ class Subscriptions:
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    async def seek(self, name: str, place: Place, tell: Tell = lambda _, __: None) -> Sought:
+    async def seek(self, name: str, place: Place, tell: OnProgress = lambda _, __: None) -> Sought:
         """Go on elsewhere, for all consumers; returns when it is on disk. Cancelling the task breaks it off.
 
         Args:
@@ -397,4 +397,4 @@ class Subscriptions:
 
 def _look_s(state: State) -> float:
     """How often a consumer has to show that it is there: its lease lasts for an ack timeout."""
-    return min(limits.PULL_LOOK_S, state.rules.ack_timeout_s / 3)
+    return min(limits.PULL_POLL_S, state.rules.ack_timeout_s / 3)

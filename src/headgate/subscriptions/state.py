@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from headgate import limits
-from headgate.control.routing import PullSpec, Target
-from headgate.delivery.targets import Delivery, Lag
-from headgate.outbox.reader import Backlog
+from headgate.control.routing import PullRules, Target
+from headgate.outbox.reader import Backlog, OutboxRow
 from headgate.subscriptions.cursor import Cursor, Saved
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class State:
         self.seeking: Seeking | None = None
 
     @property
-    def rules(self) -> PullSpec:
+    def rules(self) -> PullRules:
         """How consumers share it."""
         assert self.target.pull is not None
         return self.target.pull
@@ -46,11 +45,11 @@ class State:
         self.changed = asyncio.Event()
 
 
-async def unread(state: State, backlog: Backlog, handed: Callable[[], int]) -> AsyncIterator[Delivery]:
+async def unread(state: State, backlog: Backlog, handed: Callable[[], int]) -> AsyncIterator[OutboxRow]:
     """The rows that its cursor has not read; the cursor stays where it is."""
     at, upto = state.cursor.next, handed()
     while at < upto:
-        refill = await backlog.read(state.target.id, Lag(at, at), upto, limits.BACKLOG_READ_ROWS)
-        for row in refill.deliveries:
+        page = await backlog.read(state.target.id, at, upto, limits.BACKLOG_READ_ROWS)
+        for row in page.rows:
             yield row
-        at = refill.reached
+        at = page.reached

@@ -13,7 +13,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.cel.view import EventView, JsonValue
-from headgate.filter.compile.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Place, Root
+from headgate.filter.compile.plan import EXISTS_ITEMS_MAX, ConstantKind, Form, Operand, Root
 
 
 class Doubt(Enum):
@@ -60,44 +60,44 @@ def is_kind(value: object, kind: ConstantKind) -> bool:
     return isinstance(value, _TYPES.get(kind, ()))
 
 
-def taken(place: Place, view: EventView) -> object:
-    """What stands at a place, in its form: a value, a list of them for `MANY`, MISSING or DOUBT."""
-    if place.root is Root.PUBLISH_TIME:
+def taken(operand: Operand, view: EventView) -> object:
+    """What stands at an operand, in its form: a value, a list of them for `MANY`, MISSING or DOUBT."""
+    if operand.root is Root.PUBLISH_TIME:
         return MISSING if view.publish_time_us is None else Instant(view.publish_time_us, more=False)
-    if place.form is Form.TIME:
+    if operand.form is Form.TIME:
         return _instant(view)
-    if place.form in _VALUES:
-        return _values(place, view)
-    if place.form is Form.NAMED:
+    if operand.form in _VALUES:
+        return _values(operand, view)
+    if operand.form is Form.NAMED:
         extensions = view.event.extensions
         if any(type(value) is dict for value in extensions.values()):
             return DOUBT  # their members are attributes, too
-        found = [value for name, value in extensions.items() if name.startswith(place.path[0])]
+        found = [value for name, value in extensions.items() if name.startswith(operand.path[0])]
         return found if len(found) <= EXISTS_ITEMS_MAX else DOUBT
-    if place.form is Form.PRESENT:
-        there = has(Place(place.root, place.path), view)
+    if operand.form is Form.PRESENT:
+        there = has(Operand(operand.root, operand.path), view)
         return MISSING if there is None else there
-    value = _read(place, view)
-    if value is MISSING or place.form is Form.VALUE:
+    value = _read(operand, view)
+    if value is MISSING or operand.form is Form.VALUE:
         return value
-    return _FORMS[place.form](value)
+    return _FORMS[operand.form](value)
 
 
-def has(place: Place, view: EventView) -> bool | None:
-    """Whether something stands at a place; None is an error: the parent is no object."""
-    if place.root is Root.CE:
-        return place.path[0] in view.attributes
-    parent = _read(Place(place.root, place.path[:-1]), view)
-    return place.path[-1] in parent if isinstance(parent, dict) else None
+def has(operand: Operand, view: EventView) -> bool | None:
+    """Whether something stands at an operand; None is an error: the parent is no object."""
+    if operand.root is Root.CE:
+        return operand.path[0] in view.attributes
+    parent = _read(Operand(operand.root, operand.path[:-1]), view)
+    return operand.path[-1] in parent if isinstance(parent, dict) else None
 
 
-def _read(place: Place, view: EventView) -> object:
-    if place.root is Root.CE:
-        return view.attributes.get(place.path[0], MISSING)
+def _read(operand: Operand, view: EventView) -> object:
+    if operand.root is Root.CE:
+        return view.attributes.get(operand.path[0], MISSING)
     if view.json is None:
         return MISSING
     value: JsonValue = view.json[0]
-    for name in place.path:
+    for name in operand.path:
         if not isinstance(value, dict) or name not in value:
             return MISSING
         value = value[name]
@@ -213,12 +213,12 @@ _FORMS: Final[dict[Form, Callable[[object], object]]] = {
 _VALUES: Final = frozenset({Form.VALUES, Form.VALUES_LOWER})
 
 
-def _values(place: Place, view: EventView) -> object:
+def _values(operand: Operand, view: EventView) -> object:
     """Scalars at the path, in the list at its end if there is one; an array on the way is in doubt."""
     if view.json is None:
         return MISSING
     value: JsonValue = view.json[0]
-    for name in place.path:
+    for name in operand.path:
         if isinstance(value, list):
             return DOUBT
         if not isinstance(value, dict) or name not in value:
@@ -228,7 +228,7 @@ def _values(place: Place, view: EventView) -> object:
     if len(items) > EXISTS_ITEMS_MAX or any(isinstance(item, list) for item in items):
         return DOUBT
     scalars: list[object] = [item for item in items if not isinstance(item, dict)]
-    return _lowered(scalars) if place.form is Form.VALUES_LOWER else scalars
+    return _lowered(scalars) if operand.form is Form.VALUES_LOWER else scalars
 
 
 def _instant(view: EventView) -> object:

@@ -59,8 +59,8 @@ def row_verdict(row: PlanRow, view: EventView) -> Verdict | None:
 
 
 def _key_meets(part: KeyPart, constant: Constant, view: EventView) -> bool:
-    value = taken(part.place, view)
-    if part.place.form in MANY and isinstance(value, list):
+    value = taken(part.operand, view)
+    if part.operand.form in MANY and isinstance(value, list):
         return any(_meets(part, constant, item) for item in value)
     return _meets(part, constant, value)
 
@@ -94,8 +94,8 @@ def _compare(residual: Residual, constant: Constant | tuple[Constant, ...], view
 
 def _truth(residual: Residual, constant: Constant | tuple[Constant, ...], view: EventView) -> _Truth:
     if residual.op is Op.HAS:
-        return has(residual.place, view)
-    value = taken(residual.place, view)
+        return has(residual.operand, view)
+    value = taken(residual.operand, view)
     if value is MISSING:
         return None
     if isinstance(value, Doubt):

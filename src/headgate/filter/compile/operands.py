@@ -1,4 +1,4 @@
-"""What of an event does an expression read, so that it can be compared with a constant? A place and its form."""
+"""Operands: what an expression reads of an event, so that it can be compared with a constant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.filter.cel.ast import (
     Select,
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
-from headgate.filter.compile.plan import Form, Place, Root
+from headgate.filter.compile.plan import Form, Operand, Root
 
 TYPE_NAMES: Final = {
     "bool": "bool",
@@ -42,8 +42,8 @@ TYPE_NAMES: Final = {
 EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
 
-TIME: Final = Place(Root.CE, ("time",))
-_PUBLISHED: Final = Place(Root.PUBLISH_TIME, (), Form.TIME)
+TIME: Final = Operand(Root.CE, ("time",))
+_PUBLISHED: Final = Operand(Root.PUBLISH_TIME, (), Form.TIME)
 
 _FORMS: Final = {
     "lowerAscii": Form.LOWER,
@@ -69,17 +69,17 @@ _UNITS: Final = {
 }
 
 
-def place_of(node: Node) -> Place | None:
-    """The place that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+def path_of(node: Node) -> Operand | None:
+    """The value that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
     names: list[str] = []
     while isinstance(node, Select):
         names.append(node.field)
         node = node.operand
     match node:
         case Name("data"):
-            return Place(Root.DATA, tuple(reversed(names)))
+            return Operand(Root.DATA, tuple(reversed(names)))
         case Name("ce") if len(names) == 1:
-            return Place(Root.CE, (names[0],))
+            return Operand(Root.CE, (names[0],))
         case _:
             return None
 
@@ -89,27 +89,27 @@ def arguments_of(call: Call) -> tuple[Node, ...]:
     return call.arguments if call.target is None else (call.target, *call.arguments)
 
 
-def time_of(node: Node) -> Place | None:
-    """The place of a time, in its form; None for anything else."""
+def time_of(node: Node) -> Operand | None:
+    """The operand of a time, in its form; None for anything else."""
     match node:
         case Name(name) if name == PUBLISH_TIME:
             return _PUBLISHED
         case _:
-            return Place(TIME.root, TIME.path, Form.TIME) if place_of(node) == TIME else None
+            return Operand(TIME.root, TIME.path, Form.TIME) if path_of(node) == TIME else None
 
 
-def operand_of(node: Node) -> Place | None:
-    """The place and form of one value: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
+def operand_of(node: Node) -> Operand | None:
+    """One value in its form: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
     match node:
         case Call(function):
             operands = arguments_of(node)
             form = _FORMS.get(function)
-            place = place_of(operands[0]) if form is not None and len(operands) == 1 else None
-            if form is None or place is None or place == TIME or not place.path:
+            operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
+            if form is None or operand is None or operand == TIME or not operand.path:
                 return None
-            return Place(place.root, place.path, form)
+            return Operand(operand.root, operand.path, form)
         case _:
-            return place_of(node)
+            return path_of(node)
 
 
 NAMED: Final = "@named"
@@ -117,22 +117,24 @@ NAMED: Final = "@named"
 _CONTEXT: Final = (*CONTEXT_ATTRIBUTES, TIME_TEXT)
 
 
-def many_of(node: Node) -> Place | None:
-    """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
+def many_of(node: Node) -> Operand | None:
+    """The operand of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
             # The value of an extension may be a map, which equals no constant.
-            return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
+            return (
+                None if any(name.startswith(prefix) for name in _CONTEXT) else Operand(Root.CE, (prefix,), Form.NAMED)
+            )
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):
                 return None
-            return Place(Root.DATA, tuple(map(str, names)), Form.VALUES)
+            return Operand(Root.DATA, tuple(map(str, names)), Form.VALUES)
         case _:
-            place = place_of(node)
-            if place is None or place.root is not Root.DATA or not place.path:
+            operand = path_of(node)
+            if operand is None or operand.root is not Root.DATA or not operand.path:
                 return None
-            return Place(place.root, place.path, Form.ELEMENTS)
+            return Operand(operand.root, operand.path, Form.ELEMENTS)
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -197,9 +199,9 @@ def _span(node: Node) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`place comparison constant`."""
+    """`operand comparison constant`."""
 
-    place: Place
+    operand: Operand
     comparison: Comparison
     constant: int | float
 
@@ -216,15 +218,15 @@ def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[B
     """
     if abs(constant) > EXACT_DOUBLE_MAX or _reach(left) is None:
         return None
-    place = _integer(left)
-    bounds = None if place is None else _solve(left, comparison, Fraction(constant))
-    if place is None or bounds is None:
+    operand = _integer(left)
+    bounds = None if operand is None else _solve(left, comparison, Fraction(constant))
+    if operand is None or bounds is None:
         return None
-    made = [_whole(Place(place.root, place.path, Form.INTEGER), *bound) for bound in bounds]
+    made = [_whole(Operand(operand.root, operand.path, Form.INTEGER), *bound) for bound in bounds]
     return None if any(abs(bound.constant) > EXACT_DOUBLE_MAX for bound in made) else tuple(made)
 
 
-def _integer(node: Node) -> Place | None:
+def _integer(node: Node) -> Operand | None:
     """The one path inside arithmetic with integers."""
     match node:
         case Call("_+_" | "_-_" | "_*_", None, (Literal(LiteralKind.INT), right)):
@@ -232,8 +234,8 @@ def _integer(node: Node) -> Place | None:
         case Call("_+_" | "_-_" | "_*_" | "_/_", None, (left, Literal(LiteralKind.INT))):
             return _integer(left)
         case _:
-            place = place_of(node)
-            return None if place is None or place == TIME or not place.path else place
+            operand = path_of(node)
+            return None if operand is None or operand == TIME or not operand.path else operand
 
 
 def _reach(node: Node) -> int | None:
@@ -313,7 +315,7 @@ def _whole_bound(comparison: Comparison, k: Fraction) -> int:
     return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
 
 
-def _whole(place: Place, comparison: Comparison, k: Fraction) -> Bound:
+def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> Bound:
     if comparison in {Comparison.EQ, Comparison.NE}:
-        return Bound(place, comparison, int(k) if k.denominator == 1 else NEVER)
-    return Bound(place, comparison, _whole_bound(comparison, k))
+        return Bound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
+    return Bound(operand, comparison, _whole_bound(comparison, k))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from headgate.filter.cel.errors import FilterError, caret
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_WORDS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
 
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -86,9 +86,9 @@ def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
             raise fault(text, position, f"unexpected {shown}", lexicon.hints.get(text[position], ""))
         group, word = found.lastgroup, found[0]
         words += group != "space"
-        if words > FILTER_WORDS_MAX:
-            reason = f"the {lexicon.what} has more than {FILTER_WORDS_MAX} words (FILTER_WORDS_MAX)"
-            raise fault(text, position, reason, limit="FILTER_WORDS_MAX")
+        if words > FILTER_TOKENS_MAX:
+            reason = f"the {lexicon.what} has more than {FILTER_TOKENS_MAX} words (FILTER_TOKENS_MAX)"
+            raise fault(text, position, reason, limit="FILTER_TOKENS_MAX")
         match group:
             case "space":
                 pass

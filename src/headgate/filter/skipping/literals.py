@@ -40,7 +40,7 @@ from headgate.limits import (
     FILTERS_CACHED_MAX,
     LITERAL_BYTES_MIN,
     LITERAL_CLAUSES_MAX,
-    LITERAL_TEXTS_MAX,
+    LITERAL_STRINGS_MAX,
 )
 
 ESCAPE: Final = b"\\u"
@@ -144,7 +144,7 @@ def _are_values(node: Node) -> bool:
 
 
 def _clause(in_data: bool | None, items: Sequence[Node]) -> list[Clause]:
-    if in_data is None or not 0 < len(items) <= LITERAL_TEXTS_MAX:
+    if in_data is None or not 0 < len(items) <= LITERAL_STRINGS_MAX:
         return []
     escaped = _ESCAPED_IN_DATA if in_data else _ESCAPED
     texts: dict[bytes, None] = {}
@@ -164,4 +164,4 @@ def _any_of(branches: list[list[Clause]]) -> list[Clause]:
         return []
     best = [max(clauses, key=_worth) for clauses in branches]
     texts = tuple(dict.fromkeys(text for clause in best for text in clause.texts))
-    return [Clause(texts, any(clause.in_data for clause in best))] if 0 < len(texts) <= LITERAL_TEXTS_MAX else []
+    return [Clause(texts, any(clause.in_data for clause in best))] if 0 < len(texts) <= LITERAL_STRINGS_MAX else []

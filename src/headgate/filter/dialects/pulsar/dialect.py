@@ -35,7 +35,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Value,
     predicate,
 )
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_WORDS_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_TOKENS_MAX
 
 JsonObject = dict[str, object]
 
@@ -81,9 +81,9 @@ def _check_size(value: object, field: str) -> None:
                 waiting.extend(items)
             case str() as text:
                 characters += len(text)
-        if values > FILTER_WORDS_MAX:
-            reason = f"the expression has more than {FILTER_WORDS_MAX} values (FILTER_WORDS_MAX)"
-            raise FilterError(reason, field=field, limit="FILTER_WORDS_MAX")
+        if values > FILTER_TOKENS_MAX:
+            reason = f"the expression has more than {FILTER_TOKENS_MAX} values (FILTER_TOKENS_MAX)"
+            raise FilterError(reason, field=field, limit="FILTER_TOKENS_MAX")
     if characters > FILTER_CHARACTERS_MAX:
         reason = f"the texts have {characters} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
         raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")

@@ -1,0 +1,96 @@
+"""Events that are given up: what a delivery hands over, and the queue that stores it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from headgate import limits
+from headgate.control.objects import OWN_API_VERSION
+from headgate.control.routing import Target
+from headgate.delivery.events import SharedEvent
+from headgate.delivery.retry import Outcome
+from headgate.delivery.targets import Delivery
+from headgate.event.identity import path_of
+from headgate.event.model import Event
+
+CODE_NO_ANSWER: Final = 500
+"""Knative's code for an attempt that had no answer."""
+CODE_FILTER_ERROR: Final = 422
+"""Ours for an event that the filter could not judge."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """An event that could not be delivered.
+
+    Attributes:
+        target: Id of its trigger.
+        position: Of its outbox row.
+        partition: Of the event in the log.
+        offset: Of the event in the log.
+        trigger: `namespace/name`.
+        broker: `namespace/name`.
+        event: As it was accepted.
+        died_us: When it was given up, microseconds since 1970 UTC.
+        reason: A bounded name: the status or what else was wrong, as in the metric of failed attempts.
+        destination: URL that did not take it.
+        code: HTTP status of the last attempt; 500 when no answer came, as Knative says it.
+        data: First bytes of the last answer, or words.
+        attempts: How often it was tried.
+        sink: Where it goes when its trigger is gone; empty when nowhere.
+    """
+
+    target: int
+    position: int
+    partition: int
+    offset: int
+    trigger: str
+    broker: str
+    event: Event
+    died_us: int
+    reason: str
+    destination: str
+    code: int
+    data: bytes
+    attempts: int
+    sink: str = ""
+
+
+class DeadLetterQueue(Protocol):
+    """What those who give up events need of the dead letters."""
+
+    async def put(self, dead_letter: DeadLetter) -> None:
+        """Store a dead letter; returns when it is on disk, which it waits for as long as there is no room."""
+
+    def has_room(self) -> bool:
+        """Whether a dead letter would be taken now."""
+
+
+def dead_letter_of(
+    target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, reason: str, now_us: int
+) -> DeadLetter:
+    """The dead letter of a delivery that is given up after this outcome."""
+    words = f"{outcome.reason}: {outcome.detail}".encode() if outcome.reason else b""
+    return DeadLetter(
+        target=target.id,
+        position=delivery.position,
+        partition=delivery.partition,
+        offset=delivery.offset,
+        trigger=target.name,
+        broker=path_of(event.broker),
+        event=event.event,
+        died_us=now_us,
+        reason=reason,
+        destination=target.subscriber_uri or _path(target),
+        code=outcome.status or CODE_NO_ANSWER,
+        data=(outcome.body or words)[: limits.ERROR_BODY_BYTES_MAX],
+        attempts=delivery.failures,
+        sink=target.delivery.dead_letter_uri or "",
+    )
+
+
+def _path(target: Target) -> str:
+    """Names a subscription, which has no subscriber: where it stands in the API."""
+    namespace, _, name = target.name.partition("/")
+    return f"/apis/{OWN_API_VERSION}/namespaces/{namespace}/subscriptions/{name}"
