@@ -12,7 +12,7 @@ from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import And, Compare, Comparison, Has, Node
 from headgate.filter.cel.build import CE, attribute, call, flattened, joined, literal, method
 from headgate.filter.cel.engine import is_timestamp
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -42,11 +42,7 @@ def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node,
     if not isinstance(value, Mapping):
         raise FilterError("must be an object of attribute names and values", field=field)
     if len(value) > FILTER_LIST_ITEMS_MAX:
-        raise FilterError(
-            f"has {len(value)} attributes: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)",
-            field=field,
-            limit="FILTER_LIST_ITEMS_MAX",
-        )
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"has {len(value)} attributes", field=field)
     return tuple(_condition(name, wanted, field, test) for name, wanted in value.items())
 
 

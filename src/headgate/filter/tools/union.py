@@ -43,16 +43,14 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.budget import ROUNDS_MAX
 from headgate.filter.cel.build import attribute, call, literal, one_of, operands_of
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
-from headgate.filter.cel.rewrite import has_macro, literal_order, rewrite
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.filter.cel.rewrite import has_macro, literal_order
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Form, KeyKind, PlanRow, Root
 from headgate.limits import (
-    FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_LIST_ITEMS_MAX,
     UNION_CHARACTERS_MAX,
     UNION_FILTERS_MAX,
@@ -114,7 +112,7 @@ def _before_storing(one: CompiledFilter) -> CompiledFilter:
     """A filter that is true wherever `one` may become true once the event is stored: no source knows `publish_time`."""
     if PUBLISH_TIME not in one.cel:
         return one
-    return compile_cel(unparse(_relaxed(_tree(one.cel))))
+    return compile_cel(unparse(_relaxed(simplified_tree(one.cel))))
 
 
 def _relaxed(node: Node) -> Node:
@@ -130,7 +128,7 @@ def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Uni
     """The filters as they are written, as far as they can stand together; None when that is too long."""
     exact = True
     alternatives: list[frozenset[Node]] = []
-    trees = [_tree(one.cel) for one in filters]
+    trees = [simplified_tree(one.cel) for one in filters]
     macros = [_macros(tree) for tree in trees]
     alone = sum(map(len, macros)) == 1  # last, it has all rounds, as in its filter
     for one, tree, its in zip(filters, trees, macros, strict=True):
@@ -215,10 +213,6 @@ def _widenings(filters: Iterable[CompiledFilter]) -> Iterator[dict[_Keys, None]]
             frozenset(shorter for key in one if (shorter := key.shortened(length)) is not None) for one in keys
         )
         yield keys
-
-
-def _tree(cel: str) -> Node:
-    return rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
 
 
 def _alternatives(tree: Node) -> Iterator[frozenset[Node]]:
