@@ -42,7 +42,7 @@ from headgate.filter.cel.ast import (
     map_children,
 )
 from headgate.filter.cel.attribute_names import of_member, present
-from headgate.filter.cel.build import all_of, any_of, flattened, joined, literal
+from headgate.filter.cel.build import flattened, joined, literal
 
 _ROOTS: Final = frozenset({"ce", "data"})
 
@@ -249,9 +249,9 @@ def fold_condition(node: Node) -> Node:
         case Not(Literal(LiteralKind.BOOL, value)):
             return FALSE if value else TRUE
         case And(operands):
-            return all_of(operands)
+            return FALSE if FALSE in operands else joined(And, [one for one in operands if one != TRUE])
         case Or(operands):
-            return any_of(operands)
+            return TRUE if TRUE in operands else joined(Or, [one for one in operands if one != FALSE])
         case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
             return then if value else otherwise
         case _:
@@ -350,7 +350,7 @@ NODE_RULES: Final[tuple[Callable[[Node], Node], ...]] = (
 )
 """Exact wherever they stand."""
 
-CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, macros_last)
+CONDITION_RULES: Final[tuple[Callable[[Node], Node], ...]] = (fold_condition, flatten, macros_last)
 """Exact for conditions."""
 
 RULES: Final[tuple[Callable[[Node], Node], ...]] = (everywhere(*NODE_RULES), push_not, conditions(*CONDITION_RULES))
