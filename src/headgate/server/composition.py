@@ -48,11 +48,10 @@ from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import Bounds, Expiry, TriggerExpiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.routing_cache import Routed, Routing
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.seek import Seeks
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 OUTBOX_PARTITION: Final = "0"
 
@@ -148,7 +147,7 @@ class Dispatcher:
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
         self._cursors = CursorStore(self._data / "dispatch.db")
-        self._pulls = PullStore(self._data / PULL_FILE)
+        self._pulls = SubscriptionStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
         self._backlog = OutboxReader(self._data / "outbox" / OUTBOX_PARTITION)
@@ -266,28 +265,12 @@ class Dispatcher:
     def _subscriptions(self, letters: DeadLetters) -> Subscriptions:
         return Subscriptions(
             store=self._pulls,
-            outbox=self._writer.directory,
-            backlog=self._backlog,
+            outbox=OutboxView(self._writer.directory, self._backlog, lambda: self._scheduler.handed),
+            log=SearchableLog(self._data / "log", self._scanner, self._routed.rule_of),
             events=self._events,
             judge_filter=self._judge_filter,
             errors=self._errors,
-            handed=lambda: self._scheduler.handed,
-            histories=Histories(
-                self._data / "log",
-                self._scanner,
-                self._events,
-                self._errors,
-                self._routed.rule_of,
-                lambda: self._takeover.in_force(),
-                clock_us=self._clocks.now_us,
-            ),
-            seeks=Seeks(
-                self._data / "log",
-                self._writer.directory,
-                self._scanner,
-                self._routed.rule_of,
-                lambda: self._scheduler.handed,
-            ),
+            in_force=lambda: self._takeover.in_force(),
             dead_letters=letters,
             clock_us=self._clocks.now_us,
         )
