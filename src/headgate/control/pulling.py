@@ -11,7 +11,7 @@ import msgspec
 from headgate.control.delivery import delivery_causes
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
-from headgate.control.objects import DeliveryRules, JsonObject, Routed, Subscription, SubscriptionSpec
+from headgate.control.objects import DeliverySpec, JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullRules, PullType
 from headgate.filter.dialects.consumer_metadata import consumer_filter
 from headgate.limits import (
@@ -27,7 +27,7 @@ from headgate.log.errors import PositionError
 TYPE_DEFAULT: Final = "exclusive"
 _PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
 """Fields of `spec.delivery` that say how a trigger's events go out."""
-_NOTHING: Final = DeliveryRules()
+_NOTHING: Final = DeliverySpec()
 _ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
 _NOW: Final = "now"

@@ -20,7 +20,7 @@ from headgate.control.objects import (
     Broker,
     BrokerStatus,
     Condition,
-    DeliveryRules,
+    DeliverySpec,
     Destination,
     Kind,
     Metadata,
@@ -180,7 +180,7 @@ def destination_uri(metadata: Metadata, destination: Destination, public_url: st
     return urljoin(address, destination.uri) if destination.uri else address
 
 
-def sink_of(metadata: Metadata, delivery: DeliveryRules | None, public_url: str) -> DeadLetterSink:
+def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) -> DeadLetterSink:
     """Where an object's delivery rules send dead letters (C03, C11)."""
     if delivery is None or delivery.dead_letter_sink is None:
         return DeadLetterSink()
