@@ -119,7 +119,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
         for chunk in rows:
             start = len(flat)
             segment = Segment(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])
-            writer.append(*encode_chunk([segment], {0: (start + len(chunk), 1)}))
+            writer.append(encode_chunk([segment], {0: (start + len(chunk), 1)}))
             flat += [*chunk, None]  # None: the progress row
     end = len(flat)
     upto = data.draw(st.integers(0, end))

@@ -18,7 +18,7 @@ from unittest import mock
 import pytest
 import structlog
 
-from headgate.control.routing import DeliverySpec
+from headgate.control.routing import DeliveryRules
 from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
 from headgate.delivery.targets import TargetState
@@ -79,7 +79,7 @@ def _remembers_nothing(state: TargetState) -> None:
     return None
 
 
-def _tries_once_more(rules: DeliverySpec, outcome: Outcome, failures: int, tried_s: float) -> bool:
+def _tries_once_more(rules: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
     return judge(outcome) is Fate.AGAIN and (rules.retry is None or failures <= rules.retry + 1)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headgate.control.routing import DeliverySpec
+from headgate.control.routing import DeliveryRules
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.health import SubscriberHealth
@@ -43,7 +43,7 @@ class Recipient:
     """
 
     url: str
-    rules: DeliverySpec
+    rules: DeliveryRules
     target: int = 0
     name: str = ""
     origin: Origin = Origin.DELIVERY
@@ -65,7 +65,7 @@ class Recipient:
         )
 
 
-class Message(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """What one attempt sends.
 
     Attributes:
@@ -121,7 +121,11 @@ class AttemptService:
         self.subscribers = Subscribers()
 
     async def send(
-        self, to: Recipient, delivery: Delivery, message: Message, heard: Callable[[Outcome], None] | None = None
+        self,
+        to: Recipient,
+        delivery: Delivery,
+        message: OutgoingMessage,
+        heard: Callable[[Outcome], None] | None = None,
     ) -> Outcome:
         """Make one attempt.
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from headgate import limits
 from headgate.delivery import encoding
-from headgate.delivery.attempt_service import AttemptService, Message
+from headgate.delivery.attempt_service import AttemptService, OutgoingMessage
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
@@ -284,7 +284,9 @@ class Attempts:
         else:
             furthest = event
             headers, body = event.wire if to.rules.format == "binary" else event.wire_json
-        message = Message(headers, body, event.event, furthest.event, furthest.root, len(members), event.append_time_us)
+        message = OutgoingMessage(
+            headers, body, event.event, furthest.event, furthest.root, len(members), event.append_time_us
+        )
         return await self._service.send(to, delivery, message, partial(self._heard, state, delivery))
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
