@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks.stream import BROKER, CHUNK_EVENTS, RULE, event
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import Event
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.pages import LogScanner
 from headgate.scan.search import EventFinder, FilterSearch
 from headgate.scan.starts import NEXT, start_offsets
@@ -74,7 +74,7 @@ def write(directory: Path, events: int) -> None:
     with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
         for number in range(chunks):
             batch = first if number == 0 else last if number == chunks - 1 else plain
-            writer.append(batch, values[id(batch)], time_range_us=time_range_us(batch))
+            writer.append(Encoded(batch, values[id(batch)], time_range_us=time_range_us(batch)))
 
 
 def drop_caches(directory: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan import search as search_module
 from headgate.scan.pages import Located, LogScanner, ScanRequest
 from headgate.scan.scan import Query, Scan
@@ -40,7 +40,7 @@ def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]
         now_us += rng.choice([0, 0, 10])
         events = [event(len(places) + row) for row in range(count)]
         batch = to_batch([StoredEvent(BROKER, one) for one in events])
-        first = writers[partition].append(batch, [one.type for one in events])
+        first = writers[partition].append(Encoded(batch, [one.type for one in events]))
         places += [Located(now_us, partition, first + row) for row in range(count)]
     for writer in writers:
         writer.close()

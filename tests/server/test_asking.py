@@ -13,7 +13,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server import asking
 from headgate.server.asking import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
@@ -26,7 +26,7 @@ REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, 
 def fill(directory: Path) -> None:
     events = [Event("1.0", f"e{n}", "/s", "t", data_kind=DataKind.JSON, data=b'{"n":%d}' % n) for n in range(10)]
     with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
-        writer.append(to_batch([StoredEvent(BROKER, one) for one in events]), ["t"] * 10)
+        writer.append(Encoded(to_batch([StoredEvent(BROKER, one) for one in events]), ["t"] * 10))
 
 
 class Damaged:

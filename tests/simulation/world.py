@@ -28,7 +28,7 @@ from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.takeover import Accepted
 from headgate.server import composition as dispatcher_module
@@ -182,7 +182,7 @@ class World:
         """Whether they are accepted."""
         try:
             batch = to_batch([StoredEvent(BROKER, event) for event in events])
-            first = self.logs[partition].append(batch, [event.type for event in events])
+            first = self.logs[partition].append(Encoded(batch, [event.type for event in events]))
         except UnavailableError:
             return False
         for offset, event in enumerate(events, start=first):
@@ -269,9 +269,9 @@ class World:
             await asyncio.sleep(0.5)
             scheduler = dispatcher._scheduler
             left = [
-                f"target {state.target.id}: {len(state.live)} in memory, lag {state.lag}"
+                f"target {state.target.id}: {len(state.deliveries.live)} in memory, lag {state.lag}"
                 for state in scheduler._states.values()
-                if state.live or state.lag is not None
+                if state.deliveries.live or state.lag is not None
             ]
             unmatched = [n for n in range(PARTITIONS) if dispatcher._passed.get(n, 0) < self.logs[n].next_offset]
             waiting = store.waiting()

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control.routing import PullSpec, RoutingTable, Target
+from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.identity import path_of
@@ -48,7 +48,7 @@ class World:
         self.put(history, cel, "f1", needs=1)
 
     def put(self, history: str, cel: str, filter_id: str, needs: int) -> None:
-        rules = PullSpec("shared", TIMEOUT_S, history, filter_id)
+        rules = PullRules("shared", TIMEOUT_S, history, filter_id)
         self.target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(), rules, needs)
 
     def start(self) -> None:

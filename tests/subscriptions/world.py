@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
+from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import FilterErrors, evaluate
@@ -83,7 +83,7 @@ class World:
         self.now_us = 1_000 * US
         self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
-        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S, max_deliveries=max_deliveries))
+        self.target = dataclasses.replace(target, pull=PullRules(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
 
     def start(self) -> None:

@@ -29,7 +29,7 @@ from tests.delivery import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
+KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "8"))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
 """What the crash tests of one run share: how often they kill, and what everything random comes from."""
 READY_SHARE = 0.3

@@ -23,7 +23,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.delivery import resolve
-from headgate.control.routing import DeliverySpec, Target
+from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
     DeadLetterStore,
@@ -37,7 +37,7 @@ from headgate.delivery import encoding
 from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.dead_letter import DeadLetter
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, Outcome, is_left, judge, pause_s
@@ -73,7 +73,7 @@ class DeadLetters:
         replies: Replies,
         find: Callable[[int], Target | None],
         *,
-        journal: Recorder,
+        journal: AttemptRecorder,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport
@@ -337,7 +337,7 @@ class DeadLetters:
             self._keep(dead_letter, problem)
 
     async def _attempt(
-        self, dead_letter: StoredDeadLetter, url: str, rules: DeliverySpec, *, redriving: bool
+        self, dead_letter: StoredDeadLetter, url: str, rules: DeliveryRules, *, redriving: bool
     ) -> Outcome:
         event = dead_letter.event
         if not redriving:

@@ -27,11 +27,11 @@ from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, is_left, judge, pause_s
-from headgate.delivery.targets import Delivery
 from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
@@ -81,7 +81,7 @@ class Replaying:
         transport: Transport,
         replies: Replies,
         bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: Recorder,
+        journal: AttemptRecorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,

@@ -28,7 +28,7 @@ from headgate.filter.skipping.literals import ESCAPE, literals
 from headgate.filter.skipping.numbers import bounds
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
-from headgate.log.bloom import might_contain, probe
+from headgate.log.bloom import hash_value, might_contain
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
@@ -38,7 +38,7 @@ _ATTRIBUTES: Final = frozenset(TEXTS) - {"extensions"}  # an extension of that n
 _NOTHING_PRUNED: Final = Pruning()
 _ENDLESS: Final[Mapping[int, int]] = {}
 _NEVER: Final = 1 << 63
-_probe: Final = lru_cache(PRUNE_VALUES_MAX)(probe)  # the same few values are looked for in chunk after chunk
+_probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values are looked for in chunk after chunk
 
 
 @dataclass(frozen=True, slots=True)

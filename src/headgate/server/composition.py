@@ -20,10 +20,12 @@ from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.deadletters.sender import DeadLetters
+from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, CursorStore, Flusher
 from headgate.delivery.events import LogEvents
 from headgate.delivery.gauges import Gauges
+from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.journal import DIRECTORY, Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
@@ -188,8 +190,16 @@ class Dispatcher:
         letters = DeadLetters(
             self._data / "deadletters.db", transport, replies, self._find, journal=journal, clocks=self._clocks
         )
+        service = AttemptService(
+            transport,
+            replies,
+            journal,
+            SubscriberHealth(self._errors.trouble, self._clocks),
+            tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
+            clocks=self._clocks,
+        )
         try:
-            await self._deliver(transport, replies, letters, journal)
+            await self._deliver(transport, replies, letters, journal, service)
         finally:
             await letters.close()
             journal.close()
@@ -197,22 +207,16 @@ class Dispatcher:
     def _find(self, target: int) -> Target | None:
         return self._scheduler.find(target)
 
-    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal) -> None:
+    async def _deliver(
+        self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal, service: AttemptService
+    ) -> None:
         self._scheduler = Scheduler(
+            self,
             events=self._events,
             backlog=self._backlog,
-            transport=transport,
-            replies=replies,
-            bury=letters.put,
-            judge_filter=self._judge_filter,
-            errors=self._errors,
-            refresh=self._routed.look_now,
-            on_change=lambda: self._flusher.wake(),
-            on_room=self._resume_reading,
-            on_pulled=lambda target: self._consuming.wake(target),
-            journal=journal,
-            tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
-            clocks=self._clocks,
+            service=service,
+            look=LastLook(self._judge_filter, self._errors),
+            dead_letters=letters,
         )
         self._consuming = self._subscriptions(letters)
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
@@ -364,6 +368,24 @@ class Dispatcher:
     def _resume_reading(self) -> None:
         if self._link is not None:
             self._link.resume_reading()
+
+    # --- what the scheduler tells -------------------------------------------------------------------------
+
+    def target_unknown(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._routed.look_now()
+
+    def cursors_changed(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._flusher.wake()
+
+    def rows_walked(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._resume_reading()
+
+    def row_kept(self, target: int) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._consuming.wake(target)
 
     # --- routing --------------------------------------------------------------------------------------
 

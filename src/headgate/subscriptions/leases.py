@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.routing import PullSpec
+from headgate.control.routing import PullRules
 from headgate.subscriptions.errors import AckIdError, ConsumerBusyError
 from headgate.subscriptions.saved import HISTORY, SavedCursor, UnackedEvent
 
@@ -70,7 +70,7 @@ class Leases:
         """Who has the consumer's lease, or had it last; None once that one has left."""
         return self._saved.consumer
 
-    def admit(self, consumer: str, rules: PullSpec, now_us: int) -> bool:
+    def admit(self, consumer: str, rules: PullRules, now_us: int) -> bool:
         """Whether a consumer may take events now; it has the lease then.
 
         Raises:
@@ -111,19 +111,19 @@ class Leases:
         self._saved.counters.accepted += 1
         self._events[event.position] = event
 
-    def due(self, now_us: int, rules: PullSpec) -> list[UnackedEvent]:
+    def due(self, now_us: int, rules: PullRules) -> list[UnackedEvent]:
         """What may be handed out (again), in order of position."""
         return [event for event in self if event.due_us <= now_us and not _is_exhausted(event, rules)]
 
-    def next_due_us(self, rules: PullSpec) -> int | None:
+    def next_due_us(self, rules: PullRules) -> int | None:
         """When the next event is due; None when none will be."""
         return min((event.due_us for event in self if not _is_exhausted(event, rules)), default=None)
 
-    def exhausted(self, now_us: int, rules: PullSpec) -> list[UnackedEvent]:
+    def exhausted(self, now_us: int, rules: PullRules) -> list[UnackedEvent]:
         """What was handed out as often as the rules let it, and came back each time."""
         return [event for event in self if event.due_us <= now_us and _is_exhausted(event, rules)]
 
-    def hand_out(self, event: UnackedEvent, consumer: str, now_us: int, rules: PullSpec) -> None:
+    def hand_out(self, event: UnackedEvent, consumer: str, now_us: int, rules: PullRules) -> None:
         """A consumer gets it, until the ack timeout is over."""
         self._saved.counters.redelivered += event.deliveries > 0
         event.deliveries += 1
@@ -211,5 +211,5 @@ class Leases:
         return int(epoch), int(position) + (HISTORY if of_history else 0)
 
 
-def _is_exhausted(event: UnackedEvent, rules: PullSpec) -> bool:
+def _is_exhausted(event: UnackedEvent, rules: PullRules) -> bool:
     return rules.max_deliveries is not None and event.deliveries >= rules.max_deliveries

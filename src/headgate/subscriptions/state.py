@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from headgate.control.routing import PullSpec, Target
+from headgate.control.routing import PullRules, Target
 from headgate.subscriptions.cursor import Cursor
 from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.seek import RunningSeek
@@ -29,7 +29,7 @@ class SubscriptionState:
         self.seek: RunningSeek | None = None
 
     @property
-    def rules(self) -> PullSpec:
+    def rules(self) -> PullRules:
         """How consumers share it."""
         assert self.target.pull is not None
         return self.target.pull

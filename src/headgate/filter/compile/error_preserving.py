@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.compile.plan import CompiledFilter, Form, Operand, PlanRow, Root, Signature
 
-_ALWAYS: Final = frozenset({("specversion",), ("id",), ("source",), ("type",)})
 NOTE: Final = "candidate: onFilterError asks for every event for which the filter may be an error"
 
 
@@ -35,4 +35,4 @@ def _row(row: PlanRow) -> PlanRow:
 
 
 def _is_safe(operand: Operand) -> bool:
-    return operand.root is Root.CE and operand.path in _ALWAYS and operand.form is Form.VALUE
+    return operand.root is Root.CE and operand.path[0] in REQUIRED_ATTRIBUTES and operand.form is Form.VALUE

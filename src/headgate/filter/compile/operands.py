@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -9,7 +10,20 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.cel.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
+from headgate.filter.cel.ast import (
+    INT64_MAX,
+    PUBLISH_TIME,
+    TIMESTAMP_END_S,
+    TIMESTAMP_START_S,
+    Call,
+    Comparison,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Select,
+)
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
 
@@ -44,40 +58,39 @@ _FORMS: Final = {
 _VALUES: Final = "json.values"
 _MICROS_MAX: Final = 2**52
 """Up to here, year 2112, half a microsecond is a double of its own."""
-_INT64_MAX: Final = 2**63 - 1
-_TIMESTAMP_MICROS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+_SECOND: Final = 1_000_000
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s|us|ns)")
 _UNITS: Final = {
     "h": Fraction(3_600_000_000),
     "m": Fraction(60_000_000),
-    "s": Fraction(1_000_000),
+    "s": Fraction(_SECOND),
     "ms": Fraction(1_000),
     "us": Fraction(1),
     "ns": Fraction(1, 1_000),
 }
-_MIRRORED: Final = {
-    Comparison.EQ: Comparison.EQ,
-    Comparison.NE: Comparison.NE,
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-}
 
 
 def path_of(node: Node) -> Operand | None:
-    """The value that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+    """The value that a path reads; None when `node` is no path, or one of which the matcher does not read the value.
+
+    Those are the whole of `ce` and of `data`, and attributes by a name that JSON escapes.
+    """
     names: list[str] = []
     while isinstance(node, Select):
         names.append(node.field)
         node = node.operand
     match node:
-        case Name("data"):
+        case Name("data") if names:
             return Operand(Root.DATA, tuple(reversed(names)))
-        case Name("ce") if len(names) == 1:
+        case Name("ce") if len(names) == 1 and _is_read(names[0]):
             return Operand(Root.CE, (names[0],))
         case _:
             return None
+
+
+def _is_read(attribute: str) -> bool:
+    """Whether the matcher finds an attribute: it compares names byte by byte in the JSON text of extensions."""
+    return json.dumps(attribute, ensure_ascii=False) == f'"{attribute}"'
 
 
 def arguments_of(call: Call) -> tuple[Node, ...]:
@@ -101,7 +114,7 @@ def operand_of(node: Node) -> Operand | None:
             operands = arguments_of(node)
             form = _FORMS.get(function)
             operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
-            if form is None or operand is None or operand == TIME or not operand.path:
+            if form is None or operand is None or operand == TIME:
                 return None
             return Operand(operand.root, operand.path, form)
         case _:
@@ -110,7 +123,7 @@ def operand_of(node: Node) -> Operand | None:
 
 NAMED: Final = "@named"
 """What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
-_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", TIME_TEXT)
+_CONTEXT: Final = (*CONTEXT_ATTRIBUTES, TIME_TEXT)
 
 
 def many_of(node: Node) -> Operand | None:
@@ -118,9 +131,8 @@ def many_of(node: Node) -> Operand | None:
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
             # The value of an extension may be a map, which equals no constant.
-            return (
-                None if any(name.startswith(prefix) for name in _CONTEXT) else Operand(Root.CE, (prefix,), Form.NAMED)
-            )
+            is_extension = _is_read(prefix) and not any(name.startswith(prefix) for name in _CONTEXT)
+            return Operand(Root.CE, (prefix,), Form.NAMED) if is_extension else None
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):
@@ -128,7 +140,7 @@ def many_of(node: Node) -> Operand | None:
             return Operand(Root.DATA, tuple(map(str, names)), Form.VALUES)
         case _:
             operand = path_of(node)
-            if operand is None or operand.root is not Root.DATA or not operand.path:
+            if operand is None or operand.root is not Root.DATA:
                 return None
             return Operand(operand.root, operand.path, Form.ELEMENTS)
 
@@ -164,7 +176,7 @@ def _instant(node: Node) -> Fraction | None:
             nanos = int(fraction[1][6:].ljust(3, "0")) if fraction is not None and len(fraction[1]) > 6 else 0
             found = Fraction(micros) + Fraction(nanos, 1_000)
         case Call("timestamp", None, (Literal(LiteralKind.INT, int(seconds)),)):
-            found = Fraction(seconds * 1_000_000)
+            found = Fraction(seconds * _SECOND)
         case Call("_+_" | "_-_" as sign, None, (left, right)):
             instant, span = _instant(left), _span(right)
             if instant is None or span is None:
@@ -172,7 +184,7 @@ def _instant(node: Node) -> Fraction | None:
             found = instant + span if sign == "_+_" else instant - span
         case _:
             return None
-    return found if _TIMESTAMP_MICROS[0] <= found < _TIMESTAMP_MICROS[1] else None
+    return found if TIMESTAMP_START_S * _SECOND <= found < TIMESTAMP_END_S * _SECOND else None
 
 
 def _span(node: Node) -> Fraction | None:
@@ -185,7 +197,7 @@ def _span(node: Node) -> Fraction | None:
                 return None
             total = sum((Fraction(number) * _UNITS[unit] for number, unit in parts), Fraction(0))
             whole_nanos = (total * 1_000).denominator == 1
-            return sign * total if whole_nanos and total < _TIMESTAMP_MICROS[1] else None
+            return sign * total if whole_nanos and total < TIMESTAMP_END_S * _SECOND else None
         case _:
             return None
 
@@ -231,7 +243,7 @@ def _integer(node: Node) -> Operand | None:
             return _integer(left)
         case _:
             operand = path_of(node)
-            return None if operand is None or operand == TIME or not operand.path else operand
+            return None if operand == TIME else operand
 
 
 def _reach(node: Node) -> int | None:
@@ -251,7 +263,7 @@ def _reach(node: Node) -> int | None:
             reach = None if constant == 0 else _reach(other)
         case _:
             reach = EXACT_DOUBLE_MAX
-    return reach if reach is not None and reach <= _INT64_MAX else None
+    return reach if reach is not None and reach <= INT64_MAX else None
 
 
 _Bounds = tuple[tuple[Comparison, Fraction], ...]
@@ -266,11 +278,11 @@ def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
         case Call("_-_", None, (other, Literal(LiteralKind.INT, int(constant)))):
             return _solve(other, comparison, k + constant)
         case Call("_-_", None, (Literal(LiteralKind.INT, int(constant)), other)):
-            return _solve(other, _MIRRORED[comparison], constant - k)
+            return _solve(other, comparison.mirrored, constant - k)
         case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
             "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
         ):
-            return _solve(other, comparison if constant > 0 else _MIRRORED[comparison], k / constant)
+            return _solve(other, comparison if constant > 0 else comparison.mirrored, k / constant)
         case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
             return _solve_division(other, comparison, k, constant)
         case _:
@@ -280,7 +292,7 @@ def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
 def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: int) -> _Bounds | None:
     """The quotient is cut towards zero."""
     if divisor < 0:
-        comparison, k, divisor = _MIRRORED[comparison], -k, -divisor
+        comparison, k, divisor = comparison.mirrored, -k, -divisor
     whole = _whole_bound(comparison, k)
     match comparison:
         case Comparison.GT | Comparison.GE:
