@@ -26,13 +26,13 @@ import structlog
 import uvloop
 
 from headgate.control.objects import Broker
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import DispatcherOptions, opened
 
@@ -142,7 +142,7 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
 
 
 def routes(url: str, targets: int) -> Routes:
-    spec = DeliverySpec(0, "exponential", 0.2, 30.0, False)
+    spec = DeliveryRules(0, "exponential", 0.2, 30.0, False)
     table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
     return Routes(RoutingTable(1, 1, {}, tuple(table)))
 
@@ -178,7 +178,7 @@ def fill(data: Path, count: int) -> PartitionWriter:
     writer = PartitionWriter.open(data / "log" / "0", EVENT_SCHEMA)
     for first in range(0, count, 50):
         events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
-        writer.append(to_batch(events), ["t"] * len(events))
+        writer.append(Encoded(to_batch(events), ["t"] * len(events)))
     return writer
 
 

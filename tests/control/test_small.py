@@ -9,7 +9,7 @@ from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
 from headgate.control.filtercauses import scan_warning
 from headgate.control.objects import Metadata
-from headgate.control.queries import Form, form_of, is_dry_run
+from headgate.control.queries import Representation, form_of, is_dry_run
 from headgate.control.selectors import Fields, field_selector, label_selector
 from headgate.control.tables import human_age
 from headgate.filter.compile.compiler import compile_cel
@@ -103,16 +103,16 @@ def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
 @pytest.mark.parametrize(
     ("accept", "form"),
     [
-        ("", Form.OBJECT),
-        ("*/*", Form.OBJECT),
-        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Form.TABLE),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json", Form.OBJECT),
-        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Form.METADATA),
-        ("application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io", Form.TABLE),
-        ("application/json, application/json;as=Table;v=v1;g=meta.k8s.io", Form.OBJECT),
+        ("", Representation.OBJECT),
+        ("*/*", Representation.OBJECT),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", Representation.TABLE),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json", Representation.OBJECT),
+        ("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Representation.METADATA),
+        ("application/vnd.kubernetes.protobuf,application/json;as=Table;v=v1;g=meta.k8s.io", Representation.TABLE),
+        ("application/json, application/json;as=Table;v=v1;g=meta.k8s.io", Representation.OBJECT),
     ],
 )
-def test_forms(accept: str, form: Form) -> None:
+def test_forms(accept: str, form: Representation) -> None:
     assert form_of(accept) is form
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from headgate import limits
-from headgate.control.routing import PullSpec, Target
+from headgate.control.routing import PullRules, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import (
@@ -422,7 +422,7 @@ def test_a_redrive_keeps_its_triggers_parallelism_and_order(tmp_path: Path, rule
 def test_a_redriven_letter_of_a_subscription_goes_to_its_sink_again(tmp_path: Path):
     async def work() -> None:
         pulled = target(1, "", dead_letter_uri="http://sink/")
-        sending = Sending(tmp_path, dataclasses.replace(pulled, pull=PullSpec(max_deliveries=3)))
+        sending = Sending(tmp_path, dataclasses.replace(pulled, pull=PullRules(max_deliveries=3)))
         sending.redrive(2)
         async with sending:
             await until(lambda: sending.net.got == ["e0", "e1"])

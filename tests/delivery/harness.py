@@ -15,12 +15,12 @@ import pytest
 import uvloop
 
 from headgate.control.logrules import DEFAULT_RULE, Served
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 
@@ -59,8 +59,8 @@ def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t", **more: Any
     )
 
 
-def spec(**changes: Any) -> DeliverySpec:
-    plain = DeliverySpec(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
+def spec(**changes: Any) -> DeliveryRules:
+    plain = DeliveryRules(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
     return dataclasses.replace(plain, **changes)
 
 
@@ -115,7 +115,7 @@ class EventLog:
         if partition not in self.writers:
             self.writers[partition] = PartitionWriter.open(self.directory / str(partition), EVENT_SCHEMA)
         batch = to_batch([StoredEvent(broker, event) for event in events])
-        return self.writers[partition].append(batch, [event.type for event in events])
+        return self.writers[partition].append(Encoded(batch, [event.type for event in events]))
 
     def close(self) -> None:
         for writer in self.writers.values():

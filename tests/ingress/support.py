@@ -20,7 +20,7 @@ class FakeLog:
         self.submits = []
         self.sizes = []
 
-    async def enqueue(self, items, size_bytes, line=None):
+    async def enqueue(self, items, size_bytes, chain=None):
         if self.error is not None:
             raise self.error
         if self.gate is not None:

@@ -15,7 +15,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import Verdict
 from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.retention.expiry import BacklogBounds
 from headgate.retention.floor import FloorFinder
@@ -134,7 +134,7 @@ def test_a_bound_in_bytes_is_the_time_of_the_oldest_newest_ones(tmp_path: Path):
         assert time_of_newest(tmp_path, 1) is None
         for number in range(4):
             batch = to_batch([StoredEvent(BROKER, event(number))])
-            writer.append(batch, ["t"], time_range_us=(1_000 * number, 1_000 * number))
+            writer.append(Encoded(batch, ["t"], time_range_us=(1_000 * number, 1_000 * number)))
     sizes = [path.stat().st_size for _, path in list_segments(tmp_path)]
     assert time_of_newest(tmp_path, sum(sizes)) is None
     times = [time_of_newest(tmp_path, sum(sizes[-count:])) for count in (1, 2, 3)]

@@ -32,8 +32,7 @@ def outbox(directory: Path) -> None:
             ([], {0: (9, 1)}),
             ([Segment(0, 1, [(9, 1, 3)])], {0: (20, 1), 1: (30, 1)}),
         ):
-            batch, values = encode_chunk(segments, progress)
-            writer.append(batch, values)
+            writer.append(encode_chunk(segments, progress))
 
 
 def cursors(path: Path, position: int, *behind: TargetCursor) -> None:
@@ -108,10 +107,10 @@ def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Floor
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
     monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
     with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
-        writer.append(*encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
+        writer.append(encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):
-            writer.append(*encode_chunk([Segment(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
-        writer.append(*encode_chunk([Segment(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
+            writer.append(encode_chunk([Segment(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
+        writer.append(encode_chunk([Segment(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
     return FloorFinder(directory / "dispatch.db", directory / "outbox")
 
 

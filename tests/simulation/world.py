@@ -28,7 +28,7 @@ from headgate.errors import UnavailableError
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.takeover import Accepted
 from headgate.server import composition as dispatcher_module
@@ -181,7 +181,7 @@ class World:
         """Whether they are accepted."""
         try:
             batch = to_batch([StoredEvent(BROKER, event) for event in events])
-            first = self.logs[partition].append(batch, [event.type for event in events])
+            first = self.logs[partition].append(Encoded(batch, [event.type for event in events]))
         except UnavailableError:
             return False
         for offset, event in enumerate(events, start=first):

@@ -26,7 +26,7 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log import damage
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Piece, Scan
 from headgate.server.proxy import ProcessProxy
 from headgate.stream import api, follow
@@ -58,7 +58,7 @@ class Log:
         for number in numbers:
             self._now_us = 1_000_000 * (number + 1)
             chunk = encode([Entries(broker, DEFAULT_RULE, [event(number)])])
-            self._writers[number % 2].append(chunk.batch, chunk.filter_values)
+            self._writers[number % 2].append(Encoded(chunk.batch, chunk.filter_values))
 
     def close(self) -> None:
         for writer in self._writers:

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from headgate.control.routing import PullSpec, RoutingTable, Target
+from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
 from headgate.delivery.verdicts import FilterErrors, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.scan.turns import LogScanner
+from headgate.scan.pages import LogScanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import Place, PlaceNotFoundError
 from headgate.subscriptions.seek import Seeks
@@ -48,7 +48,7 @@ class World:
         self.put(history, cel, "f1", needs=1)
 
     def put(self, history: str, cel: str, filter_id: str, needs: int) -> None:
-        rules = PullSpec("shared", TIMEOUT_S, history, filter_id)
+        rules = PullRules("shared", TIMEOUT_S, history, filter_id)
         self.target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(), rules, needs)
 
     def start(self) -> None:

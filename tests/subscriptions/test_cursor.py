@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate import limits
-from headgate.control.routing import PullSpec, PullType, RoutingTable
+from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
@@ -60,7 +60,7 @@ class Consumers(RuleBasedStateMachine):
         try:
             pulled = self.do(self.world.pull(consumer, count))
         except ConsumerBusyError:
-            assert self.world.target.pull == PullSpec("exclusive", TIMEOUT_S)
+            assert self.world.target.pull == PullRules("exclusive", TIMEOUT_S)
             return
         found = offsets(pulled)
         assert found == sorted(found)
@@ -299,8 +299,7 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         world = World(tmp_path)
         with PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA) as writer:
             for first in (0, 3):
-                batch, values = encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {})
-                writer.append(batch, values)
+                writer.append(encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
         world.add(3, target=2)
         assert await world.subscriptions.sweep({1}, 0, 0, 0, 0) == set()
         cursor = world.subscriptions._states[1].cursor

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.routing import PullSpec, Target
+from headgate.control.routing import PullRules, Target
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local import answering
 from headgate.server.proxy import ProcessProxy
@@ -52,7 +52,7 @@ class Client:
 
 
 def subscription(number: int, name: str, type_: Any = "shared", cel: str = "true") -> Target:
-    return dataclasses.replace(target(number, "", cel=cel), name=f"default/{name}", pull=PullSpec(type_, 30.0))
+    return dataclasses.replace(target(number, "", cel=cel), name=f"default/{name}", pull=PullRules(type_, 30.0))
 
 
 @contextlib.asynccontextmanager

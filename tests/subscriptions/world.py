@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from headgate.control.routing import PullSpec, PullType, RoutingTable, Target
+from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import FilterErrors, evaluate
@@ -17,7 +17,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import (
     Pulled,
@@ -85,7 +85,7 @@ class World:
         self.now_us = 1_000 * US
         self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
-        self.target = dataclasses.replace(target, pull=PullSpec(type_, TIMEOUT_S, max_deliveries=max_deliveries))
+        self.target = dataclasses.replace(target, pull=PullRules(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
 
     def start(self) -> None:

@@ -26,7 +26,7 @@ Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help=
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
 
 
-class RefusedError(InvalidInputError):
+class ApiRefusedError(InvalidInputError):
     """The server refused a request; the message is its own."""
 
     code = "refused"
@@ -55,7 +55,7 @@ def request(
     """The server's answer, from JSON; None for what is not there, with `missing_ok`.
 
     Raises:
-        RefusedError: The server said no.
+        ApiRefusedError: The server said no.
         NoServerError: None is there.
     """
     headers = {"Accept": accept, "Content-Type": "application/json"}
@@ -67,7 +67,7 @@ def request(
     try:
         with _told(server), urllib.request.urlopen(asked, timeout=timeout_s) as response:
             return json.load(response)
-    except RefusedError as error:
+    except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
         raise
@@ -88,7 +88,7 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
     """The lines of an answer as they come, for as long as the server sends any.
 
     Raises:
-        RefusedError: The server said no.
+        ApiRefusedError: The server said no.
         NoServerError: None is there, or it is no longer.
     """
     asked = urllib.request.Request(_url(server, path), headers={"Accept": accept})
@@ -109,7 +109,7 @@ def _told(server: str) -> Iterator[None]:
         yield
     except urllib.error.HTTPError as error:
         with error:
-            raise RefusedError(error.code, _message(error)) from error
+            raise ApiRefusedError(error.code, _message(error)) from error
     except (ValueError, http.client.HTTPException) as error:
         raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
     except OSError as error:

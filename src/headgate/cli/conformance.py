@@ -8,8 +8,8 @@ import msgspec
 import typer
 
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import Stage, Where
-from headgate.conformance.cases import EXIT_FAILED, Verdict
+from headgate.conformance.broker_stage import BrokerAddress, Stage
+from headgate.conformance.cases import EXIT_FAILED, CaseStatus
 from headgate.errors import InvalidInputError
 
 
@@ -34,18 +34,18 @@ def conformance(
     unknown = set(only or ()) - {check.id for check in broker.CHECKS}
     if unknown:
         raise InvalidInputError(f"no check is called {', '.join(sorted(unknown))}", hint="ids are C01 to D21")
-    with Stage(Where(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
+    with Stage(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
         findings = broker.run(stage, only or ())
     if markdown:
         typer.echo(broker.table(findings), nl=False)
     for finding in findings if not markdown else ():
         shown = f"{finding.result:8}{finding.id}  {finding.level:7}{finding.title}: {finding.seen}"
         typer.echo(msgspec.json.encode(finding).decode() if as_json else shown)
-    counts = {verdict.value: sum(f.result is verdict for f in findings) for verdict in Verdict}
+    counts = {verdict.value: sum(f.result is verdict for f in findings) for verdict in CaseStatus}
     summary: dict[str, str | int] = {"suite": "broker", "checks": len(findings), **counts}
     if as_json:
         typer.echo(msgspec.json.encode(summary).decode())
     elif not markdown:
         typer.echo(", ".join(f"{count} {name}" for name, count in counts.items() if count))
-    if counts[Verdict.FAILED]:
+    if counts[CaseStatus.FAILED]:
         raise typer.Exit(EXIT_FAILED)

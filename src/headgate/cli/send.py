@@ -19,7 +19,7 @@ from headgate.event.model import DataKind, Event
 from headgate.event.names import full_name
 
 
-class RefusedError(HeadgateError):
+class EventRefusedError(HeadgateError):
     """The broker did not accept the event."""
 
     code = "refused"
@@ -89,7 +89,7 @@ def _post(url: str, event: Event) -> None:
             return
     except urllib.error.HTTPError as error:
         problem = _problem(error.read())
-        raise RefusedError(
+        raise EventRefusedError(
             f"event {event.id}: {problem.get('detail') or error.reason} (HTTP {error.code})",
             hint=problem.get("hint", ""),
         ) from error

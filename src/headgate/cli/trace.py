@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, NoServerError, RefusedError, Server, broker_path
+from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Namespace, NoServerError, Server, broker_path
 from headgate.cli.filterinput import fail
 from headgate.cli.why import entry_text, search
 from headgate.errors import NotFoundError
@@ -48,7 +48,7 @@ def trace(
             shown += 1
             if not every:
                 break
-    except (RefusedError, NoServerError) as error:
+    except (ApiRefusedError, NoServerError) as error:
         fail(error.message, error.hint)
     if not shown:
         raise NotFoundError(

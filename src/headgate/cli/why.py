@@ -12,9 +12,9 @@ import typer
 
 from headgate.cli.client import (
     SERVER_DEFAULT,
+    ApiRefusedError,
     Namespace,
     NoServerError,
-    RefusedError,
     Server,
     broker_path,
     object_path,
@@ -64,7 +64,7 @@ def why(
             answer = search(server, object_path(namespace, "triggers", trigger) + "/why", query)
         else:
             answer = _of_broker(server, broker_path(broker, namespace) + "/why", query)
-    except (RefusedError, NoServerError) as error:
+    except (ApiRefusedError, NoServerError) as error:
         fail(error.message, error.hint)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
@@ -78,7 +78,7 @@ def search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """The answer of a question about an event; the server searches its log a piece at a time.
 
     Raises:
-        RefusedError: The server said no.
+        ApiRefusedError: The server said no.
         NoServerError: None is there.
     """
     answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")

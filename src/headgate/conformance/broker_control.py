@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect, ready_of
-from headgate.conformance.broker_stage import NAMESPACE, Needs, Object, ViolationError, answer
+from headgate.conformance.broker_stage import NAMESPACE, Facility, Object, ViolationError, answer
 
 _CLASS: Final = "eventing.knative.dev/broker.class"
 _NOBODY: Final = {"ref": {"apiVersion": "v1", "kind": "Service", "name": "nobody-there", "namespace": NAMESPACE}}
@@ -282,7 +282,7 @@ def _override(scene: Scene) -> str:
     return "a trigger with any option of its own uses none of its broker's, not even the sink"
 
 
-_API: Final = (Needs.API,)
+_API: Final = (Facility.API,)
 CHECKS: Final = (
     Check("C01", MUST, "A Ready Broker has status.address.url and accepts all valid events there", _API, _address),
     Check("C02", MUST, "A Ready Broker forwards events to every associated Ready Trigger", _API, _all_triggers),

@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate.conformance.broker_routing import FAST, reply_to
 from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect
-from headgate.conformance.broker_stage import Answered, Delivery, Needs, SkippedError, answer
+from headgate.conformance.broker_stage import Answered, Facility, ReceivedRequest, SkippedError, answer
 
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
 _STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
@@ -143,13 +143,13 @@ def _congestion(scene: Scene) -> str:
     url = scene.broker()
     times: list[float] = []
 
-    def busy(delivery: Delivery) -> Answered:
+    def busy(delivery: ReceivedRequest) -> Answered:
         times.append(delivery.at)
         return 503, b"", {}
 
     answering = threading.Event()
 
-    def slow(_: Delivery) -> Answered:
+    def slow(_: ReceivedRequest) -> Answered:
         answering.wait(_HOLD_S_MAX)
         return 202, b"", {}
 
@@ -279,7 +279,7 @@ def _reply_not_accepted(scene: Scene) -> str:
     attempts = {"count": 0}
     good = reply_to("order", "r", "receipt")
 
-    def respond(delivery: Delivery) -> Answered:
+    def respond(delivery: ReceivedRequest) -> Answered:
         attempts["count"] += 1
         return good(delivery) if attempts["count"] > 1 else (200, b"", {"ce-specversion": "1.0", "ce-id": "r"})
 
@@ -351,7 +351,7 @@ def _traces(scene: Scene) -> str:
     url = scene.broker()
     good = reply_to("order", "r", "receipt")
 
-    def respond(delivery: Delivery) -> Answered:
+    def respond(delivery: ReceivedRequest) -> Answered:
         status, body, headers = good(delivery)
         own = {"ce-traceparent": _traceparent(_REPLY_TRACE)} if delivery.attribute("id") == "own" else {}
         return status, body, {**headers, "ce-id": delivery.attribute("id"), **own}
@@ -377,13 +377,13 @@ def _traceparent(trace: str) -> str:
     return f"00-{trace}-00f067aa0ba902b7-01"
 
 
-def _trace_of(delivery: Delivery) -> str:
+def _trace_of(delivery: ReceivedRequest) -> str:
     found = _TRACEPARENT_FORM.fullmatch(delivery.headers.get("traceparent", ""))
     return found[1] if found else ""
 
 
-_API: Final = (Needs.API,)
-_NUMBERED: Final = (Needs.API, Needs.METRICS)
+_API: Final = (Facility.API,)
+_NUMBERED: Final = (Facility.API, Facility.METRICS)
 CHECKS: Final = (
     Check("D01", MUST, "CloudEvents 1.0 in binary and structured mode", (), _modes),
     Check("D02", MUST, "Deliveries are POSTs", _API, _by_post),
@@ -391,7 +391,13 @@ CHECKS: Final = (
     Check("D04", MUST, "Any method but POST on a publish URI is answered with 405", (), _other_methods),
     Check("D05", MUST, "2xx for an accepted event", (), _success),
     Check("D06", MUST, "4xx for what is no CloudEvent", (), _malformed),
-    Check("D07", SHOULD, "No success before the event is handled or stored", (Needs.API, Needs.RESTART), _stored_first),
+    Check(
+        "D07",
+        SHOULD,
+        "No success before the event is handled or stored",
+        (Facility.API, Facility.RESTART),
+        _stored_first,
+    ),
     Check("D08", MUST, "What each status of a subscriber's answer means", _API, _answers),
     Check("D09", MUST, "Duplicates are accepted; equal is the same source and id", _API, _duplicates),
     Check("D10", MUST, "Congestion control and retries", _API, _congestion),

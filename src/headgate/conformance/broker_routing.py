@@ -7,7 +7,15 @@ import time
 from typing import Final
 
 from headgate.conformance.broker_scene import MAY, MUST, Check, Scene, expect
-from headgate.conformance.broker_stage import Answered, Delivery, Needs, Respond, SkippedError, ViolationError, answer
+from headgate.conformance.broker_stage import (
+    Answered,
+    Facility,
+    ReceivedRequest,
+    Respond,
+    SkippedError,
+    ViolationError,
+    answer,
+)
 
 FAST: Final = {"backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
 _HUGE_BYTES: Final = 8 << 20
@@ -17,7 +25,7 @@ _STEPS_MAX: Final = 200
 def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") -> Respond:
     """A subscriber that answers events of a type with an event, and takes all others."""
 
-    def respond(delivery: Delivery) -> Answered:
+    def respond(delivery: ReceivedRequest) -> Answered:
         if delivery.attribute("type") != type_:
             return 202, b"", {}
         headers = {"ce-specversion": "1.0", "ce-id": event_id, "ce-source": "/reply", "ce-type": reply_type}
@@ -119,7 +127,7 @@ def _loops(scene: Scene) -> str:
     url = scene.broker()
     numbers = itertools.count(1)
 
-    def echo(_: Delivery) -> Answered:
+    def echo(_: ReceivedRequest) -> Answered:
         number = next(numbers)
         if number > _STEPS_MAX:
             return 202, b"", {}
@@ -141,7 +149,7 @@ def _retries(scene: Scene) -> str:
     url = scene.broker()
     until = {"recovers": 3}
 
-    def recover(_: Delivery) -> Answered:
+    def recover(_: ReceivedRequest) -> Answered:
         until["recovers"] -= 1
         return (202 if until["recovers"] <= 0 else 503), b"", {}
 
@@ -163,7 +171,7 @@ def _retries(scene: Scene) -> str:
 def _dead_letters(scene: Scene) -> str:
     failures = {"left": 2}
 
-    def hesitate(_: Delivery) -> Answered:
+    def hesitate(_: ReceivedRequest) -> Answered:
         failures["left"] -= 1
         return (202 if failures["left"] < 0 else 503), b"", {}
 
@@ -188,9 +196,9 @@ def _dead_letters(scene: Scene) -> str:
     return "an initial event and a reply came to the sink; a failing sink is tried again; without one: dropped"
 
 
-_API: Final = (Needs.API,)
+_API: Final = (Facility.API,)
 CHECKS: Final = (
-    Check("R01", MUST, "Events are durable before they are acknowledged", (Needs.API, Needs.RESTART), _durable),
+    Check("R01", MUST, "Events are durable before they are acknowledged", (Facility.API, Facility.RESTART), _durable),
     Check("R02", MUST, "Each associated Trigger is evaluated exactly once per event", _API, _exactly_once),
     Check("R03", MUST, "One delivery per matching Trigger, with equal subscribers too", _API, _equal_subscribers),
     Check("R04", MUST, "Event data is not modified", _API, _data_unchanged),

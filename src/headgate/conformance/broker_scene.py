@@ -21,10 +21,10 @@ from headgate.conformance.broker_stage import (
     NAMESPACE,
     POLL_S,
     Answered,
+    BrokerApiError,
+    Facility,
     Inbox,
-    Needs,
     Object,
-    RefusedError,
     Respond,
     Stage,
     ViolationError,
@@ -54,7 +54,7 @@ class Check:
     id: str
     level: str
     title: str
-    needs: tuple[Needs, ...]
+    needs: tuple[Facility, ...]
     work: Callable[[Scene], str]
 
 
@@ -80,7 +80,7 @@ class Scene:
         for path in reversed(self._made):
             try:
                 self.stage.api("DELETE", path)
-            except (RefusedError, ViolationError):
+            except (BrokerApiError, ViolationError):
                 continue  # gone already, or nobody is there any more
 
     # --- objects --------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Scene:
         return f"hgc-{self.stage.run}-{self._name}-{name}"
 
     def create(self, kind: str, name: str, spec: Object, **annotations: str) -> Object:
-        """Create an object; raises RefusedError when the API says no."""
+        """Create an object; raises BrokerApiError when the API says no."""
         metadata: Object = {"name": self.named(name), "namespace": NAMESPACE}
         if annotations:
             metadata["annotations"] = annotations
@@ -112,7 +112,7 @@ class Scene:
         """Raises ViolationError unless the API refuses with 4xx."""
         try:
             work()
-        except RefusedError as refused:
+        except BrokerApiError as refused:
             if 400 <= refused.status < 500:
                 return
             raise ViolationError(f"{what}: {refused.message}") from refused

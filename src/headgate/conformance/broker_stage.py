@@ -43,7 +43,7 @@ class SkippedError(HeadgateError):
     code = "skipped"
 
 
-class RefusedError(HeadgateError):
+class BrokerApiError(HeadgateError):
     """The API said no."""
 
     code = "refused"
@@ -53,7 +53,7 @@ class RefusedError(HeadgateError):
         self.status = status
 
 
-class Needs(enum.Enum):
+class Facility(enum.Enum):
     """What a check cannot do without, beside a publish URL."""
 
     API = "api"
@@ -62,7 +62,7 @@ class Needs(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Where:
+class BrokerAddress:
     """Where a broker is.
 
     Attributes:
@@ -85,7 +85,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class Delivery:
+class ReceivedRequest:
     """A request that came to a subscriber.
 
     Attributes:
@@ -112,7 +112,7 @@ class Delivery:
         return self.headers.get(f"ce-{name}", "")
 
 
-Respond: TypeAlias = Callable[[Delivery], Answered]
+Respond: TypeAlias = Callable[[ReceivedRequest], Answered]
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Inbox:
 
     url: str
     respond: Respond
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[ReceivedRequest] = field(default_factory=list)
     busy: int = 0
     busy_max: int = 0
 
@@ -152,7 +152,7 @@ class Stage:
         where: The broker.
     """
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: BrokerAddress) -> None:
         for url in filter(None, (where.ingress, where.api, where.metrics)):
             if urlsplit(url).scheme != "http" or not urlsplit(url).hostname:
                 raise InvalidInputError(f"{url} is no http:// URL")
@@ -160,9 +160,9 @@ class Stage:
         self.offers = {
             need
             for need, text in (
-                (Needs.API, where.api),
-                (Needs.RESTART, where.restart),
-                (Needs.METRICS, where.metrics),
+                (Facility.API, where.api),
+                (Facility.RESTART, where.restart),
+                (Facility.METRICS, where.metrics),
             )
             if text
         }
@@ -182,7 +182,7 @@ class Stage:
         self._server.server_close()
 
     def api(self, method: str, path: str, body: Object | None = None) -> Object:
-        """A call of the API; raises RefusedError for any answer but 2xx."""
+        """A call of the API; raises BrokerApiError for any answer but 2xx."""
         status, answered, _ = request(
             method,
             f"{self.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{path}",
@@ -190,7 +190,7 @@ class Stage:
             b"" if body is None else json.dumps(body).encode(),
         )
         if not 200 <= status < 300:
-            raise RefusedError(status, answered)
+            raise BrokerApiError(status, answered)
         found: Object = json.loads(answered)
         return found
 
@@ -246,7 +246,7 @@ def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
             if inbox is None:
                 self._say((404, b"", {}))
                 return
-            delivery = Delivery(self.command, headers, body, time.monotonic())
+            delivery = ReceivedRequest(self.command, headers, body, time.monotonic())
             with lock:
                 inbox.deliveries.append(delivery)
                 inbox.busy += 1

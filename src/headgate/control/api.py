@@ -28,8 +28,8 @@ from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object,
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
-    Form,
     ListQuery,
+    Representation,
     continue_token,
     field_validation,
     form_of,
@@ -152,9 +152,9 @@ class ControlApi:
 
         def encoded(page: Page) -> bytes:
             match form:
-                case Form.TABLE:
+                case Representation.TABLE:
                     items = tables.rows(page.items, now_s=self._clock_s(), include=include)
-                case Form.METADATA:
+                case Representation.METADATA:
                     items = [
                         tables.partial_object(decode_stored(item.key.kind, item.body).metadata) for item in page.items
                     ]
@@ -288,12 +288,12 @@ class ControlApi:
 
     async def _answer(self, request: Request, obj: Object) -> Response:
         match form_of(request.headers.get("accept", "")):
-            case Form.TABLE:
+            case Representation.TABLE:
                 include = include_object(request.query_params)
                 row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
                 metadata = msgspec.json.encode({"resourceVersion": obj.metadata.resource_version})
                 body = tables.head(Kind(obj.kind)) + row + b'],"metadata":' + metadata + b"}"
-            case Form.METADATA:
+            case Representation.METADATA:
                 body = tables.partial_object(obj.metadata)
             case _:
                 body = encode(obj)
@@ -341,11 +341,11 @@ def _openapi_document(name: str) -> Handler:
     return handle
 
 
-def _list_head(kind: Kind, form: Form) -> bytes:
+def _list_head(kind: Kind, form: Representation) -> bytes:
     match form:
-        case Form.TABLE:
+        case Representation.TABLE:
             return tables.head(kind)
-        case Form.METADATA:
+        case Representation.METADATA:
             return b'{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","items":['
         case _:
             return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()

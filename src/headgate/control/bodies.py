@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.control.errors import MalformedObjectError
 from headgate.control.objects import Kind
-from headgate.control.yaml_text import Bounds, documents
+from headgate.control.yaml_text import YamlLimits, documents
 from headgate.limits import MANIFEST_DEPTH_MAX, OBJECT_DEPTH_MAX, OBJECT_NODES_MAX
 
 JSON_TYPES: Final = frozenset({"", "application/json", "application/merge-patch+json"})
@@ -43,7 +43,7 @@ def decode_yaml(body: bytes) -> object:
     Raises:
         MalformedObjectError: It is no YAML, not exactly one document, has merge keys, too many values or levels.
     """
-    bounds = Bounds(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False)
+    bounds = YamlLimits(OBJECT_DEPTH_MAX, OBJECT_NODES_MAX, merges=False)
     found = list(documents(body, bounds))
     if len(found) != 1:
         raise MalformedObjectError(f"the body holds {len(found)} documents, expected one")
@@ -68,7 +68,7 @@ def yaml_documents(body: bytes) -> Iterator[object]:
     Raises:
         MalformedObjectError: It is no YAML; the message says where.
     """
-    return documents(body, Bounds(MANIFEST_DEPTH_MAX, None, merges=True))
+    return documents(body, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
 
 
 def kind_of(document: object) -> Kind:

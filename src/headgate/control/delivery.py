@@ -8,8 +8,8 @@ from typing import Final
 
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
-from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, Delivery, Metadata
-from headgate.control.routing import BackoffPolicy, DeliverySpec, Format
+from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, DeliverySpec, Metadata
+from headgate.control.routing import BackoffPolicy, DeliveryRules, Format
 from headgate.limits import (
     BACKOFF_SECONDS_MAX,
     BATCH_SIZE_MAX,
@@ -34,7 +34,7 @@ _FORMATS: Final[dict[str, Format]] = {"binary": "binary", "json": "json", "batch
 _ON_FILTER_ERROR: Final = {"drop": False, "deadLetter": True}
 
 
-def delivery_causes(delivery: Delivery | None) -> Iterator[Cause]:
+def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     """What is wrong with a `spec.delivery`."""
     if delivery is None:
         return
@@ -96,13 +96,13 @@ def is_ordered(metadata: Metadata) -> bool:
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
 
-def buries_filter_errors(delivery: Delivery | None) -> bool:
+def buries_filter_errors(delivery: DeliverySpec | None) -> bool:
     """Whether events for which the filter is an error shall be dead letters: its plan must name them then."""
     return delivery is not None and _ON_FILTER_ERROR.get(delivery.on_filter_error, False)
 
 
 @functools.lru_cache(maxsize=1024)
-def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliverySpec:
+def resolve(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
     """Complete rules, in seconds; what is not said has a default.
 
     Args:
@@ -110,9 +110,9 @@ def resolve(chosen: Delivery | None, *, ordered: bool, dead_letter_uri: str | No
         ordered: Whether the trigger asked for order by an annotation; `order` says more.
         dead_letter_uri: Where its `deadLetterSink` is; None when it has none, empty when that has no address.
     """
-    chosen = chosen if chosen is not None else Delivery()
+    chosen = chosen if chosen is not None else DeliverySpec()
     is_batch = chosen.format == "batch"
-    return DeliverySpec(
+    return DeliveryRules(
         retry=chosen.retry,
         backoff_policy=_POLICIES.get(chosen.backoff_policy, DEFAULT_BACKOFF_POLICY),
         backoff_delay_s=duration_s(chosen.backoff_delay or DEFAULT_BACKOFF_DELAY),

@@ -49,7 +49,7 @@ class UrlRefusedError(InvalidInputError):
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class Endpoint:
     """A URL that the policy lets through, as far as it can be judged without resolving a name.
 
     Attributes:
@@ -111,7 +111,7 @@ class UrlPolicy:
     own_url: str = ""
     own: tuple[Listener, ...] = ()
 
-    def check(self, url: str) -> Destination:
+    def check(self, url: str) -> Endpoint:
         """Judges a URL.
 
         Raises:
@@ -134,8 +134,8 @@ class UrlPolicy:
             raise UrlRefusedError(f"no host name: each part between dots has 1 to {HOST_LABEL_CHARS_MAX} characters")
         publishes = bool(published_broker(unquote(parsed.path)))
         if publishes and self._is_own_url(scheme, host, port):
-            return Destination(str(parsed), scheme, host, port, address, publishes, trusted=True)
-        found = Destination(str(parsed), scheme, host, port, address, publishes, trusted=False)
+            return Endpoint(str(parsed), scheme, host, port, address, publishes, trusted=True)
+        found = Endpoint(str(parsed), scheme, host, port, address, publishes, trusted=False)
         if any(host == one.host and self._is_refused(one, found) for one in self.own):
             raise UrlRefusedError(_OWN_API)
         if scheme not in self.schemes:
@@ -146,7 +146,7 @@ class UrlPolicy:
             raise UrlRefusedError(problem)
         return found
 
-    def problem(self, destination: Destination, address: Address) -> str:
+    def problem(self, destination: Endpoint, address: Address) -> str:
         """Why events for a destination may not go to an address that it leads to; empty when they may."""
         if destination.trusted:
             return ""
@@ -187,7 +187,7 @@ class UrlPolicy:
         own = urlsplit(self.own_url)
         return (scheme, host, port) == (own.scheme, own.hostname, own.port)
 
-    def _is_refused(self, listener: Listener, destination: Destination) -> bool:
+    def _is_refused(self, listener: Listener, destination: Endpoint) -> bool:
         """Whether events for a destination may not go to one of our own listeners."""
         return destination.port == listener.port and not (listener.takes_events and destination.publishes)
 

@@ -28,7 +28,7 @@ from headgate.control.namespaces import (
 )
 from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
-from headgate.control.queries import Form, form_of, is_dry_run, is_set, list_query, manager_of, watch_query
+from headgate.control.queries import Representation, form_of, is_dry_run, is_set, list_query, manager_of, watch_query
 from headgate.control.selectors import field_selector
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
@@ -67,7 +67,7 @@ class NamespaceApi:
         wanted = self._wanted(request)
         found, version = await run_in_threadpool(self._table.all)
         found = tuple(filter(wanted, found))
-        if form_of(request.headers.get("accept", "")) is Form.TABLE:
+        if form_of(request.headers.get("accept", "")) is Representation.TABLE:
             return json_response(namespace_table(found, version, now_s=self._clock_s()))
         return json_response(namespace_list(found, version))
 
@@ -163,7 +163,7 @@ class NamespaceApi:
         return json_response(Status("Status", "v1", {}, "Success", details=details))
 
     def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:
-        if form_of(request.headers.get("accept", "")) is Form.TABLE:
+        if form_of(request.headers.get("accept", "")) is Representation.TABLE:
             version = int(one.metadata.resource_version or 0)
             return json_response(namespace_table([one], version, now_s=self._clock_s()), status_code)
         return json_response(one, status_code)
@@ -175,7 +175,7 @@ class NamespaceApi:
         self._feed.check_room()
 
         def line(type_: str, one: Namespace, version: int) -> bytes:
-            shown = namespace_table([one], version, now_s=self._clock_s()) if form is Form.TABLE else one
+            shown = namespace_table([one], version, now_s=self._clock_s()) if form is Representation.TABLE else one
             return msgspec.json.encode({"type": type_, "object": shown}) + b"\n"
 
         async def stream() -> AsyncIterator[bytes]:

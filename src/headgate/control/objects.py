@@ -135,7 +135,7 @@ class Destination(_Struct, frozen=True):
     ref: Reference | None = None
 
 
-class Delivery(_Struct, frozen=True):
+class DeliverySpec(_Struct, frozen=True):
     """`spec.delivery` as written; `delivery.resolve` gives it units and defaults.
 
     Up to `format` they are Knative's, behind it Headgate's.
@@ -192,7 +192,7 @@ class BrokerSpec(_Struct, frozen=True):
     """`config` is kept and immutable, and has no effect here."""
 
     config: Reference | None = None
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
     log: LogSpec | None = None
 
 
@@ -225,7 +225,7 @@ class TriggerSpec(_Struct, frozen=True):
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
     subscriber: Destination = Destination()
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
 
 
 class TriggerStatus(_Struct, frozen=True):
@@ -274,7 +274,7 @@ class SubscriptionSpec(_Struct, frozen=True):
     consumer_filter: str = ""
     type: str = ""
     max_deliveries: int | None = None
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
     ack_timeout: str = ""
     filter_from: str = ""
 

@@ -11,8 +11,8 @@ import msgspec
 from headgate.control.delivery import delivery_causes
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
-from headgate.control.objects import Delivery, JsonObject, Routed, Subscription, SubscriptionSpec
-from headgate.control.routing import PullSpec, PullType
+from headgate.control.objects import DeliverySpec, JsonObject, Routed, Subscription, SubscriptionSpec
+from headgate.control.routing import PullRules, PullType
 from headgate.filter.dialects.consumer_metadata import consumer_filter
 from headgate.limits import (
     ACK_TIMEOUT_S_DEFAULT,
@@ -27,19 +27,19 @@ from headgate.log.errors import PositionError
 TYPE_DEFAULT: Final = "exclusive"
 _PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
 """Fields of `spec.delivery` that say how a trigger's events go out."""
-_NOTHING: Final = Delivery()
+_NOTHING: Final = DeliverySpec()
 _ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
 _NOW: Final = "now"
 _BEGINNING: Final = "beginning"
 
 
-def pull_spec(obj: Subscription) -> PullSpec:
+def pull_spec(obj: Subscription) -> PullRules:
     """The rules of a valid subscription."""
     spec = obj.spec
     history = "" if spec.filter_from == _NOW else spec.filter_from
     written = msgspec.json.encode((*wanted(obj), history), order="sorted")
-    return PullSpec(
+    return PullRules(
         _TYPES[spec.type or TYPE_DEFAULT],
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
         history,

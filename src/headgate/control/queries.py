@@ -20,7 +20,7 @@ from headgate.control.watch import WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
 
 
-class Form(StrEnum):
+class Representation(StrEnum):
     """How objects are to be written."""
 
     OBJECT = "object"
@@ -62,7 +62,7 @@ class ListQuery:
     at_least: int = 0
 
 
-def form_of(accept: str) -> Form:
+def form_of(accept: str) -> Representation:
     """The form that an Accept header prefers; anything unknown is the object itself."""
     for choice in accept.split(","):
         parameters = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
@@ -70,12 +70,12 @@ def form_of(accept: str) -> Form:
         if (
             parameters.get("g") == "meta.k8s.io"
             and parameters.get("v") == "v1"
-            and wanted in (Form.TABLE, Form.METADATA)
+            and wanted in (Representation.TABLE, Representation.METADATA)
         ):
-            return Form(wanted)
+            return Representation(wanted)
         if not wanted and choice.split(";")[0].strip() in ("application/json", "*/*"):
-            return Form.OBJECT
-    return Form.OBJECT
+            return Representation.OBJECT
+    return Representation.OBJECT
 
 
 def is_set(query: Mapping[str, str], name: str) -> bool:
@@ -181,7 +181,7 @@ def _version_match(query: Mapping[str, str]) -> tuple[int, str]:
     return version, match
 
 
-def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Form) -> WatchQuery:
+def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Representation) -> WatchQuery:
     """The parameters of a watch.
 
     Raises:
@@ -197,7 +197,7 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
         name=wanted.name,
         selector=wanted.selector,
         since=None if since == 0 or initial else since,
-        is_table=form is Form.TABLE,
+        is_table=form is Representation.TABLE,
         include_object=include_object(query),
         bookmarks=is_set(query, "allowWatchBookmarks"),
         initial_bookmark=initial,

@@ -20,7 +20,7 @@ from headgate.control.objects import (
     Broker,
     BrokerStatus,
     Condition,
-    Delivery,
+    DeliverySpec,
     Destination,
     Kind,
     Metadata,
@@ -41,7 +41,7 @@ ERROR_CHARS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class DeadLetterSink:
     """Where dead letters go.
 
     Attributes:
@@ -69,7 +69,7 @@ class BrokerFact:
     served: bool
     ready: bool
     reason: str = ""
-    sink: Sink = Sink()
+    sink: DeadLetterSink = DeadLetterSink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class RoutedFacts:
     filter_errors: int = 0
     last_error: str = ""
     last_error_event: str = ""
-    sink: Sink = Sink()
+    sink: DeadLetterSink = DeadLetterSink()
     sink_broker: BrokerFact | None = None
     trouble: str = ""
     dropped: int = 0
@@ -180,15 +180,15 @@ def destination_uri(metadata: Metadata, destination: Destination, public_url: st
     return urljoin(address, destination.uri) if destination.uri else address
 
 
-def sink_of(metadata: Metadata, delivery: Delivery | None, public_url: str) -> Sink:
+def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) -> DeadLetterSink:
     """Where an object's delivery rules send dead letters (C03, C11)."""
     if delivery is None or delivery.dead_letter_sink is None:
-        return Sink()
+        return DeadLetterSink()
     destination = delivery.dead_letter_sink
     ref = destination.ref
     written = f"{ref.kind} {ref.namespace or metadata.namespace}/{ref.name}" if ref else destination.uri
     broker = referenced_broker(metadata, destination)
-    return Sink(destination_uri(metadata, destination, public_url), broker, written)
+    return DeadLetterSink(destination_uri(metadata, destination, public_url), broker, written)
 
 
 def broker_status(
@@ -311,7 +311,7 @@ def _subscriber_resolved(trigger: Trigger, facts: RoutedFacts) -> Condition:
     return Condition(type="SubscriberResolved", status=TRUE)
 
 
-def _sink_resolved(sink: Sink, broker_is_there: bool) -> Condition:
+def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
     if sink.uri is None:
         return Condition(type="DeadLetterSinkResolved", status=TRUE, reason="DeadLetterSinkNotConfigured")
     if not sink.uri:

@@ -15,7 +15,7 @@ PullType = Literal["exclusive", "failover", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeliverySpec:
+class DeliveryRules:
     """How events go to a target.
 
     Attributes:
@@ -61,7 +61,7 @@ class DeliverySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class PullSpec:
+class PullRules:
     """How consumers share a subscription.
 
     Attributes:
@@ -100,8 +100,8 @@ class Target:
     broker: str
     filter: CompiledFilter
     subscriber_uri: str
-    delivery: DeliverySpec
-    pull: PullSpec | None = None
+    delivery: DeliveryRules
+    pull: PullRules | None = None
     needs: int = 0
 
 

@@ -36,7 +36,7 @@ from headgate.control.objects import (
 )
 from headgate.control.reading import Page, Selector, Stored, read_page
 from headgate.control.reconcile import routed_status, served_brokers
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.control.schema import migrate
 from headgate.control.targets import (
     SnapshotCache,
@@ -46,7 +46,7 @@ from headgate.control.targets import (
 from headgate.control.writes import ObjectWriter, default_broker, load, rfc3339
 from headgate.filter.compile.plan import CompiledFilter
 
-__all__ = ["DeliverySpec", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
+__all__ = ["DeliveryRules", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
 
 
 class _DryRun(Exception):

@@ -14,19 +14,19 @@ import msgspec
 from headgate.control.compiling import FilterCompiler
 from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
 from headgate.control.facts import broker_at, brokers, bump, counter, public_url
-from headgate.control.objects import Broker, Delivery, Metadata, ObjectKey, Routed, Subscription, Trigger
+from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.pulling import pull_spec, wanted
 from headgate.control.reconcile import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
-from headgate.control.routing import DeliverySpec, PullSpec, RoutingTable, Target
+from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.error_preserving import watchful
 from headgate.filter.compile.plan import CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
-_DELIVERY: Final = msgspec.json.Decoder(Delivery)
-_PULL: Final = msgspec.json.Decoder(PullSpec)
+_DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
+_PULL: Final = msgspec.json.Decoder(PullRules)
 
 
 class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,7 +203,7 @@ class SnapshotCache:
     def __init__(self) -> None:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, {}, ())
-        self._targets: dict[int, tuple[Target, Delivery | None, bool]] = {}
+        self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
         self._brokers: dict[str, Broker] = {}
         self._public_url = ""
 
@@ -253,7 +253,7 @@ class SnapshotCache:
             target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
 
-    def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:
+    def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:
         """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""
         if own is None and (broker := self._brokers.get(broker_path)) is not None:
             chosen, owner = broker.spec.delivery, broker.metadata
@@ -262,10 +262,10 @@ class SnapshotCache:
         return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
 
 
-def _of_broker(pull: PullSpec, uid: str) -> PullSpec:
+def _of_broker(pull: PullRules, uid: str) -> PullRules:
     """With a broker made anew a subscription's history begins anew."""
     return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 
-def _rules(brokers: dict[str, Broker]) -> dict[str, Delivery | None]:
+def _rules(brokers: dict[str, Broker]) -> dict[str, DeliverySpec | None]:
     return {path: broker.spec.delivery for path, broker in brokers.items()}

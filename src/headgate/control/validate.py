@@ -15,7 +15,7 @@ from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     Broker,
-    Delivery,
+    DeliverySpec,
     Destination,
     Metadata,
     Object,
@@ -200,7 +200,7 @@ def _egress_causes(obj: Object, policy: UrlPolicy) -> Iterator[Cause]:
             yield invalid(f"{field}.uri", uri, error.message)
 
 
-def _sink_causes(delivery: Delivery | None) -> Iterator[Cause]:
+def _sink_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     if delivery is not None and delivery.dead_letter_sink is not None:
         yield from _destination_causes("spec.delivery.deadLetterSink", delivery.dead_letter_sink)
 

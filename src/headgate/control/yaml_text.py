@@ -36,7 +36,7 @@ _BASES: Final = {"0b": 2, "0o": 8, "0x": 16}
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class YamlLimits:
     """What a text may hold.
 
     Attributes:
@@ -60,7 +60,7 @@ class _InvalidYamlError(Exception):
         self.mark = mark
 
 
-def documents(body: bytes, bounds: Bounds) -> Iterator[object]:
+def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
     """The documents of a text that are not empty.
 
     Args:
@@ -121,7 +121,7 @@ class _Open:
 class _Builder:
     """The values of one text. Nothing in it is recursive: a deep text costs no stack."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: YamlLimits) -> None:
         self._bounds = bounds
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[object, int, int]] = {}

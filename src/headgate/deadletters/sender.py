@@ -23,7 +23,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.delivery import resolve
-from headgate.control.routing import DeliverySpec, Target
+from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
     DeadLetterStore,
@@ -347,7 +347,7 @@ class DeadLetters:
             self._keep(dead_letter, problem)
 
     async def _attempt(
-        self, dead_letter: StoredDeadLetter, url: str, rules: DeliverySpec, *, redriving: bool
+        self, dead_letter: StoredDeadLetter, url: str, rules: DeliveryRules, *, redriving: bool
     ) -> Outcome:
         event = dead_letter.event
         if not redriving:

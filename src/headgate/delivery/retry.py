@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate import limits
-from headgate.control.routing import DeliverySpec
+from headgate.control.routing import DeliveryRules
 
 RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 """Answers whose Retry-After counts."""
@@ -96,7 +96,7 @@ def judge(outcome: Outcome) -> Fate:
     return Fate.AGAIN
 
 
-def is_left(spec: DeliverySpec, outcome: Outcome, failures: int, tried_s: float) -> bool:
+def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
     """Whether there is another attempt after this outcome: by number where the rules say `retry`, else by time.
 
     Args:
@@ -110,7 +110,7 @@ def is_left(spec: DeliverySpec, outcome: Outcome, failures: int, tried_s: float)
     return tried_s < limits.RETRY_S_DEFAULT if spec.retry is None else failures <= spec.retry
 
 
-def backoff_s(spec: DeliverySpec, retry: int) -> float:
+def backoff_s(spec: DeliveryRules, retry: int) -> float:
     """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry.
 
     Who is tried for a time, and not for a number of times, is tried often enough to be met soon after its return.
@@ -122,7 +122,7 @@ def backoff_s(spec: DeliverySpec, retry: int) -> float:
     return min(spec.backoff_delay_s * factor, longest_s)
 
 
-def pause_s(spec: DeliverySpec, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
+def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
     """Seconds before the retry number `retry`: the back-off, or what the subscriber asked for when that is longer.
 
     Args:

@@ -15,11 +15,12 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, ti
 from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns
 from headgate.filter.skipping.filter_value import EXTENSION
-from headgate.ingress.errors import EventFormatError
+from headgate.ingress.errors import StoredEventFormatError
 from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
-from headgate.log.commit import Appender, Encoded, GroupCommit
+from headgate.log.commit import Appender, GroupCommit
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +100,12 @@ def check_events(directory: Path) -> None:
     """Refuse a partition whose events were stored with columns that mean something else.
 
     Raises:
-        EventFormatError: It is one.
+        StoredEventFormatError: It is one.
     """
     with PartitionReader.open(directory, start=0) as reader, suppress(CorruptChunkError):  # readers are told of damage
         chunk = reader.read()
         if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):
-            raise EventFormatError(
+            raise StoredEventFormatError(
                 f"{directory} holds events in the format of another version, which this one would misread",
                 hint="start the version that wrote them, or this one with another --data",
             )

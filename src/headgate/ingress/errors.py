@@ -25,7 +25,7 @@ class BrokerReplacedError(UnavailableError):
     code = "broker-replaced"
 
 
-class EventFormatError(FatalError):
+class StoredEventFormatError(FatalError):
     """The log's events are in another version's format."""
 
     code = "event-format"

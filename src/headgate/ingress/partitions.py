@@ -20,13 +20,13 @@ from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import Producing, produced
-from headgate.log.commit import Line
+from headgate.log.commit import SubmitChain
 
 
 class EventLog(Protocol):
     """What ingress needs of a partition; `headgate.log.commit.GroupCommit` is one."""
 
-    def enqueue(self, items: Entries, size_bytes: int, line: Line | None = None) -> Awaitable[int]:
+    def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
         ...
 
@@ -93,9 +93,9 @@ class Partitions:
 
         Raises:
             ProducerReplacedError: The producer has another stream; nothing is stored.
-            OverloadedError: As in `store`; the stream's line has ended.
-            UnavailableError: As in `store`; the stream's line has ended.
-            PartlyStoredError: As in `store`; the stream's line has ended.
+            OverloadedError: As in `store`; the stream's chain has ended.
+            UnavailableError: As in `store`; the stream's chain has ended.
+            PartlyStoredError: As in `store`; the stream's chain has ended.
         """
         producing.check_in_force()
         own = self.of_key(producing.producer)
@@ -111,7 +111,7 @@ class Partitions:
         for index, (numbers, part) in parts.items():
             entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers))
             share_bytes = size_bytes * len(part) // len(events)
-            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.line))
+            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.chain))
             producing.submitted(index, numbers[-1], done)
             under_way.append(done)
         await _all_stored(under_way)

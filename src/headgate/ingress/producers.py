@@ -28,7 +28,7 @@ import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
-from headgate.log.commit import Line
+from headgate.log.commit import SubmitChain
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.reader import PartitionReader
@@ -54,7 +54,7 @@ class Producing:
         broker: The broker's identity: one made anew knows of no number of the one before it.
         producer: Its name.
         newest: By partition, the newest number stored.
-        line: Of everything that the stream submits.
+        chain: Of everything that the stream submits.
         replaced: Is set when another stream has taken its place.
         under_way: What it has submitted and is not known to be stored or not.
         closed: Whether it has ended.
@@ -64,7 +64,7 @@ class Producing:
     broker: str
     producer: str
     newest: dict[int, int]
-    line: Line = field(default_factory=Line)
+    chain: SubmitChain = field(default_factory=SubmitChain)
     replaced: asyncio.Event = field(default_factory=asyncio.Event)
     under_way: set[asyncio.Future[int]] = field(default_factory=set)
     closed: bool = False

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from headgate.ingress.connections import Connections, Place
+from headgate.ingress.connections import Connections, ConnectionSlot
 from headgate.ingress.unread import UnreadBoundProtocol
 from headgate.limits import (
     FRONT_DRAIN_S_MAX,
@@ -54,7 +54,7 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
     from one piece of data to the next, or to the end.
 
     Args:
-        places: The server's connections.
+        connections: The server's connections.
         uvicorn: What uvicorn gives.
     """
 
@@ -66,17 +66,17 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
     _refused = False
     _began_at = 0.0
     _timer: asyncio.TimerHandle | None = None
-    _place: Place | None = None
+    _slot: ConnectionSlot | None = None
 
-    def __init__(self, places: Connections, **uvicorn: Any) -> None:  # noqa: ANN401 - uvicorn's to say
+    def __init__(self, connections: Connections, **uvicorn: Any) -> None:  # noqa: ANN401 - uvicorn's to say
         super().__init__(**uvicorn)
-        self._places = places
+        self._connections = connections
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; it has REQUEST_HEAD_S_MAX for its first request's head."""
         super().connection_made(cast(asyncio.Transport, transport))
-        self._place = self._places.enter(self, self.client[0] if self.client else "")
-        if self._place is None:
+        self._slot = self._connections.acquire(self, self.client[0] if self.client else "")
+        if self._slot is None:
             self.transport.abort()
             return
         self._watch()
@@ -84,8 +84,8 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._unwatch()
-        if self._place is not None:
-            self._places.leave(self._place)
+        if self._slot is not None:
+            self._connections.release(self._slot)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -143,8 +143,8 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
             return
         self._in_body = True
         self._bare_bytes = 0
-        if self._place is not None:
-            self._places.work(self._place)
+        if self._slot is not None:
+            self._connections.begin_request(self._slot)
         if len(self.headers) > REQUEST_HEADERS_MAX:
             self._refuse("headers-too-large", _TOO_LARGE)
         else:
@@ -170,10 +170,10 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
         """The answer is sent: nothing is left to do, unless the next request came already."""
         pipelined = bool(self.pipeline)
         super().on_response_complete()
-        if not pipelined and self._place is not None:
-            self._places.rest(self._place)
+        if not pipelined and self._slot is not None:
+            self._connections.end_request(self._slot)
 
-    def give_up(self) -> None:
+    def evict(self) -> None:
         """Closes a connection on which no request has begun."""
         self.transport.close()
 

@@ -34,17 +34,17 @@ class Bloom(NamedTuple):
     unfiltered: bool
 
 
-class Probe(NamedTuple):
+class ValueHash(NamedTuple):
     """A value's two 32-bit halves, computed once and asked of many filters."""
 
     a: int
     b: int
 
 
-def probe(value: str) -> Probe:
+def hash_value(value: str) -> ValueHash:
     """Hash a filter value; the value is not empty."""
     h = xxhash.xxh64_intdigest(value.encode())
-    return Probe(h & _U32, h >> 32)
+    return ValueHash(h & _U32, h >> 32)
 
 
 def hash_count(bits_count: int, distinct_count: int) -> int:
@@ -88,7 +88,7 @@ def build(values: Iterable[str | None], size_bytes: int) -> Bloom:
 _DIGITS = bytes(48 + min(i, 1) for i in range(256))
 
 
-def might_contain(bits: bytes, k: int, wanted: Iterable[Probe]) -> bool:
+def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
     """False: none of `wanted` is in the chunk. True: perhaps. An empty filter holds nothing.
 
     Args:

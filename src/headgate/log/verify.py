@@ -33,7 +33,7 @@ _ALL = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Damage:
     """A damaged place: the file, the byte where the bad chunk starts (0: the segment header), what is wrong."""
 
     path: Path
@@ -71,7 +71,7 @@ class PartitionReport:
     tail_bytes: int = 0
     append_time_us: tuple[int, int] | None = None
     codecs: dict[str, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Damage] = field(default_factory=list)
 
     def add(self, header: ChunkHeader) -> None:
         """Count a good chunk."""
@@ -140,7 +140,7 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
             report.bytes += os.fstat(fd).st_size
             if first != offset and offset < published:
                 report.problems.append(
-                    Problem(
+                    Damage(
                         path, 0, f"the segment starts at {first}, and none before it holds the records from {offset} on"
                     )
                 )
@@ -152,7 +152,7 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
         place = segments[-1][1] if segments else directory
         size = place.stat().st_size if segments else 0
         reason = f"the log ends at record {offset}, but {published} was published as durable"
-        report.problems.append(Problem(place, size, reason))
+        report.problems.append(Damage(place, size, reason))
     committed.close()
     return report
 
@@ -234,7 +234,7 @@ class _Inspection:
                 raise FormatError(f"the records break their schema: {error}") from error
 
     def _bad(self, position: int, reason: str) -> None:
-        self._report.problems.append(Problem(self._path, position, reason))
+        self._report.problems.append(Damage(self._path, position, reason))
 
 
 def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Iterator[Record]:

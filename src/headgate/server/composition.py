@@ -47,7 +47,7 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import BacklogBounds, Expiry, TriggerExpiry
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore

@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.routing import PullSpec
+from headgate.control.routing import PullRules
 from headgate.errors import ConflictError, InvalidInputError
 
 _US: Final = 1_000_000
@@ -203,7 +203,7 @@ class Cursor:
 
     # --- consumers ------------------------------------------------------------------------------------
 
-    def admit(self, consumer: str, rules: PullSpec, now_us: int) -> bool:
+    def admit(self, consumer: str, rules: PullRules, now_us: int) -> bool:
         """Whether a consumer may take events now; it has the lease then.
 
         Raises:
@@ -239,15 +239,15 @@ class Cursor:
 
     # --- events ---------------------------------------------------------------------------------------
 
-    def due(self, now_us: int, rules: PullSpec) -> list[Held]:
+    def due(self, now_us: int, rules: PullRules) -> list[Held]:
         """What may be handed out (again), in order of position."""
         return [held for held in self._held.values() if held.due_us <= now_us and not _is_exhausted(held, rules)]
 
-    def next_due_us(self, rules: PullSpec) -> int | None:
+    def next_due_us(self, rules: PullRules) -> int | None:
         """When something held is due; None when nothing will be."""
         return min((held.due_us for held in self._held.values() if not _is_exhausted(held, rules)), default=None)
 
-    def exhausted(self, now_us: int, rules: PullSpec) -> list[Held]:
+    def exhausted(self, now_us: int, rules: PullRules) -> list[Held]:
         """What was handed out as often as the rules let it, and came back each time."""
         return [held for held in self._held.values() if held.due_us <= now_us and _is_exhausted(held, rules)]
 
@@ -274,7 +274,7 @@ class Cursor:
         """Every row below has ended or is held."""
         self._saved.next = max(self._saved.next, position)
 
-    def hand(self, held: Held, consumer: str, now_us: int, rules: PullSpec) -> None:
+    def hand(self, held: Held, consumer: str, now_us: int, rules: PullRules) -> None:
         """A consumer gets it."""
         self.counters.redelivered += held.deliveries > 0
         held.deliveries += 1
@@ -436,5 +436,5 @@ class Cursor:
         return left + len(held)
 
 
-def _is_exhausted(held: Held, rules: PullSpec) -> bool:
+def _is_exhausted(held: Held, rules: PullRules) -> bool:
     return rules.max_deliveries is not None and held.deliveries >= rules.max_deliveries

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from headgate import limits
-from headgate.control.routing import PullSpec, Target
+from headgate.control.routing import PullRules, Target
 from headgate.outbox.reader import Backlog, OutboxRow
 from headgate.subscriptions.cursor import Cursor, Saved
 
@@ -34,7 +34,7 @@ class State:
         self.seeking: Seeking | None = None
 
     @property
-    def rules(self) -> PullSpec:
+    def rules(self) -> PullRules:
         """How consumers share it."""
         assert self.target.pull is not None
         return self.target.pull
