@@ -20,7 +20,7 @@ from starlette.routing import Route
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullRules, Target
 from headgate.rpc import pulsar_pb2 as wire
-from headgate.server.local import answering
+from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
 from headgate.subscriptions.api import METHODS, PREFIX, PullApi
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until

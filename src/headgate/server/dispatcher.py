@@ -16,10 +16,10 @@ from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 from headgate.observe import tracing
 from headgate.replay.api import ReplaysApi
 from headgate.retention.expiry import BacklogBounds
-from headgate.server import child, local, ready, retention, rpc
-from headgate.server.asking import ReaderScanner
+from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.policy import url_policy
+from headgate.server.reader_client import ReaderScanner
 from headgate.settings import Settings
 from headgate.subscriptions.api import PullApi
 from headgate.subscriptions.rpc import PullRpc
@@ -65,7 +65,7 @@ async def _dispatch(context: child.Context) -> None:
     try:
         async with (
             opened(options, stop) as dispatcher,
-            local.answering(_api(settings, store, dispatcher), settings.dispatcher_socket),
+            local_http.answering(_api(settings, store, dispatcher), settings.dispatcher_socket),
             rpc.serving([PullRpc(lambda: dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}"),
         ):
             await dispatcher.run()

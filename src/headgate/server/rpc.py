@@ -134,7 +134,7 @@ class HandedOn(grpc.GenericRpcHandler):
         except aio.AioRpcError as error:
             metadata = tuple(error.trailing_metadata() or ())
             if error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata):
-                gone = PartUnavailableError("there is no answer now", hint="try again in a few seconds")
+                gone = PartUnavailableError()
                 await context.abort(*status(gone))
             await context.abort(error.code(), error.details() or "", metadata)
         finally:
