@@ -264,9 +264,9 @@ class World:
             await asyncio.sleep(0.5)
             scheduler = running.dispatcher.scheduler
             left = [
-                f"target {state.target.id}: {len(state.live)} in memory, lag {state.lag}"
+                f"target {state.target.id}: {len(state.deliveries.live)} in memory, lag {state.lag}"
                 for state in scheduler._states.values()
-                if state.live or state.lag is not None
+                if state.deliveries.live or state.lag is not None
             ]
             matches = running.dispatcher.matches
             unmatched = [n for n in range(PARTITIONS) if matches.passed(n) < self.logs[n].next_offset]

@@ -20,12 +20,14 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable
+from headgate.control.routing import RoutingTable, Target
 from headgate.deadletters.sender import DeadLetters
+from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, CursorStore, Flusher
 from headgate.delivery.events import LogEvents
 from headgate.delivery.gauges import Gauges
+from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.journal import DIRECTORY, Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
@@ -208,34 +210,28 @@ class Dispatcher:
         self._routing = RoutingCache(options.store, self._update)
         self._reporter = TargetReporter(options.store, self._errors)
         self._takeover = Takeover({})
-        # The scheduler knows its neighbours by these calls only: each is made later, when all of them are there.
         self.dead_letters = DeadLetters(
-            data / "deadletters.db",
+            data / "deadletters.db", transport, replies, self._find, journal=files.journal, clocks=clocks
+        )
+        service = AttemptService(
             transport,
             replies,
-            lambda target: self.scheduler.find(target),
-            journal=files.journal,
-            clocks=clocks,
-        )
-        self.scheduler = Scheduler(
-            events=files.events,
-            backlog=files.outbox,
-            transport=transport,
-            replies=replies,
-            bury=self.dead_letters.put,
-            judge_filter=options.judge_filter,
-            errors=self._errors,
-            refresh=self._routing.refresh_now,
-            on_change=lambda: self._flusher.wake(),
-            on_room=lambda: self._link.relieve(),
-            on_pulled=lambda target: self.subscriptions.wake(target),
-            journal=files.journal,
+            files.journal,
+            SubscriberHealth(self._errors.trouble, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
+        self.scheduler = Scheduler(
+            self,
+            events=files.events,
+            backlog=files.outbox,
+            service=service,
+            look=LastLook(options.judge_filter, self._errors),
+            dead_letters=self.dead_letters,
+        )
         self._flusher = Flusher(files.cursors, self.scheduler.take_change, self._reporter.wake)
         self.subscriptions = self._subscriptions(scanner)
-        outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, lambda: self._link.relieve())
+        outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
         self._link = Link(options.token, self._takeover, self.matches, self.matches.resume)
         self.replays = Replaying(
@@ -300,6 +296,9 @@ class Dispatcher:
             on_change=self._flusher.wake,
             clock_us=options.clocks.now_us,
         )
+
+    def _find(self, target: int) -> Target | None:
+        return self.scheduler.find(target)
 
     @property
     def unfinished(self) -> int:
@@ -369,6 +368,26 @@ class Dispatcher:
         except UnavailableError as error:  # what was acknowledged is on disk; the rest is handed out again
             _log.error("cursors of subscriptions cannot be written", error=str(error))
         _log.info("dispatcher stopped", unfinished=self.unfinished)
+
+    # --- what the scheduler tells ---------------------------------------------------------------------
+
+    def target_unknown(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._routing.refresh_now()
+
+    def cursors_changed(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._flusher.wake()
+
+    def rows_walked(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._link.relieve()
+
+    def row_kept(self, target: int) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self.subscriptions.wake(target)
+
+    # --- routing --------------------------------------------------------------------------------------
 
     async def _watch_routing(self) -> None:
         looks = Recurring(_log, "routing cannot be read", UnavailableError)

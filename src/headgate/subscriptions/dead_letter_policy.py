@@ -9,8 +9,8 @@ from headgate import limits
 from headgate.control.routing import Target
 from headgate.delivery.dead_letter import DeadLetter, DeadLetterQueue, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent, load_or_none
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery
 from headgate.delivery.verdicts import FilterErrors
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate import limits
 from headgate.delivery.events import Events, SharedEvent, load_or_none
-from headgate.delivery.targets import Delivery
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.verdicts import LastLook
 from headgate.log.errors import CorruptChunkError
 from headgate.outbox.reader import Backlog, OutboxRow
