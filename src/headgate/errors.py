@@ -1,4 +1,4 @@
-"""What can go wrong? One tree of errors, each with what a client and an operator need to know.
+"""The tree of errors, each with what a client and an operator need to know.
 
 `code` names the error for machines (kebab-case, stable), `retriable` says whether the same call may
 succeed later, `http_status` is the answer where the error crosses HTTP, `hint` says what to do.

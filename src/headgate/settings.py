@@ -1,4 +1,4 @@
-"""How is this server set up? One frozen object, from flags and HEADGATE_* environment variables."""
+"""Settings of `headgate serve`, from options and the environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How do I run Headgate in a test? A real server as a child process, and the few API calls that a test needs.
+"""A real server for tests, benchmarks and examples: a child process, and the few API calls they need.
 
 Used by our own tests, benchmarks and examples; nothing in the server imports it.
 """

@@ -1,4 +1,4 @@
-"""How does a command ask a running server, and say what came of it?"""
+"""Requests of commands to a running server, and their output."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def request(
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
     asked = urllib.request.Request(_url(server, path), data, headers, method=method)
     try:
-        with _told(server), urllib.request.urlopen(asked, timeout=timeout_s) as response:
+        with _translated_errors(server), urllib.request.urlopen(asked, timeout=timeout_s) as response:
             return json.load(response)
     except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
@@ -92,7 +92,7 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
         NoServerError: None is there, or it is no longer.
     """
     asked = urllib.request.Request(_url(server, path), headers={"Accept": accept})
-    with _told(server), urllib.request.urlopen(asked) as response:
+    with _translated_errors(server), urllib.request.urlopen(asked) as response:
         yield from response
 
 
@@ -103,7 +103,7 @@ def _url(server: str, path: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(server: str) -> Iterator[None]:
+def _translated_errors(server: str) -> Iterator[None]:
     """What goes wrong with a request, as an error of ours."""
     try:
         yield
@@ -135,7 +135,7 @@ def print_table(rows: list[list[str]]) -> None:
         typer.echo("   ".join(cells).rstrip())
 
 
-def complain(message: str, *, hint: str = "") -> None:
+def print_error(message: str, *, hint: str = "") -> None:
     """Say on stderr what is wrong, and what to do about it."""
     typer.echo(f"error: {message}", err=True)
     if hint:
@@ -144,5 +144,5 @@ def complain(message: str, *, hint: str = "") -> None:
 
 def fail(message: str, *, hint: str = "") -> NoReturn:
     """Say what is wrong and end with status 1."""
-    complain(message, hint=hint)
+    print_error(message, hint=hint)
     raise typer.Exit(1)

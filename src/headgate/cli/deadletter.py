@@ -1,4 +1,4 @@
-"""`headgate deadletter`: events that could not be delivered, and what becomes of them."""
+"""`headgate deadletter`: lists, sends again and discards dead letters."""
 
 from __future__ import annotations
 

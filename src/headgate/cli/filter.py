@@ -1,4 +1,4 @@
-"""headgate filter: what does a filter say of these events, and how will it be matched? Needs no server."""
+"""`headgate filter`: tries a filter on events and explains how it is matched. Needs no server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from headgate.cli.filterinput import (
+from headgate.cli.filter_input import (
     CelOption,
     FilterOption,
     JsonOption,
@@ -21,7 +21,7 @@ from headgate.cli.filterinput import (
     refuse,
     text_of,
 )
-from headgate.cli.filtershow import show_explanation, show_trace
+from headgate.cli.filter_output import show_explanation, show_trace
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.event.json_format import decode_event

@@ -1,4 +1,4 @@
-"""headgate log: is the log whole, how much is in it, and what? Data goes to stdout, everything else to stderr."""
+"""`headgate log`: verifies, counts and dumps the log. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 

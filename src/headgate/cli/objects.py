@@ -16,12 +16,12 @@ from headgate.cli.client import (
     Namespace,
     NoServerError,
     Server,
-    complain,
     fail,
+    print_error,
     print_table,
     request,
 )
-from headgate.cli.describing import description
+from headgate.cli.description import description
 from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
@@ -60,7 +60,7 @@ def apply(
             fail(error.message, hint=error.hint)
         except HeadgateError as error:
             failed = True
-            complain(f"{document.source}: {error.message}", hint=error.hint)
+            print_error(f"{document.source}: {error.message}", hint=error.hint)
     if failed:
         raise typer.Exit(1)
 
@@ -142,7 +142,7 @@ def delete(
             fail(error.message, hint=error.hint)
         except HeadgateError as error:
             failed = True
-            complain(error.message, hint=error.hint)
+            print_error(error.message, hint=error.hint)
             continue
         if answer is not None:
             finalizers = answer["metadata"].get("finalizers") if answer["kind"] == found else None

@@ -1,4 +1,4 @@
-"""`headgate replay`: send a broker's history to one target again."""
+"""`headgate replay`: sends stored events to one target again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate consume`, `seek` and `subscription`: take a subscription's events, move it, ask where it stands."""
+"""`headgate consume`, `seek` and `subscription`: pulls a subscription's events, moves it, shows its state."""
 
 from __future__ import annotations
 

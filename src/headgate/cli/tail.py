@@ -1,4 +1,4 @@
-"""`headgate tail`: read a broker's events, from wherever and with whatever filter, live or not."""
+"""`headgate tail`: reads a broker's events from any position, with any filter, live or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate trace`: the whole way of an event: stored where, matched by which filters, every attempt and its answer."""
+"""`headgate trace`: the whole way of an event: where it is stored, matches, attempts and answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Namespace, NoServerError, Server, broker_path
-from headgate.cli.filterinput import fail
+from headgate.cli.filter_input import fail
 from headgate.cli.why import entry_text, search
 from headgate.errors import NotFoundError
 from headgate.event.names import NAMESPACE_DEFAULT

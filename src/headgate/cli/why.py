@@ -21,7 +21,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.cli.filterinput import fail
+from headgate.cli.filter_input import fail
 from headgate.control.durations import duration_s
 from headgate.event import rfc3339
 from headgate.event.names import NAMESPACE_DEFAULT

@@ -1,4 +1,4 @@
-"""What is a case, and what came of it? Shared by all suites: a file's lines in, results out."""
+"""Cases and their results, for all suites: lines of a file in, results out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does CESQL give the value and the error that its test suite gives? Both computed by cel-cpp from the translation."""
+"""CESQL's test suite: values and errors of the translation, computed by cel-cpp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May this object be stored? Decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
+"""Admission: decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
 
 The API, manifests and tests all come in here; the store behind it trusts what it is given.
 """
@@ -15,7 +15,7 @@ import msgspec
 from headgate.control.bodies import kind_of
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
-from headgate.control.delivery import buries_filter_errors
+from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     AlreadyExistsError,
@@ -24,12 +24,12 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.filtercauses import filter_cause, refuse_erased_filter, scan_warning
+from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
 from headgate.control.objects import Kind, Object, ObjectKey, Routed, Trigger
-from headgate.control.patches import MERGE_PATCH, Change, change_of, patched
-from headgate.control.pulling import wanted
+from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
 from headgate.control.store import Store
+from headgate.control.subscription_spec import compiler_input
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
 from headgate.filter.compile.error_preserving import watchful
@@ -135,7 +135,7 @@ class Admission:
     def patch(
         self,
         key: ObjectKey,
-        change: Change,
+        change: DocumentChange,
         *,
         by: Manager = SERVER,
         validation: FieldValidation = FieldValidation.STRICT,
@@ -332,6 +332,6 @@ class Admission:
     def _plan(self, obj: Object) -> CompiledFilter | None:
         if not isinstance(obj, Routed):
             return None
-        compiled = self.store.compiler.compile(*wanted(obj))
-        buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
+        compiled = self.store.compiler.compile(*compiler_input(obj))
+        buries = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
         return watchful(compiled) if buries else compiled

@@ -1,4 +1,4 @@
-"""What did the client send? Bodies, bounded, from JSON or YAML to plain values."""
+"""Request bodies, bounded, decoded from JSON or YAML to plain values."""
 
 from __future__ import annotations
 

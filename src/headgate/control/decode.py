@@ -1,4 +1,4 @@
-"""Which object does a document describe? Untrusted values to typed structs, strictly.
+"""Strict decoding of untrusted documents to typed objects.
 
 Unknown fields are refused, warned of or dropped as `fieldValidation` says. Fields that Knative has and Headgate
 lacks are always refused, and so is every unknown field inside `spec.filter` and `spec.filters` (by the

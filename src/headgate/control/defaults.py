@@ -1,4 +1,4 @@
-"""What an object is given that its author left out: namespace, broker, class, and the server's copies."""
+"""Defaults of objects: namespace, broker, class, and the copies that the server keeps."""
 
 from __future__ import annotations
 

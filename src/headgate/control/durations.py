@@ -1,4 +1,4 @@
-"""How long is PT0.2S? ISO 8601 durations, as `spec.delivery` writes them."""
+"""ISO 8601 durations, as `spec.delivery` has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""May events be sent to this URL? A policy of schemes, ports and addresses; pure: it resolves no name.
+"""The egress policy: which schemes, ports and addresses events may go to. Pure: it resolves no name.
 
 A URL is read by the parser of the HTTP client that will follow it (WHATWG), so `http://0x7f.1/`, `http://2130706433/`
 and `http://[::ffff:127.0.0.1]/` are here what they are there. A host that is an address is judged at admission; a name
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyreqwest.http import Url
 
-from headgate.control.publishing import published_broker
+from headgate.control.publish_uri import published_broker
 from headgate.errors import InvalidInputError
 from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 

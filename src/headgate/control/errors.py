@@ -1,4 +1,4 @@
-"""What can go wrong with an object? Errors that the API words as Kubernetes does."""
+"""Errors of objects, worded as Kubernetes words them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How are requests read and answered in the API's way? Bodies, media types, JSON, and errors as `Status` objects."""
+"""Requests and responses of the API: bodies, media types, JSON, and errors as `Status` objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import Receive
 
 from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
-from headgate.control.kubestatus import failure, failure_of
+from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError

@@ -1,4 +1,4 @@
-"""Namespaces as objects: every one in use exists, and one that is created keeps its labels and annotations."""
+"""Namespaces as objects: every one in use exists; one that was created keeps its labels and annotations."""
 
 from __future__ import annotations
 

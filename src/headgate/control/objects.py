@@ -1,4 +1,4 @@
-"""What is a Broker, a Trigger, a Subscription? Knative's objects (eventing.knative.dev/v1) and ours as typed structs.
+"""Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -116,6 +116,11 @@ class Metadata(_Struct, frozen=True):
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
 
 
 class Reference(_Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Which fields do objects have? OpenAPI v3 documents, for kubectl's validation and `kubectl explain`."""
+"""OpenAPI v3 documents of the objects, for `kubectl explain` and its validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a request ask for? Kubernetes' query parameters and Accept headers, checked and typed."""
+"""Kubernetes' query parameters and Accept headers, checked and typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
-from headgate.control.reading import Selector
+from headgate.control.pages import Selector
 from headgate.control.selectors import field_selector, label_selector
 from headgate.control.watch import WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
@@ -62,7 +62,7 @@ class ListQuery:
     at_least: int = 0
 
 
-def form_of(accept: str) -> Representation:
+def representation_of(accept: str) -> Representation:
     """The form that an Accept header prefers; anything unknown is the object itself."""
     for choice in accept.split(","):
         parameters = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])

@@ -1,4 +1,4 @@
-"""What do the other rooms see of the objects? Who gets what, without Kubernetes' shapes."""
+"""The routing table: targets and their rules, without Kubernetes' shapes, for the other rooms."""
 
 from __future__ import annotations
 

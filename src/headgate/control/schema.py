@@ -1,4 +1,4 @@
-"""How does control.db look? Tables and their history, by SQLite's user_version."""
+"""The tables of control.db and their migrations, by SQLite's user_version."""
 
 from __future__ import annotations
 

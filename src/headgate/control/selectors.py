@@ -1,4 +1,4 @@
-"""Which objects does a selector want? Kubernetes' label and field selectors."""
+"""Kubernetes' label and field selectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.errors import MalformedObjectError
-from headgate.control.reading import Selector
+from headgate.control.pages import Selector
 from headgate.limits import SELECTOR_CHARS_MAX
 
 _NAME: Final = r"[A-Za-z0-9][-A-Za-z0-9_./]*"

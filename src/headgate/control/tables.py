@@ -1,4 +1,4 @@
-"""How does kubectl print an object? Server-side tables, with Knative's columns."""
+"""Server-side tables for kubectl, with Knative's columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger, decode_stored
-from headgate.control.pulling import TYPE_DEFAULT
-from headgate.control.reading import Stored
+from headgate.control.pages import Stored
+from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 

@@ -1,4 +1,4 @@
-"""What happens from now on? Watches: JSON lines of changes, one poll of the store for all of them."""
+"""Watches: changes as JSON lines, with one poll of the store for all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from headgate.control import tables
 from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
-from headgate.control.kubestatus import failure_of
+from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, ObjectKey, decode_stored
-from headgate.control.reading import Selector, Stored
+from headgate.control.pages import Selector, Stored
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.limits import WATCHES_MAX

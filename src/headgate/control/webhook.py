@@ -1,4 +1,4 @@
-"""Would this object be accepted? Kubernetes' question to an admission webhook, answered by the admission itself.
+"""The admission webhook: `AdmissionReview`s answered by the admission itself.
 
 `POST /admission/validate` takes an `AdmissionReview` (admission.k8s.io/v1) for a Trigger or a Broker. Nothing is
 stored: a cluster that keeps the objects refuses filters that are not understood when they are written.
@@ -19,7 +19,7 @@ from headgate.control.admission import Admission
 from headgate.control.bodies import JSON_TYPES
 from headgate.control.errors import MalformedObjectError
 from headgate.control.http import decoded, json_response, read_body
-from headgate.control.kubestatus import Status, failure_of
+from headgate.control.kube_status import Status, failure_of
 from headgate.control.objects import GROUP, JsonObject, Kind
 from headgate.errors import HeadgateError, InvalidInputError
 

@@ -1,4 +1,4 @@
-"""What does an event look like in Arrow? The schema of the log, and both ways between it and `Event`.
+"""Events in Arrow: the schema of the log, and the conversions between it and `Event`.
 
 The columns are read by the Spark side as well: their order and types are part of the log's format.
 """

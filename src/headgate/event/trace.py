@@ -1,4 +1,4 @@
-"""Which trace does an event belong to? W3C trace context as CloudEvents' distributed tracing extension.
+"""W3C trace context as CloudEvents' distributed tracing extension.
 
 An event that comes with a `traceparent` header and without the extension is stored with the extension: nothing else
 goes with it to whoever delivers it. Where spans are made, it is the context of the span that received it. An extension

@@ -1,4 +1,4 @@
-"""How do events become chunks of the log?"""
+"""Encoding of events as chunks of the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.control.logrules import LogRule
+from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns

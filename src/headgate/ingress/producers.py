@@ -1,4 +1,4 @@
-"""Which events of a producer that numbers them are stored already? The newest number by producer and partition.
+"""Numbered producers: which of their events are stored already, by producer and partition.
 
 A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is told
 to be, and not stored twice. Three things make one number enough:

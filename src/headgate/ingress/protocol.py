@@ -1,4 +1,4 @@
-"""How much, and for how long, may a client send before its request is whole? uvicorn's HTTP protocol with bounds.
+"""uvicorn's HTTP protocol with bounds on the size and time of a request.
 
 The parser collects headers without any limit and waits for ever, so one client that never ends its request would take
 memory, and a thousand of them every connection there is.
@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headgate.ingress.connections import Connections, ConnectionSlot
-from headgate.ingress.unread import UnreadBoundProtocol
+from headgate.ingress.write_timeout import WriteTimeoutProtocol
 from headgate.limits import (
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
@@ -43,7 +43,7 @@ _HTTP2 = b"".join(
 HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
 
 
-class BoundedHttpProtocol(UnreadBoundProtocol):
+class BoundedHttpProtocol(WriteTimeoutProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A

@@ -1,4 +1,4 @@
-"""How are events published over gRPC? One stream a producer, many requests under way, each answered after its fsync.
+"""Publishing over gRPC: one stream per producer, many requests under way, each answered after its fsync.
 
 A request that cannot be stored is refused, and the stream goes on. Of a producer with a name, what comes behind a
 request that may be stored later is refused as well: nothing of it may be stored before that. The producer opens the
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.identity import path_of
 from headgate.event.model import Event
@@ -87,7 +87,7 @@ class PublishRpc:
 
 
 class _Stream:
-    def __init__(self, intake: Intake, broker: Served, producing: Producing | None, call: PublishCall) -> None:
+    def __init__(self, intake: Intake, broker: ServedBroker, producing: Producing | None, call: PublishCall) -> None:
         self._intake = intake
         self._broker = broker
         self._producing = producing
@@ -130,7 +130,7 @@ class _Stream:
             first=request.sequence,
         )
 
-    def _in_force(self) -> Served:
+    def _in_force(self) -> ServedBroker:
         """The broker as it is now; the stream ends with it, for one made anew counts its producers' events anew.
 
         Raises:

@@ -1,4 +1,4 @@
-"""May this chunk hold the value? Bloom filters over filter values: no false negatives, few bytes.
+"""Bloom filters over filter values: no false negatives, few bytes.
 
 Sizes are bytes (16..255), positions are bits. Each filter chooses its own number of hashes from its distinct values:
 a fixed k = 2 (as in RabbitMQ streams) costs ten times more false positives at 10 values in 16 bytes.

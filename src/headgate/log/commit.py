@@ -1,4 +1,4 @@
-"""How do many submitters share one fsync? Group commit: what waited while a chunk was written becomes the next chunk.
+"""Group commit: what waited while a chunk was written becomes the next chunk, so many submits share one fsync.
 
 Accumulating (on the event loop) and writing (in a thread of its own) are two things, with one bounded queue between.
 """

@@ -1,4 +1,4 @@
-"""Where do the partitions of a log begin and end now? Asked again and again, so the files stay open."""
+"""First and next offsets of all partitions of a log; the files stay open between calls."""
 
 from __future__ import annotations
 

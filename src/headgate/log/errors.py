@@ -1,4 +1,4 @@
-"""What can go wrong in the log? The room's errors."""
+"""Errors of the log."""
 
 from __future__ import annotations
 

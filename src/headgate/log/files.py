@@ -1,4 +1,4 @@
-"""How does the log touch the disk? The write side's calls behind one object, so that tests can make them fail."""
+"""The writer's system calls behind one object, so that tests can make them fail, and the file `committed`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is record N? Random access by (partition, offset), with a bounded cache of decoded chunks.
+"""Random access to records by partition and offset, with a bounded cache of decoded chunks.
 
 Made for a dispatcher that asks for records just written, mostly in order and several times each.
 """

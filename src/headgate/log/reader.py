@@ -1,4 +1,4 @@
-"""Which records come next? Reads a partition in order, in this or another process than its writer.
+"""The reader of a partition: records in order, in any process.
 
 A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
 filter value are passed over without their bodies being read; damaged ones as `damage` says. Bounded memory: one chunk,

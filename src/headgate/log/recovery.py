@@ -1,4 +1,4 @@
-"""Where does the log end? What the writer finds, cuts and refuses when it opens a partition."""
+"""Recovery: what the writer finds, cuts and refuses when it opens a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which segments may go? Retention by age and size, in whole segments, oldest first."""
+"""Retention: removes whole segments by age and size, oldest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where does a chunk stand? The read side's segments: open files, remembered positions, ways to an offset or a time.
+"""A partition's segments for reading: open files, remembered positions, search by offset or time.
 
 Read by pread, not through mmap: touching a mapped page of a file that somebody cut is a SIGBUS for the whole process,
 and mmap gains nothing to speak of. Measured, pread against mmap: read and decode chunks of 1,000 events 28 against 26 M

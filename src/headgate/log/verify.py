@@ -1,4 +1,4 @@
-"""Is every byte of the log what was written, and what is in it? Verify, statistics and records, for people.
+"""Verification, statistics and dump of a log, for people.
 
 Read-only and without locks, so all of it may run beside a living writer. Takes a partition (`<log>/0`), a directory of
 partitions, or a data directory that holds `log/`.

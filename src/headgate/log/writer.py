@@ -1,4 +1,4 @@
-"""How does a record get on disk? The one writer of a partition: append, sync, publish.
+"""The one writer of a partition: append, sync, publish.
 
 Order: chunk bytes -> fdatasync -> publish the next offset -> return. An append either returns the first offset of its
 records, which are then durable, or raises and leaves nothing behind.

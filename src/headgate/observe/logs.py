@@ -1,4 +1,4 @@
-"""How do the processes log? structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
+"""Logging by structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
 
 from __future__ import annotations
 

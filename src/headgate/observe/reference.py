@@ -1,4 +1,4 @@
-"""What does each metric mean? docs/reference/metrics.md, written from the declared table.
+"""docs/reference/metrics.md, generated from the declared table.
 
 python -m headgate.observe.reference > docs/reference/metrics.md
 """

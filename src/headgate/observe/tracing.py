@@ -1,4 +1,4 @@
-"""The spans of an event's way, by OpenTelemetry, exported by OTLP over HTTP.
+"""Spans of the way of an event, by OpenTelemetry, exported by OTLP over HTTP.
 
 Off, and free, unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: only then the SDK is
 imported. All its other standard variables hold, too (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_BSP_..., ...).

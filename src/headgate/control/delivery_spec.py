@@ -1,4 +1,4 @@
-"""How is an event delivered? `spec.delivery` with units and defaults."""
+"""`spec.delivery`: its rules, units and defaults."""
 
 from __future__ import annotations
 
@@ -96,13 +96,13 @@ def is_ordered(metadata: Metadata) -> bool:
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
 
-def buries_filter_errors(delivery: DeliverySpec | None) -> bool:
+def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:
     """Whether events for which the filter is an error shall be dead letters: its plan must name them then."""
     return delivery is not None and _ON_FILTER_ERROR.get(delivery.on_filter_error, False)
 
 
 @functools.lru_cache(maxsize=1024)
-def resolve(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
+def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
     """Complete rules, in seconds; what is not said has a default.
 
     Args:

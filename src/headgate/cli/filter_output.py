@@ -1,4 +1,4 @@
-"""How are a filter's plan and its trace shown to a person? Lines and a small table."""
+"""The output of a filter's plan and trace: lines and small tables."""
 
 from __future__ import annotations
 

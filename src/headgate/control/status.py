@@ -1,4 +1,4 @@
-"""Is an object ready, and if not, why? Status from facts; pure."""
+"""Conditions and status of brokers, triggers and subscriptions. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from headgate.control.logrules import Served, log_rule
+from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -56,7 +56,7 @@ class DeadLetterSink:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFact:
+class BrokerState:
     """A broker as its triggers see it.
 
     Attributes:
@@ -73,7 +73,7 @@ class BrokerFact:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedFacts:
+class StatusInputs:
     """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
 
     Attributes:
@@ -94,8 +94,8 @@ class RoutedFacts:
         backlog: What is wrong with its backlog now, as `trouble`.
     """
 
-    broker: BrokerFact | None
-    subscriber_broker: BrokerFact | None
+    broker: BrokerState | None
+    subscriber_broker: BrokerState | None
     subscriber_uri: str
     needs: int
     active_generation: int
@@ -104,7 +104,7 @@ class RoutedFacts:
     last_error: str = ""
     last_error_event: str = ""
     sink: DeadLetterSink = DeadLetterSink()
-    sink_broker: BrokerFact | None = None
+    sink_broker: BrokerState | None = None
     trouble: str = ""
     dropped: int = 0
     last_dropped: str = ""
@@ -118,26 +118,25 @@ def is_served(broker: Broker) -> bool:
 
 def identity_of(broker: Broker) -> str:
     """The identity of a stored broker."""
-    meta = broker.metadata
-    return identity(f"{meta.namespace}/{meta.name}", meta.uid)
+    return identity(broker.metadata.path, broker.metadata.uid)
 
 
-def served_brokers(brokers: Iterable[Broker]) -> dict[str, Served]:
+def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
     """Those that are served here, by "namespace/name"."""
     return {
-        f"{broker.metadata.namespace}/{broker.metadata.name}": Served(identity_of(broker), log_rule(broker.spec.log))
+        broker.metadata.path: ServedBroker(identity_of(broker), log_rule(broker.spec.log))
         for broker in brokers
         if is_served(broker)
     }
 
 
-def broker_fact(broker: Broker, public_url: str = "") -> BrokerFact:
+def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     """A stored broker as its triggers see it."""
     sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerFact(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
-    return BrokerFact(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
+        return BrokerState(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
+    return BrokerState(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
 
 
 def broker_url(public_url: str, namespace: str, name: str) -> str:
@@ -225,7 +224,7 @@ def broker_status(
     )
 
 
-def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus | SubscriptionStatus:
+def routed_status(obj: Routed, facts: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
     """The status of a trigger or subscription; see `trigger_status`."""
     match obj:
         case Trigger():
@@ -236,7 +235,7 @@ def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus
             assert_never(obj)
 
 
-def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: str) -> SubscriptionStatus:
+def subscription_status(subscription: Subscription, facts: StatusInputs, *, now: str) -> SubscriptionStatus:
     """The status of a subscription; arguments as `trigger_status` has them."""
     sink = _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served)
     needed = [_broker_ready(subscription, facts), sink, _subscribed(facts)]
@@ -250,7 +249,7 @@ def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: 
     )
 
 
-def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> TriggerStatus:
+def trigger_status(trigger: Trigger, facts: StatusInputs, *, now: str) -> TriggerStatus:
     """The status of a trigger (C08, C09, C10, C11, C13, C19).
 
     Args:
@@ -278,7 +277,7 @@ def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> Trigger
     )
 
 
-def _broker_ready(trigger: Routed, facts: RoutedFacts) -> Condition:
+def _broker_ready(trigger: Routed, facts: StatusInputs) -> Condition:
     broker = facts.broker
     if broker is None:
         return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
@@ -295,7 +294,7 @@ def _dependency_ready(trigger: Trigger) -> Condition:
     return Condition(type="DependencyReady", status=TRUE)
 
 
-def _subscriber_resolved(trigger: Trigger, facts: RoutedFacts) -> Condition:
+def _subscriber_resolved(trigger: Trigger, facts: StatusInputs) -> Condition:
     ref = trigger.spec.subscriber.ref
     if not facts.subscriber_uri:
         named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
@@ -323,7 +322,7 @@ def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
     return Condition(type="DeadLetterSinkResolved", status=TRUE)
 
 
-def _subscribed(facts: RoutedFacts) -> Condition:
+def _subscribed(facts: StatusInputs) -> Condition:
     if facts.plan_error:
         return _false("Subscribed", "FilterInvalid", facts.plan_error)
     if facts.active_generation < facts.needs:
@@ -332,7 +331,7 @@ def _subscribed(facts: RoutedFacts) -> Condition:
     return Condition(type="Subscribed", status=TRUE)
 
 
-def _filter_healthy(facts: RoutedFacts) -> Condition:
+def _filter_healthy(facts: StatusInputs) -> Condition:
     if not facts.filter_errors:
         return Condition(type="FilterHealthy", status=TRUE)
     count = f"{facts.filter_errors} event{'s' if facts.filter_errors > 1 else ''}"
@@ -346,11 +345,11 @@ def _filter_healthy(facts: RoutedFacts) -> Condition:
     )
 
 
-def _subscriber_healthy(facts: RoutedFacts) -> Condition:
+def _subscriber_healthy(facts: StatusInputs) -> Condition:
     return _untroubled("SubscriberHealthy", facts.trouble)
 
 
-def _events_kept(facts: RoutedFacts) -> Condition:
+def _events_kept(facts: StatusInputs) -> Condition:
     """D19: whoever runs the server is told that an event was given up."""
     if not facts.dropped:
         return Condition(type="EventsKept", status=TRUE)
@@ -364,7 +363,7 @@ def _events_kept(facts: RoutedFacts) -> Condition:
     )
 
 
-def _backlog_kept(facts: RoutedFacts) -> Condition:
+def _backlog_kept(facts: StatusInputs) -> Condition:
     """Whoever runs the server is told before events are given up for their age or number."""
     return _untroubled("BacklogKept", facts.backlog)
 

@@ -1,4 +1,4 @@
-"""What does a check of a broker work with? A scene of its own: objects, subscribers, events in, and what must hold.
+"""The context of a check: objects and subscribers of its own, events, and what must hold.
 
 A check raises `ViolationError` with what was wrong, `SkippedError` with why it cannot be made, and else returns what it
 saw, in words that do not change from run to run. A request that nobody answers is a violation, too.
@@ -16,17 +16,17 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate.conformance.broker_stage import (
+from headgate.conformance.broker_environment import (
     GROUP,
     NAMESPACE,
     POLL_S,
     Answered,
     BrokerApiError,
+    Environment,
     Facility,
     Inbox,
     Object,
     Respond,
-    Stage,
     ViolationError,
     answer,
     request,
@@ -55,10 +55,10 @@ class Check:
     level: str
     title: str
     needs: tuple[Facility, ...]
-    work: Callable[[Scene], str]
+    work: Callable[[CheckContext], str]
 
 
-class Scene:
+class CheckContext:
     """One check's own objects and subscribers; a context manager that removes the objects.
 
     Args:
@@ -66,12 +66,12 @@ class Scene:
         name: Of the check: part of every object's name.
     """
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: Environment, name: str) -> None:
         self.stage = stage
         self._name = name
         self._made: list[str] = []
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> CheckContext:
         return self
 
     def __exit__(

@@ -1,4 +1,4 @@
-"""Where is a broker checked? The broker's addresses, and a server of ours that plays all its subscribers."""
+"""The environment of checks: the broker's addresses, and a server that plays all subscribers."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Respond:
     return lambda _: (status, body, named)
 
 
-class Stage:
+class Environment:
     """A broker to check, and this machine's server for subscribers; a context manager.
 
     Args:
@@ -171,7 +171,7 @@ class Stage:
         self._server = _Server(("0.0.0.0" if where.host != "127.0.0.1" else "127.0.0.1", 0), _handler(self))
         self.port = int(self._server.server_address[1])
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> Environment:
         threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True).start()
         return self
 
@@ -233,7 +233,7 @@ class _Server(ThreadingHTTPServer):
         """A broker that breaks off is its own business."""
 
 
-def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
+def _handler(stage: Environment) -> type[BaseHTTPRequestHandler]:
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):

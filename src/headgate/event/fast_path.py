@@ -1,4 +1,4 @@
-"""Are all events of a batch of the usual kind? Then they are read and checked at once, column by column.
+"""The fast path for batches: common events are decoded and checked at once, column by column.
 
 Reading one event after the other spends most of its time in the interpreter. Most batches hold events of version 1.0
 with JSON data, plain text and the extensions that earlier batches had: msgspec checks their types while it decodes, and
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from headgate.event import json_text
-from headgate.event.attributes import USUAL_TIME, is_source, media_type
+from headgate.event.attributes import COMMON_TIME, is_source, media_type
 from headgate.event.data import decode_batch_data
 from headgate.event.model import DataKind, Event, EventColumns
 from headgate.limits import FAST_PATH_EXTENSIONS_MAX, JSON_DEPTH_MAX
@@ -26,7 +26,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _REQUIRED: Final = ("id", "source", "type")
 _OPTIONAL: Final = ("subject", "time", "datacontenttype", "dataschema")
 _ATTRIBUTES: Final = 1 + len(_REQUIRED) + len(_OPTIONAL)
-_are_usual_times: Final = re.compile(f"(?:(?:{USUAL_TIME})?\n)*").fullmatch
+_are_common_times: Final = re.compile(f"(?:(?:{COMMON_TIME})?\n)*").fullmatch
 
 
 @lru_cache(16)
@@ -45,7 +45,7 @@ def _decoder(extensions: tuple[str, ...]) -> Callable[[bytes], list[msgspec.Stru
     return msgspec.json.Decoder(list[element]).decode  # type: ignore[valid-type]
 
 
-class UsualEvents:
+class BatchFastPath:
     """Reads batches of usual events; remembers the names of the extensions that came lately."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class UsualEvents:
         data = [bytes(holder.data) for holder in decode_batch_data(body)]
         if not (
             all(map(is_source, set(sources)))
-            and _are_usual_times("\n".join([time or "" for time in times]) + "\n")
+            and _are_common_times("\n".join([time or "" for time in times]) + "\n")
             and all(map(_is_json, set(content_types)))
             and schemas.count(None) == len(schemas)
             and msgspec.UNSET not in trees

@@ -1,4 +1,4 @@
-"""An object as text for people, in the order in which they ask: what is it, what is it to be, what is wrong with it."""
+"""The text of `headgate describe`: metadata, spec, status and conditions of an object."""
 
 from __future__ import annotations
 
