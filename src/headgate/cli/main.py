@@ -1,4 +1,4 @@
-"""The `headgate` command: a typer app whose commands are imported when they are asked for."""
+"""The `headgate` command: a typer app that imports a command when it runs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typer.main import get_group
 
 from headgate import __version__
 from headgate.errors import HeadgateError
+from headgate.event.json_text import allow_deep_json
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -86,6 +87,7 @@ def _root(
 
 def main() -> None:
     """Entry point: runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""
+    allow_deep_json()
     try:
         app()
     except HeadgateError as error:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from functools import cached_property
 from typing import Final
 
@@ -24,7 +23,6 @@ from headgate.filter.cel.ast import PUBLISH_TIME
 from headgate.filter.cel.attribute_names import TIME_TEXT, members
 from headgate.filter.cel.budget import EventSize
 from headgate.filter.cel.engine import Activation, timestamp
-from headgate.limits import JSON_DEPTH_MAX
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
@@ -37,8 +35,6 @@ _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
 _CONTEXT_ATTRIBUTES: Final = 9
 _DECODER: Final = msgspec.json.Decoder()
-sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
-"""Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
 
 
 class EventView:
