@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kubernetes import watch
+from kubernetes.client import ApiClient, ApiException, Configuration, CoreV1Api, CustomObjectsApi, VersionApi
 
 from headgate.control.objects import GROUP, VERSION
 from headgate.control.routing import TargetReport
 from tests.control.support import WAIT_S, Server, broker, eventually, trigger
-
-KUBECTL = shutil.which("kubectl") or "/usr/local/bin/kubectl"
-needs_kubectl = pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl is not installed")
+from tests.support import executable
 
 MANIFEST = """\
 apiVersion: eventing.knative.dev/v1
@@ -41,12 +40,13 @@ Kubectl = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def kubectl(server: Server, tmp_path: Path) -> Kubectl:
+    program = executable("kubectl")
     home = tmp_path / "home"
     home.mkdir()
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KUBECONFIG": "/dev/null"}
 
     def run(*arguments: str, fails: bool = False, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        command = [KUBECTL, "--server", server.url, "--cache-dir", str(tmp_path / "cache"), *arguments]
+        command = [program, "--server", server.url, "--cache-dir", str(tmp_path / "cache"), *arguments]
         done = subprocess.run(
             command, env=environment, input=stdin, capture_output=True, text=True, timeout=60, check=False
         )
@@ -61,7 +61,6 @@ def applied(kubectl: Kubectl) -> str:
     return kubectl("apply", "-f", "-", stdin=MANIFEST).stdout
 
 
-@needs_kubectl
 def test_apply_creates_updates_and_leaves_alone(kubectl: Kubectl, applied: str, server: Server) -> None:
     assert applied == "trigger.eventing.knative.dev/gold created\nbroker.eventing.knative.dev/orders created\n"
     assert kubectl("apply", "-f", "-", stdin=MANIFEST).stdout.count("unchanged") == 2
@@ -78,7 +77,6 @@ def test_apply_creates_updates_and_leaves_alone(kubectl: Kubectl, applied: str, 
     }
 
 
-@needs_kubectl
 def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "broker/orders", "--timeout=20s")
     heads, row = kubectl("get", "triggers").stdout.splitlines()
@@ -101,7 +99,6 @@ def test_get_in_all_forms(kubectl: Kubectl, applied: str) -> None:
     assert "No resources found" in kubectl("get", "triggers", "-n", "elsewhere").stderr
 
 
-@needs_kubectl
 def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: str, server: Server) -> None:
     kubectl("wait", "--for=condition=Ready", "trigger/gold", "--timeout=20s")
     (target,) = server.store.snapshot().targets
@@ -112,7 +109,6 @@ def test_get_warns_of_what_is_ready_and_goes_wrong(kubectl: Kubectl, applied: st
     assert row.split()[-2:] == ["True", "EventsDropped,FilterErrors"]
 
 
-@needs_kubectl
 def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     described = kubectl("describe", "trigger", "gold").stdout
     assert "Expression:  ce.type ==" in described
@@ -130,7 +126,6 @@ def test_describe_explain_and_discovery(kubectl: Kubectl, applied: str) -> None:
     assert "Server Version: v1." in kubectl("version").stdout
 
 
-@needs_kubectl
 def test_patch_label_and_replace(kubectl: Kubectl, applied: str, tmp_path: Path) -> None:
     kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"spec":{"delivery":{"retry":3}}}')
     assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.spec.delivery.retry}").stdout == "3"
@@ -147,7 +142,6 @@ def test_patch_label_and_replace(kubectl: Kubectl, applied: str, tmp_path: Path)
     assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.spec.delivery.retry}").stdout == ""
 
 
-@needs_kubectl
 def test_server_side_apply(kubectl: Kubectl, server: Server) -> None:
     def apply(manifest: str, *options: str, fails: bool = False) -> subprocess.CompletedProcess[str]:
         return kubectl("apply", "--server-side", *options, "-f", "-", stdin=manifest, fails=fails)
@@ -171,7 +165,6 @@ def test_server_side_apply(kubectl: Kubectl, server: Server) -> None:
     assert kubectl("get", "trigger", "gold", "-o", "jsonpath={.metadata.labels.team}").stdout == "a"
 
 
-@needs_kubectl
 def test_client_side_apply_becomes_server_side_apply(kubectl: Kubectl, applied: str, server: Server) -> None:
     kubectl("apply", "--server-side", "-f", "-", stdin=MANIFEST)
     owners = kubectl("get", "trigger", "gold", "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields}")
@@ -196,7 +189,6 @@ metadata:
 )
 
 
-@needs_kubectl
 @pytest.mark.parametrize("way", [(), ("--server-side",)])
 def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, way: tuple[str, ...]) -> None:
     done = kubectl("apply", *way, "-f", "-", stdin=WITH_NAMESPACE)
@@ -221,7 +213,6 @@ def test_a_manifest_may_bring_its_namespace(kubectl: Kubectl, server: Server, wa
     assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.metadata.labels.team}").stdout == "a"
 
 
-@needs_kubectl
 def test_a_delete_waits_for_finalizers(kubectl: Kubectl, applied: str) -> None:
     kubectl("patch", "trigger", "gold", "--type", "merge", "-p", '{"metadata":{"finalizers":["example.com/keep"]}}')
     waiting = kubectl("delete", "trigger", "gold", "--timeout=1s", fails=True)
@@ -232,7 +223,6 @@ def test_a_delete_waits_for_finalizers(kubectl: Kubectl, applied: str) -> None:
     assert "not found" in kubectl("get", "trigger", "gold", fails=True).stderr
 
 
-@needs_kubectl
 def test_what_is_wrong_is_shown(kubectl: Kubectl, applied: str) -> None:
     bad = kubectl("apply", "-f", "-", stdin=MANIFEST.replace('"order" &&', '"order" &&&'), fails=True)
     assert 'The Trigger "gold" is invalid' in bad.stderr
@@ -244,11 +234,10 @@ def test_what_is_wrong_is_shown(kubectl: Kubectl, applied: str) -> None:
     assert "field is immutable" in moved.stderr
 
 
-@needs_kubectl
 def test_wait_and_watch(kubectl: Kubectl, server: Server, tmp_path: Path) -> None:
     server.request("POST", server.path("triggers"), trigger("t1", broker="later"))
     eventually(lambda: server.ready("triggers", "t1") == "False")
-    command = [KUBECTL, "--server", server.url, "--cache-dir", str(tmp_path / "cache")]
+    command = [executable("kubectl"), "--server", server.url, "--cache-dir", str(tmp_path / "cache")]
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "KUBECONFIG": "/dev/null"}
     waiting = subprocess.Popen(
         [*command, "wait", "--for=condition=Ready", "trigger/t1", "--timeout=20s"], env=environment, text=True,
@@ -270,7 +259,6 @@ def test_wait_and_watch(kubectl: Kubectl, server: Server, tmp_path: Path) -> Non
             process.communicate()
 
 
-@needs_kubectl
 def test_delete(kubectl: Kubectl, applied: str, server: Server) -> None:
     assert "(server dry run)" in kubectl("delete", "trigger", "gold", "--dry-run=server").stdout
     assert 'trigger.eventing.knative.dev "gold" deleted' in kubectl("delete", "trigger", "gold").stdout
@@ -281,17 +269,13 @@ def test_delete(kubectl: Kubectl, applied: str, server: Server) -> None:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[object]:
-    kubernetes = pytest.importorskip("kubernetes.client", reason="the Python kubernetes client is not installed")
-    configuration = kubernetes.Configuration()
+    configuration = Configuration()
     configuration.host = server.url
-    with kubernetes.ApiClient(configuration) as api_client:
-        yield kubernetes.CustomObjectsApi(api_client)
+    with ApiClient(configuration) as api_client:
+        yield CustomObjectsApi(api_client)
 
 
 def test_the_python_client(client, server: Server) -> None:  # type: ignore[no-untyped-def]
-    from kubernetes import watch
-    from kubernetes.client import ApiException, CoreV1Api, VersionApi
-
     where = (GROUP, VERSION, "default", "triggers")
     made = client.create_namespaced_custom_object(*where, trigger())
     eventually(lambda: server.ready("triggers", "t1") == "True")
@@ -322,7 +306,6 @@ spec:
 """
 
 
-@needs_kubectl
 def test_a_subscription_is_an_object_like_the_others(kubectl: Kubectl) -> None:
     done = kubectl("apply", "-f", "-", stdin=SUBSCRIPTION)
     assert done.stdout == "subscription.headgate.dev/gold created\n"

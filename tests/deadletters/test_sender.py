@@ -18,7 +18,7 @@ from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, SendQueue, StoredDeadLetter
 from headgate.delivery import encoding
-from headgate.delivery.journal import Forgetful
+from headgate.delivery.journal import NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.retry import Outcome
@@ -326,7 +326,7 @@ class Sending:
 
     async def __aenter__(self) -> Sending:
         replies = cast(Replies, None)
-        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=Forgetful())
+        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=NullJournal())
         waiting = self.work._store.waiting
 
         def counted() -> dict[SendQueue, int]:
@@ -454,7 +454,7 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
         said: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
         path = tmp_path / "deadletters.db"
-        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=Forgetful())
+        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=NullJournal())
         buried = asyncio.create_task(dead.put(letter(0)))
         await until(lambda: bool(said))
         again = asyncio.create_task(dead.put(letter(1)))

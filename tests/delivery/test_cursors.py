@@ -146,27 +146,27 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     run(work())
 
 
-def test_places_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
+def test_permits_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
     monkeypatch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
     monkeypatch.setattr(limits, "ATTEMPTS_SLOW_MAX", 3)
     monkeypatch.setattr(limits, "ATTEMPTS_MAX", 6)
-    places = Accounts()
+    permits = Accounts()
     for _ in range(4):
-        assert places.free(False)
-        places.take(False)
-    assert not places.free(False)
-    places.move(4, 0, True)
-    assert places.free(False), "the healthy ones go on"
-    assert not places.free(True), "and no slow one starts"
-    places.take(False)
-    places.take(False)
-    assert not places.free(False), "all together are bounded"
-    places.release(True, 0)
-    assert places.free(False)
-    places.load(False, limits.ATTEMPT_BYTES_MAX)
-    assert not places.free(False), "and so are their bytes"
-    places.move(0, limits.ATTEMPT_BYTES_MAX, True)
-    assert places.free(False), "large events that hang do not take the memory of those that do not"
+        assert permits.free(False)
+        permits.take(False)
+    assert not permits.free(False)
+    permits.move(4, 0, True)
+    assert permits.free(False), "the healthy ones go on"
+    assert not permits.free(True), "and no slow one starts"
+    permits.take(False)
+    permits.take(False)
+    assert not permits.free(False), "all together are bounded"
+    permits.release(True, 0)
+    assert permits.free(False)
+    permits.charge(False, limits.ATTEMPT_BYTES_MAX)
+    assert not permits.free(False), "and so are their bytes"
+    permits.move(0, limits.ATTEMPT_BYTES_MAX, True)
+    assert permits.free(False), "large events that hang do not take the memory of those that do not"
 
 
 def test_many_targets_that_hang_do_not_take_all_places(tmp_path: Path, monkeypatch):

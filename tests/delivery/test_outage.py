@@ -11,7 +11,7 @@ from headgate import limits
 from headgate.control.delivery_spec import delivery_rules
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
-from headgate.delivery.health import Health
+from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.retry import Outcome, backoff_s, is_left
 from headgate.delivery.targets import Delivery, TargetState
 from headgate.testing import free_port
@@ -121,7 +121,9 @@ class Now:
     def __init__(self) -> None:
         self.s = 1_000.0
         self.told: list[str] = []
-        self.health = Health(lambda _, text: self.told.append(text), Clocks(lambda: self.s, lambda: int(self.s * 1e6)))
+        self.health = SubscriberHealth(
+            lambda _, text: self.told.append(text), Clocks(lambda: self.s, lambda: int(self.s * 1e6))
+        )
         self.state = TargetState(target(1, "http://x/"))
 
     def attempt(self, delivery: Delivery, lasts_s: float, outcome: Outcome) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import shutil
 import ssl
 import subprocess
 from pathlib import Path
@@ -18,6 +17,7 @@ from headgate.delivery.post import HttpTransport
 from headgate.delivery.resolver import Hop
 from headgate.delivery.retry import Outcome
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, target, until
+from tests.support import executable
 
 LOOPBACK_ONLY = UrlPolicy(reach="public", allow=networks("127.0.0.1"))
 
@@ -235,10 +235,20 @@ def test_a_name_that_no_resolver_takes_is_a_failed_attempt() -> None:
     run(work())
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
 def test_tls_names_are_pinned_and_their_certificates_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=shop.example"]
+    command = [
+        executable("openssl"),
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=shop.example",
+    ]
     command += ["-addext", "subjectAltName=DNS:shop.example", "-addext", "basicConstraints=critical,CA:FALSE"]
     subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     plain = post_module._builder

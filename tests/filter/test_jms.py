@@ -18,10 +18,10 @@ from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expressi
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.jms.dialect import jms
 from headgate.filter.tools.advice import advice
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 

@@ -21,7 +21,6 @@ from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.pulsar.dialect import from_json, pulsar, to_json
 from headgate.filter.dialects.pulsar.protobuf import decode, encode
 from headgate.filter.dialects.pulsar.to_cel import translate
@@ -40,6 +39,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Type,
 )
 from headgate.rpc import pulsar_pb2 as wire
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY
 

@@ -14,8 +14,8 @@ from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.tags import tags, tags_of
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 

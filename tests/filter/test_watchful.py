@@ -35,7 +35,7 @@ def names(row: PlanRow, event: Event) -> bool:
     """Whether the row's key meets the event; residuals may only be more careful, they are left out."""
     attributes = {"type": event.type, "source": event.source, "id": event.id, "specversion": event.specversion}
     for part, wanted in zip(row.signature.key, row.key, strict=True):
-        (name,) = part.place.path
+        (name,) = part.operand.path
         value = attributes[name]
         if part.kind is KeyKind.PREFIX:
             value = value[: part.length]
@@ -57,5 +57,5 @@ def test_every_error_is_named(text: str) -> None:
 
 def test_the_type_still_selects() -> None:
     (row,) = watchful(compile_cel('ce.type == "a" && data.n > 17 && ce.tenant == "t"')).rows
-    assert [part.place.path for part in row.signature.key] == [("type",)]
+    assert [part.operand.path for part in row.signature.key] == [("type",)]
     assert row.signature.residual == ()

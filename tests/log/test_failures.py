@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.verify import inspect
 from tests.log.support import FaultyFiles, append, last_segment, open_writer, read_all
+from tests.support import small_disk
 
 
 @pytest.fixture
@@ -202,16 +202,8 @@ def test_readers_go_on_while_the_disk_refuses(writer, files):
 
 @pytest.fixture
 def tiny_disk(tmp_path):
-    """A file system of 256 kB, which root can make."""
-    mount = tmp_path / "tiny"
-    mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(mount)], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"mounting a tmpfs is not allowed here: {done.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    with small_disk(tmp_path / "tiny", kb=256) as mount:
+        yield mount
 
 
 def append_for_ever(writer):

@@ -7,13 +7,13 @@ import random
 import pytest
 
 from headgate.filter.compile.compiler import compile_cel
-from headgate.filter.compile.plan import SCAN_CANDIDATE, KeyKind, KeyPart, Place, Root, Signature
+from headgate.filter.compile.plan import SCAN_CANDIDATE, KeyKind, KeyPart, Operand, Root, Signature
 from headgate.match.shapes import SCAN, Shape, choose, fit, readable_part
 from tests.filter.strategies import random_hard_filter
 
 
 def part(name: str, kind: KeyKind = KeyKind.STRING, length: int = 0, root: Root = Root.DATA) -> KeyPart:
-    return KeyPart(Place(root, (name,)), kind, length)
+    return KeyPart(Operand(root, (name,)), kind, length)
 
 
 def shape(*parts: KeyPart) -> Shape:
@@ -63,7 +63,7 @@ def test_a_coarser_shape_asks_for_less_and_never_decides(shapes_max: int) -> Non
 
 def test_a_condition_that_spark_cannot_read_is_dropped() -> None:
     time = part("time", root=Root.CE)
-    nested = KeyPart(Place(Root.CE, ("a", "b")), KeyKind.STRING)
+    nested = KeyPart(Operand(Root.CE, ("a", "b")), KeyKind.STRING)
     one = readable_part(Signature((time, nested, part("x")), ()))
     assert (one.shape, one.key, one.exact) == (Shape((part("x"),)), (2,), False)
     assert readable_part(SCAN_CANDIDATE).shape == SCAN

@@ -14,13 +14,13 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.turns import LogScanner, Scanner, Sifted, Wish
+from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server import asking
-from headgate.server.asking import ReaderError, ReaderScanner, ReaderUnavailableError, sift_route
+from headgate.server.asking import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
 from headgate.server.local import answering
 
 BROKER = "ns/a"
-WISH = Wish(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, {0: 9}, 100)
+REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, {0: 9}, 100)
 
 
 def fill(directory: Path) -> None:
@@ -32,12 +32,12 @@ def fill(directory: Path) -> None:
 class Damaged:
     """A reader whose log is damaged."""
 
-    async def sift(self, wish: Wish) -> Sifted:
+    async def scan_page(self, wish: ScanRequest) -> ScanPage:
         raise ReaderError("byte 17 is not what was written")
 
 
 def app(scanner: Scanner) -> Starlette:
-    return Starlette(routes=[sift_route(scanner)], exception_handlers=ERROR_HANDLERS)
+    return Starlette(routes=[scan_route(scanner)], exception_handlers=ERROR_HANDLERS)
 
 
 def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,19 +48,19 @@ def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypa
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
             here, there = LogScanner(tmp_path, threads), ReaderScanner(socket)
-            expected = await here.sift(WISH)
+            expected = await here.scan_page(REQUEST)
             assert [place.offset for place in expected.found] == list(range(3, 9))
-            early = asyncio.create_task(there.sift(WISH))
+            early = asyncio.create_task(there.scan_page(REQUEST))
             await asyncio.sleep(0)
             for _ in range(2):
                 async with answering(app(here), socket):
                     assert await early == expected
-                    assert await there.sift(WISH) == expected
+                    assert await there.scan_page(REQUEST) == expected
             async with answering(app(Damaged()), socket):
                 with pytest.raises(ReaderError, match="byte 17"):
-                    await there.sift(WISH)
+                    await there.scan_page(REQUEST)
             monkeypatch.setattr(asking, "READER_RETRIES_MAX", 2)
             with pytest.raises(ReaderUnavailableError):
-                await there.sift(WISH)
+                await there.scan_page(REQUEST)
 
     asyncio.run(work())

@@ -16,21 +16,15 @@ import pytest
 from headgate.server import child
 from headgate.settings import Settings
 from headgate.testing import free_port
+from tests.support import small_disk
 
 WAIT_S_MAX = 60.0
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 MB, which root can make."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(mount)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"mounting a tmpfs is not allowed here: {done.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    with small_disk(tmp_path / "disk", kb=16 << 10) as mount:
+        yield mount
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from headgate.ingress.partitions import Partitions
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.scan.scan import Counters, Query, Scan
+from headgate.scan.scan import Query, Scan, ScanCounters
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"
@@ -62,7 +62,7 @@ class Log:
             )
             self.stored += values[at : at + size]
 
-    def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], Counters]:
+    def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], ScanCounters]:
         """Offsets that a reader gets, and what it took."""
         wanted = frozenset(values) if values or unfiltered else None
         scan = Scan(self.directory, Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})

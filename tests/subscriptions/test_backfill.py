@@ -19,7 +19,7 @@ from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.scan.turns import LogScanner
+from headgate.scan.pages import LogScanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import Place, PlaceNotFoundError
 from headgate.subscriptions.seek import Seeks

@@ -12,7 +12,7 @@ from headgate.errors import InvalidInputError
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
-from headgate.scan.turns import Located, Sifted, Wish
+from headgate.scan.pages import Located, ScanPage, ScanRequest
 from headgate.subscriptions.messages import (
     Place,
     PlaceNotFoundError,
@@ -62,10 +62,10 @@ class Slow:
     def __init__(self) -> None:
         self.turns = asyncio.Semaphore(0)
 
-    async def sift(self, wish: Wish) -> Sifted:
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
         await self.turns.acquire()
-        ((partition, at),) = wish.start.items()
-        return Sifted([Located(1, partition, at)] if at == 7 else [], {partition: at + 1})
+        ((partition, at),) = request.start.items()
+        return ScanPage([Located(1, partition, at)] if at == 7 else [], {partition: at + 1})
 
 
 def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.messages import (
     Pulled,

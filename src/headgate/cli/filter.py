@@ -28,7 +28,6 @@ from headgate.event.json_format import decode_event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects import CUSTOM, DIALECTS, to_cel
 from headgate.filter.dialects.subscriptions import NAMES
 from headgate.filter.skipping.prune import FILTER_VALUE
@@ -53,7 +52,7 @@ def try_filter(
     ),
     cel: CelOption = None,
     filter_json: FilterOption = None,
-    explained: Annotated[bool, typer.Option("--explain", help="Also say what the matcher decides by itself.")] = False,
+    explained: Annotated[bool, typer.Option("--explain", help="Also name the part that decided.")] = False,
     traced: Annotated[bool, typer.Option("--trace", help="Also show the value of every part of the filter.")] = False,
     publish_time: Annotated[
         str | None,
@@ -78,22 +77,20 @@ def try_filter(
         except HeadgateError as error:
             fail(f"line {number}: {error.message}", error.hint)
         outcome = tested.evaluate_view(view)
-        verdict = row_verdicts(wanted, view)
-        says = "nothing" if verdict is None else verdict.name
-        parts = trace(cel if cel is not None else wanted.cel, view) if traced else None
+        parts = trace(cel if cel is not None else wanted.cel, view) if traced or explained else None
         if as_json:
             result: dict[str, object] = {"line": number, "id": view.event.id, "outcome": outcome.kind.name.lower()}
             if outcome.message:
                 result["error"] = outcome.message
-            if explained:
-                result["matcher"] = says
-            if parts is not None:
+            if parts is not None and explained:
+                result["decided"] = {"part": parts.decided_text, "value": parts.decided.value}
+            if parts is not None and traced:
                 result["trace"] = msgspec.to_builtins(parts)
             typer.echo(json.dumps(result, ensure_ascii=False))
             continue
         shown = f"error: {outcome.message}" if outcome.kind is OutcomeKind.ERROR else outcome.kind.name.lower()
-        typer.echo(f"{shown}\t(matcher: {says})" if explained else shown)
-        if parts is not None:
+        typer.echo(f"{shown}\t(decided by {parts.decided_text})" if parts is not None and explained else shown)
+        if parts is not None and traced:
             show_trace(parts)
 
 

@@ -1,4 +1,4 @@
-"""How does a program publish, read and consume? `AsyncClient` with asyncio, `Client` without; see docs/client.md.
+"""The Python client: `AsyncClient` with asyncio, `Client` without (docs/reference/client.md).
 
 from headgate.client import Client, new_event
 

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.errors import InvalidInputError
 from headgate.event import json_text
-from headgate.event.attributes import make_event, media_type
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event, media_type
 from headgate.event.data import kind_of
 from headgate.event.errors import EventError
 from headgate.event.model import DataKind, Event, ExtensionValue
@@ -222,7 +222,7 @@ def new_event(
         EventError: Names the attribute and the rule that it breaks.
     """
     attributes: dict[str, object] = {**(extensions or {})}
-    taken = attributes.keys() & {"specversion", "id", "source", "type", "data", *_OPTIONAL}
+    taken = attributes.keys() & {"data", *CONTEXT_ATTRIBUTES}
     if taken:
         raise EventError("is no extension", attribute=min(taken))
     media = media_type(datacontenttype) if datacontenttype is not None else None
@@ -251,9 +251,6 @@ def new_event(
         "dataschema": dataschema,
     }
     return make_event(attributes, kind, stored)
-
-
-_OPTIONAL = ("subject", "time", "datacontenttype", "dataschema")
 
 
 def json_of(event: Event) -> object:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.conformance.cases import Result, judged, read
+from headgate.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
 from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -35,7 +36,6 @@ _FULL: Final[Mapping[str, _Value]] = {
     "exstring": "exstring",
 }
 """The event of a case that brings none."""
-_OPTIONAL: Final = ("subject", "time", "dataschema", "datacontenttype")
 _REFUSED: Final = {"parse", "missingFunction"}
 """Errors that are known before there is an event: the filter is refused."""
 
@@ -80,8 +80,8 @@ def _fault(case: CesqlCase) -> str:
 
 def _event(case: CesqlCase) -> Event:
     attributes = {**(case.event or _FULL), **case.overrides}
-    required = {name: str(attributes.pop(name)) for name in ("specversion", "id", "source", "type")}
-    optional = {name: str(attributes.pop(name)) for name in _OPTIONAL if name in attributes}
+    required = {name: str(attributes.pop(name)) for name in REQUIRED_ATTRIBUTES}
+    optional = {name: str(attributes.pop(name)) for name in OPTIONAL_ATTRIBUTES if name in attributes}
     return msgspec.structs.replace(Event(**required, extensions=attributes), **optional)  # type: ignore[arg-type]
 
 

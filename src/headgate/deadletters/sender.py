@@ -37,7 +37,7 @@ from headgate.delivery import encoding
 from headgate.delivery.circuit import Rate
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.dead_letter import DeadLetter
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, Outcome, is_left, judge, pause_s
@@ -73,7 +73,7 @@ class DeadLetters:
         replies: Replies,
         find: Callable[[int], Target | None],
         *,
-        journal: Recorder,
+        journal: AttemptRecorder,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self._transport = transport

@@ -1,8 +1,8 @@
-"""Who may try now, and what follows? Attempts of all targets, retries and their pauses.
+"""Attempts of all targets, their retries and pauses.
 
-A target starts its queue's next delivery whenever it has fewer than its `parallelism` under way (an ordered one:
-none of the same key, see `lanes.py`) and there is a place (see `places.py`); else it stands in line. A waiting retry
-holds no place.
+A target starts its queue's next delivery whenever it has fewer than its `parallelism` in flight (an ordered one: none
+of the same key, see `key_queues.py`) and there is a permit (see `permits.py`); else it waits for a permit. A delivery
+that is backing off holds none.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetter, dead_letter_of
 from headgate.delivery.encoding import Headers, traced
 from headgate.delivery.events import Events, SharedEvent, load_or_none
-from headgate.delivery.health import Health
-from headgate.delivery.journal import Recorder
-from headgate.delivery.permits import Places
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.journal import AttemptRecorder
+from headgate.delivery.permits import Permits
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, is_left, judge, pause_s
@@ -62,7 +62,7 @@ class Attempts:
         *,
         replies: Replies,
         bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: Recorder,
+        journal: AttemptRecorder,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
@@ -70,7 +70,7 @@ class Attempts:
         self.transport = transport
         self.look = LastLook(judge_filter, errors)
         self._errors = errors
-        self._health = Health(errors.trouble, clocks)
+        self._health = SubscriberHealth(errors.trouble, clocks)
         self.on_end = on_end
         self._on_room = on_room
         self._on_rest = on_rest
@@ -82,7 +82,7 @@ class Attempts:
         self.clock = clocks.now
         self._clock_us = clocks.now_us
         self._loop = asyncio.get_running_loop()
-        self.places = Places(self.pump, clocks.now)
+        self.permits = Permits(self.pump, clocks.now)
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Delivery, asyncio.TimerHandle] = {}
         self._held: dict[TargetState, asyncio.TimerHandle] = {}
@@ -93,13 +93,13 @@ class Attempts:
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
-        cautious = self.places.cautious(state)
+        cautious = self.permits.cautious(state)
         while state.startable and not self.stopping:
-            if cautious and state.flying:
+            if cautious and state.in_flight:
                 break
             if (state.circuit.opened or state.target.delivery.rate_per_s is not None) and self._held_back(state):
                 break
-            if not self.places.free(state):
+            if not self.permits.free(state):
                 break
             if state.target.delivery.format == "batch":
                 if not self._batches.start(state):
@@ -119,13 +119,13 @@ class Attempts:
                 try:
                     event = self._events.recent(delivery.partition, delivery.offset)
                 except EventGoneError:
-                    self.places.land(state, delivery)
+                    self.permits.release(state, delivery)
                     self.on_end(state, delivery, "lost")
                     continue
                 metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
             if self._passes(state, delivery, event):
                 self.spawn(self._attempt(state, delivery, event))
-        self.places.watch()
+        self.permits.watch()
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run a task that `stop` waits for; what it raises is a bug and reaches the loop's exception handler."""
@@ -138,7 +138,7 @@ class Attempts:
         self.stopping = True
         for timer in [*self._timers.values(), *self._held.values()]:
             timer.cancel()
-        self.places.close()
+        self.permits.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=deadline_s)
         tasks = list(self._tasks)
@@ -152,18 +152,18 @@ class Attempts:
         """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
         result = self.look(state.target, delivery, event)
         if not result:
-            self.places.load(state, delivery, event.size_bytes)
+            self.permits.charge(state, delivery, event.size_bytes)
             return True
         if result == "error" and state.target.delivery.filter_errors_buried:
             self.spawn(self._bury_filter_error(state, delivery, event))
             return False
-        self.places.land(state, delivery)
+        self.permits.release(state, delivery)
         self.on_end(state, delivery, result)
         return False
 
     async def _bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
         await self.bury_filter_error(state, delivery, event)
-        self.places.land(state, delivery)
+        self.permits.release(state, delivery)
         self.on_end(state, delivery, "dead_lettered")
         self.go_on(state)
 
@@ -184,7 +184,7 @@ class Attempts:
                 self.on_end(state, delivery, "lost")
                 return False
         if event is not None:
-            return state.lanes.enter(delivery, event.key)
+            return state.key_queues.enter(delivery, event.key)
         state.resolving = True
         self.spawn(self._enter_later(state, delivery))
         return False
@@ -194,7 +194,7 @@ class Attempts:
         state.resolving = False
         if event is None or state.gone:
             self.on_end(state, delivery, "gone" if event else "lost")
-        elif state.lanes.enter(delivery, event.key):
+        elif state.key_queues.enter(delivery, event.key):
             state.queue.appendleft(delivery)
         self.pump(state)
         self._on_room(state)
@@ -203,7 +203,7 @@ class Attempts:
         try:
             event = await self._events.load(delivery.partition, delivery.offset)
         except EventGoneError:
-            self.places.land(state, delivery)
+            self.permits.release(state, delivery)
             self.on_end(state, delivery, "lost")
             self.go_on(state)
             return
@@ -223,12 +223,12 @@ class Attempts:
             outcome = await self.replies.store(answered, outcome.reply, context_sent(span, event))
         end(span, outcome)
         if judge(outcome) is Fate.DELIVERED:
-            self.places.land(state, delivery)
+            self.permits.release(state, delivery)
             self.delivered(state, delivery, event, outcome)
         else:
             # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
             buried = await self.failed(state, delivery, event, outcome, self.clock())
-            self.places.land(state, delivery)
+            self.permits.release(state, delivery)
             self.conclude(state, [delivery], outcome, buried=buried)
         self.go_on(state)
 
@@ -248,7 +248,7 @@ class Attempts:
         if delivery.failures:
             metrics.RETRIES.inc()
         slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
-        self.places.set_slow(state, slow and outcome.reason not in UNSENT)
+        self.permits.set_slow(state, slow and outcome.reason not in UNSENT)
         if not slow:
             state.answered_at = now
         self._health.heard(state, delivery, outcome)
@@ -318,12 +318,12 @@ class Attempts:
         return True
 
     def _rest(self, state: TargetState, deliveries: list[Delivery], wait_s: float) -> None:
-        state.resting += len(deliveries)
+        state.backing_off += len(deliveries)
         self._timers[deliveries[0]] = self._loop.call_later(wait_s, self._again, state, deliveries)
 
     def _again(self, state: TargetState, deliveries: list[Delivery]) -> None:
         del self._timers[deliveries[0]]
-        state.resting -= len(deliveries)
+        state.backing_off -= len(deliveries)
         for delivery in reversed(deliveries):
             delivery.due_us = 0
             if state.gone:
@@ -339,13 +339,13 @@ class Attempts:
 
     def take(self, state: TargetState, delivery: Delivery) -> None:
         """An attempt begins: it has a place, and counts for the target's rate."""
-        self.places.take(state, delivery)
+        self.permits.take(state, delivery)
         if state.rate is not None:
             state.rate.take(delivery.started_at)
 
     def go_on(self, state: TargetState) -> None:
         """After an attempt: others in line first, then the target's next one."""
-        self.places.go_on(state)
+        self.permits.go_on(state)
         self._on_room(state)
 
     def _held_back(self, state: TargetState) -> bool:

@@ -77,9 +77,9 @@ class Batches:
     async def _attempt(self, state: TargetState, chosen: list[Delivery]) -> None:
         attempts, target, head = self._attempts, state.target, chosen[0]
         members = await self._members(state, chosen)
-        attempts.places.load(state, head, sum(event.size_bytes for _, event in members))
+        attempts.permits.charge(state, head, sum(event.size_bytes for _, event in members))
         if not members:
-            attempts.places.land(state, head)
+            attempts.permits.release(state, head)
             attempts.go_on(state)
             return
         for delivery, _ in members:
@@ -96,11 +96,11 @@ class Batches:
         end(span, outcome)
         fate = judge(outcome)
         if fate is Fate.DELIVERED:
-            attempts.places.land(state, head)
+            attempts.permits.release(state, head)
             for delivery, event in members:
                 attempts.delivered(state, delivery, event, outcome)
         elif fate is Fate.FAILED and len(members) > 1 and not state.gone:
-            attempts.places.land(state, head)
+            attempts.permits.release(state, head)
             for delivery, _ in reversed(members):
                 delivery.alone = True
                 state.queue.appendleft(delivery)
@@ -115,7 +115,7 @@ class Batches:
         for delivery, event in members:
             is_buried = await self._attempts.failed(state, delivery, event, outcome, at)
             (buried if is_buried else others).append(delivery)
-        self._attempts.places.land(state, head)
+        self._attempts.permits.release(state, head)
         self._attempts.conclude(state, buried, outcome, buried=True)
         self._attempts.conclude(state, others, outcome, buried=False)
 

@@ -23,7 +23,7 @@ _TELL_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Health:
+class SubscriberHealth:
     """The health of all targets' subscribers. Lives on one event loop.
 
     Args:

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from headgate.delivery.targets import Delivery
 
 
-class Lanes:
-    """The lanes of one target. What waits is in memory anyway: at most a queue's length."""
+class KeyQueues:
+    """The key_queues of one target. What waits is in memory anyway: at most a queue's length."""
 
     def __init__(self) -> None:
         self._busy: dict[str, deque[Delivery]] = {}
@@ -38,7 +38,7 @@ class Lanes:
         return None
 
     def drain(self) -> list[Delivery]:
-        """Everything that waits, taken out; the lanes stay with those that have them."""
+        """Everything that waits, taken out; the key_queues stay with those that have them."""
         waiting = [delivery for lane in self._busy.values() for delivery in lane]
         for lane in self._busy.values():
             lane.clear()

@@ -51,7 +51,7 @@ class Accounts:
         """One starts."""
         self._taken[slow] += 1
 
-    def load(self, slow: bool, size_bytes: int) -> None:
+    def charge(self, slow: bool, size_bytes: int) -> None:
         """It carries an event of this size."""
         self._bytes[slow] += size_bytes
 
@@ -68,7 +68,7 @@ class Accounts:
         self._bytes[not to_slow] -= size_bytes
 
 
-class Places:
+class Permits:
     """The places of all targets, and the line before either side's. Lives on one event loop.
 
     Args:
@@ -107,18 +107,18 @@ class Places:
         self._accounts.take(state.slow)
         delivery.started_at = self._clock()
         delivery.size_bytes = 0
-        state.flying[delivery.position] = delivery
+        state.in_flight[delivery.position] = delivery
         self._busy.add(state)
 
-    def load(self, state: TargetState, delivery: Delivery, size_bytes: int) -> None:
+    def charge(self, state: TargetState, delivery: Delivery, size_bytes: int) -> None:
         """It carries so many bytes."""
         delivery.size_bytes = size_bytes
-        self._accounts.load(state.slow, size_bytes)
+        self._accounts.charge(state.slow, size_bytes)
 
-    def land(self, state: TargetState, delivery: Delivery) -> None:
+    def release(self, state: TargetState, delivery: Delivery) -> None:
         """An attempt is over: its place is free."""
-        del state.flying[delivery.position]
-        if not state.flying:
+        del state.in_flight[delivery.position]
+        if not state.in_flight:
             self._busy.discard(state)
         self._accounts.release(state.slow, delivery.size_bytes)
 
@@ -127,15 +127,15 @@ class Places:
         if state.startable and self._lines[state.slow]:
             self._stand(state)
         self._serve()
-        if not state.parked:
+        if not state.waiting_for_permit:
             self._pump(state)
 
     def set_slow(self, state: TargetState, slow: bool) -> None:
         """The target turned out to answer, or not to; what it has under way changes sides with it."""
         if slow != state.slow:
             state.slow = slow
-            size_bytes = sum(delivery.size_bytes for delivery in state.flying.values())
-            self._accounts.move(len(state.flying), size_bytes, slow)
+            size_bytes = sum(delivery.size_bytes for delivery in state.in_flight.values())
+            self._accounts.move(len(state.in_flight), size_bytes, slow)
 
     def watch(self) -> None:
         """Look for attempts that hang, for as long as there are any; nothing else would tell before their timeout."""
@@ -149,22 +149,22 @@ class Places:
             self._sweeper.cancel()
 
     def _stand(self, state: TargetState) -> None:
-        if not state.parked:
-            state.parked = True
+        if not state.waiting_for_permit:
+            state.waiting_for_permit = True
             self._lines[state.slow].append(state)
 
     def _serve(self) -> None:
         for slow, line in self._lines.items():
             while line and self._accounts.free(slow) and not self._closed:
                 first = line.popleft()
-                first.parked = False
+                first.waiting_for_permit = False
                 self._pump(first)
 
     def _sweep(self) -> None:
         self._sweeper = None
         limit = self._clock() - limits.SLOW_AFTER_S
         for state in self._busy:
-            if not state.slow and next(iter(state.flying.values())).started_at < limit:
+            if not state.slow and next(iter(state.in_flight.values())).started_at < limit:
                 self.set_slow(state, True)
         self._serve()
         self.watch()

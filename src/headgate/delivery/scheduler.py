@@ -30,7 +30,7 @@ from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import Events
-from headgate.delivery.journal import Forgetful, Recorder
+from headgate.delivery.journal import AttemptRecorder, NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.delivery.spans import AttemptTracing
@@ -82,11 +82,11 @@ class Scheduler:
         on_change: Callable[[], None] = lambda: None,
         on_room: Callable[[], None] = lambda: None,
         on_pulled: Callable[[int], None] = lambda _: None,
-        journal: Recorder | None = None,
+        journal: AttemptRecorder | None = None,
         tracing: AttemptTracing | None = None,
         clocks: Clocks = SYSTEM,
     ) -> None:
-        self._journal = journal if journal is not None else Forgetful()
+        self._journal = journal if journal is not None else NullJournal()
         self._events = events
         self._backlog = backlog
         self._judge_filter = judge_filter
@@ -132,7 +132,7 @@ class Scheduler:
     @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts under way, by whether their targets are slow."""
-        return self._attempts.places.taken
+        return self._attempts.permits.taken
 
     # --- routing --------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Scheduler:
                 continue
             state.gone = True
             state.lag = state.tail = None
-            waiting = [*state.queue, *state.lanes.drain()]
+            waiting = [*state.queue, *state.key_queues.drain()]
             state.queue.clear()
             for delivery in waiting:
                 self.end(state, delivery, "gone")
@@ -301,7 +301,7 @@ class Scheduler:
         if not state.live:
             self.behind.discard(state)
         self.live_count -= 1
-        if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
+        if delivery.key is not None and (behind := state.key_queues.leave(delivery.key)) is not None:
             state.queue.appendleft(behind)
         self._count(state, delivery, result)
         self._touch(state)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headgate.delivery.circuit import Circuit, Rate
 from headgate.delivery.cursors import TargetCursor, Tried
-from headgate.delivery.key_queues import Lanes
+from headgate.delivery.key_queues import KeyQueues
 
 if TYPE_CHECKING:
     from headgate.control.routing import Target
@@ -104,9 +104,9 @@ class TargetState:
         target: As routing has it now.
         live: All its deliveries in memory by position: queued, under way, waiting for a retry.
         queue: Those that may start, in order.
-        flying: Positions under way, the oldest first.
-        resting: How many wait for a retry.
-        lanes: Where an ordered target's deliveries wait for those of the same key.
+        in_flight: Positions under way, the oldest first.
+        backing_off: How many wait for a retry.
+        key_queues: Where an ordered target's deliveries wait for those of the same key.
         resolving: Whether the key of its next delivery is being read.
         gathering: The timer of a batch that waits for events.
         ripe: Whether the batch has waited for long enough.
@@ -115,7 +115,7 @@ class TargetState:
         tail: Rows that came while the last piece of the lag is being read; None when they are not collected.
         refilling: Whether a piece is being read.
         slow: Whether it counts as one that does not answer.
-        parked: Whether it waits for a place.
+        waiting_for_permit: Whether it waits for a place.
         gone: Whether the target was deleted.
         stored: Whether dispatch.db has a row of it.
         answered_at: When it last answered in good time, monotonic seconds.
@@ -130,20 +130,19 @@ class TargetState:
     __slots__ = (
         "_rate",
         "answered_at",
+        "backing_off",
         "circuit",
         "failing_since",
         "failures_untold",
-        "flying",
         "gathering",
         "gone",
+        "in_flight",
+        "key_queues",
         "lag",
-        "lanes",
         "live",
-        "parked",
         "queue",
         "refilling",
         "resolving",
-        "resting",
         "retries",
         "ripe",
         "slow",
@@ -153,15 +152,16 @@ class TargetState:
         "target",
         "told_at",
         "trouble",
+        "waiting_for_permit",
     )
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.live: dict[int, Delivery] = {}
         self.queue: deque[Delivery] = deque()
-        self.flying: dict[int, Delivery] = {}
-        self.resting = 0
-        self.lanes = Lanes()
+        self.in_flight: dict[int, Delivery] = {}
+        self.backing_off = 0
+        self.key_queues = KeyQueues()
         self.resolving = False
         self.gathering: asyncio.TimerHandle | None = None
         self.ripe = False
@@ -170,7 +170,7 @@ class TargetState:
         self.tail: list[Delivery] | None = None
         self.refilling = False
         self.slow = False
-        self.parked = False
+        self.waiting_for_permit = False
         self.gone = False
         self.stored = False
         self.answered_at = float("-inf")
@@ -196,7 +196,7 @@ class TargetState:
         """Seconds until circuit and rate let the next attempt start; infinite while one under way decides."""
         rate = self.rate
         paced_s = rate.wait_s(now) if rate is not None else 0.0
-        return max(self.circuit.wait_s(now, len(self.flying)), paced_s)
+        return max(self.circuit.wait_s(now, len(self.in_flight)), paced_s)
 
     @property
     def oldest(self) -> Delivery | None:
@@ -212,9 +212,9 @@ class TargetState:
         if rules.ordered:
             if rules.format == "batch":
                 # One batch at a time, and nothing overtakes a retry.
-                return not self.flying and not self.resting
-            return not self.resolving and len(self.flying) < rules.parallelism
-        return len(self.flying) < rules.parallelism
+                return not self.in_flight and not self.backing_off
+            return not self.resolving and len(self.in_flight) < rules.parallelism
+        return len(self.in_flight) < rules.parallelism
 
     def cursor(self) -> TargetCursor | None:
         """What a restart must know; None when everything has ended."""

@@ -18,6 +18,13 @@ from headgate.limits import (
     VALUES_CACHED_MAX,
 )
 
+REQUIRED_ATTRIBUTES: Final = frozenset({"specversion", "id", "source", "type"})
+"""Context attributes that every event has."""
+OPTIONAL_ATTRIBUTES: Final = ("subject", "time", "datacontenttype", "dataschema")
+CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_ATTRIBUTES)
+"""Attributes that CloudEvents defines; every other one is an extension."""
+TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
+"""Context attributes whose values are strings where they are present; an extension may be anything."""
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 

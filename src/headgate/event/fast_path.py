@@ -17,15 +17,14 @@ import msgspec
 from msgspec.structs import astuple
 
 from headgate.event import json_text
-from headgate.event.attributes import COMMON_TIME, is_source, media_type
+from headgate.event.attributes import COMMON_TIME, OPTIONAL_ATTRIBUTES, is_source, media_type
 from headgate.event.data import decode_batch_data
 from headgate.event.model import DataKind, Event, EventColumns
 from headgate.limits import FAST_PATH_EXTENSIONS_MAX, JSON_DEPTH_MAX
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _REQUIRED: Final = ("id", "source", "type")
-_OPTIONAL: Final = ("subject", "time", "datacontenttype", "dataschema")
-_ATTRIBUTES: Final = 1 + len(_REQUIRED) + len(_OPTIONAL)
+_ATTRIBUTES: Final = 1 + len(_REQUIRED) + len(OPTIONAL_ATTRIBUTES)
 _are_common_times: Final = re.compile(f"(?:(?:{COMMON_TIME})?\n)*").fullmatch
 
 
@@ -34,7 +33,7 @@ def _decoder(extensions: tuple[str, ...]) -> Callable[[bytes], list[msgspec.Stru
     """Decodes a batch of events that have at most these extensions: attributes as in `Event`, extensions, data."""
     fields: list[Any] = [("specversion", Literal["1.0"])]
     fields += [(name, _Text) for name in _REQUIRED]
-    fields += [(name, _Text | None, None) for name in _OPTIONAL]
+    fields += [(name, _Text | None, None) for name in OPTIONAL_ATTRIBUTES]
     members = {f"extension_{number}": name for number, name in enumerate(extensions)}  # a name may be `class` or `0`
     fields += [(field, str | msgspec.UnsetType, msgspec.UNSET) for field in members]
     fields += [("data", object, msgspec.UNSET)]

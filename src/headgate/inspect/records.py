@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.delivery.journal import DIRECTORY, Entry, entries
+from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import Found
@@ -150,7 +150,7 @@ class Records:
             found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 
-    def attempts(self, found: Found) -> tuple[Entry, ...]:
+    def attempts(self, found: Found) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
         return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
 

@@ -10,7 +10,7 @@ from headgate.control.objects import Broker, Kind, ObjectKey
 from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.deadletters.store import StoredDeadLetter
-from headgate.delivery.journal import Entry
+from headgate.delivery.journal import JournalEntry
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.tree import EventTree, tree_of
@@ -55,7 +55,7 @@ class MatchTrace:
 
     row: MatchRow
     key: ObjectKey | None
-    attempts: tuple[Entry, ...]
+    attempts: tuple[JournalEntry, ...]
     dead_letter: StoredDeadLetter | None
     pull: PullTrace | None
 
@@ -76,7 +76,7 @@ class EventTrace:
     evaluated: bool
     matches: tuple[MatchTrace, ...]
     tree: EventTree
-    others: tuple[Entry, ...]
+    others: tuple[JournalEntry, ...]
 
 
 class Tracer:

@@ -1,9 +1,9 @@
 """What do the filters of a broker ask of an event, and under which keys do their rows stand?
 
-A *question* lists the places that the broker's filters look at, the parts of keys made of them, and the keys. The
-event's answer (`connector/.../ask/`) is its keys and what stands at the places. So an event costs what its own
+A *question* lists the operands that the broker's filters look at, the parts of keys made of them, and the keys. The
+event's answer (`connector/.../ask/`) is its keys and what stands at the operands. So an event costs what its own
 broker's filters cost, and the Spark plan holds nothing of a broker: only *patterns*, the residual comparisons of a
-conjunction without their places, of which thousands of shapes share some dozens.
+conjunction without their operands, of which thousands of shapes share some dozens.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.filter.compile.plan import (
     Form,
     KeyKind,
     KeyPart,
-    Place,
+    Operand,
     PlanRow,
     Residual,
     Root,
@@ -37,11 +37,11 @@ from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part, 
 
 Pattern = tuple[Residual, ...]
 """Residual comparisons, each at a form of `ANYWHERE`, sorted."""
-ANYWHERE: Final = Place(Root.DATA, ())
-"""Stands for the place of a residual in a pattern; its form is that of the real one."""
+ANYWHERE: Final = Operand(Root.DATA, ())
+"""Stands for the operand of a residual in a pattern; its form is that of the real one."""
 
 Row = tuple[object, ...]
-"""row_key, row_check, exact, the number of each residual's place, each residual's constant if it takes one."""
+"""row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
 """Numbered as in `ask/Question.java`."""
@@ -76,7 +76,7 @@ def takes_constant(test: Residual) -> bool:
 
 def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
     """The number of a kind of key, int64: the same in every generation, and nobody can make two that are equal."""
-    text = msgspec.json.encode([(part.place, part.kind, part.length) for part in key])
+    text = msgspec.json.encode([(part.operand, part.kind, part.length) for part in key])
     salt = secrets.seed.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little", signed=True)
 
@@ -90,7 +90,7 @@ class _Plan:
         key: For each part of the key, its index among a row's key constants.
         state: Where the chain of their keys starts, after the broker and the key's number.
         exact: Whether nothing of the conjunction was lost.
-        places: The number of each residual's place.
+        operands: The number of each residual's operand.
         constants: Indexes of the stored constants among a row's, by pattern.
     """
 
@@ -98,18 +98,18 @@ class _Plan:
     key: tuple[int, ...]
     state: int
     exact: bool
-    places: tuple[int, ...]
+    operands: tuple[int, ...]
     constants: tuple[int, ...]
 
     def row(self, row: PlanRow, secrets: Secrets) -> Row:
         digests = [digest(row.key[i], secrets) for i in self.key]
         constants = [_stored(row.constants[i]) for i in self.constants]
         key, check = row_key(self.state, digests), row_check(secrets, digests)
-        return (key, check, self.exact, *self.places, *constants)
+        return (key, check, self.exact, *self.operands, *constants)
 
 
 class Asker:
-    """Numbers places, parts and keys of one broker as they come, and makes the rows.
+    """Numbers operands, parts and keys of one broker as they come, and makes the rows.
 
     It remembers what it made: asked again with some other filters, only these cost anything. What nobody asks for any
     more is forgotten when half of the filters are others.
@@ -122,7 +122,7 @@ class Asker:
         self._forget()
 
     def _forget(self) -> None:
-        self._places: dict[Place, int] = {}
+        self._operands: dict[Operand, int] = {}
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
@@ -143,7 +143,7 @@ class Asker:
             self._say(targets, self._chosen(targets))
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
-        columns = frozenset(chain.from_iterable(map(columns_of, self._places)))
+        columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
         asked = Asked(self._state, self._question(), columns, self._rows())
         if self._coarse:
             self._forget()  # which keys are left depends on all filters together
@@ -199,9 +199,9 @@ class Asker:
             number = self._keys[parts] = key_number(parts, self._secrets)
             for part in parts:
                 self._parts.setdefault(part, len(self._parts))
-                self._place(part.place)
+                self._operand(part.operand)
         tests = sorted(
-            (replace(test, place=replace(ANYWHERE, form=test.place.form)), index, test.place)
+            (replace(test, operand=replace(ANYWHERE, form=test.operand.form)), index, test.operand)
             for index, test in zip(own.residual, own.shape.residual, strict=True)
         )
         pattern = tuple(test for test, _, _ in tests)
@@ -210,25 +210,25 @@ class Asker:
             key=key.key,
             state=key_state(self._state, number),
             exact=key.exact,
-            places=tuple(self._place(place) for _, _, place in tests),
+            operands=tuple(self._operand(operand) for _, _, operand in tests),
             constants=tuple(index for test, index, _ in tests if takes_constant(test)),
         )
 
-    def _place(self, place: Place) -> int:
-        return self._places.setdefault(place, len(self._places))
+    def _operand(self, operand: Operand) -> int:
+        return self._operands.setdefault(operand, len(self._operands))
 
     def _question(self) -> str:
-        parts = [(self._places[part.place], _KINDS.index(part.kind), part.length) for part in self._parts]
+        parts = [(self._operands[part.operand], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
-        places = [(place.root, place.form, _steps(place)) for place in self._places]
-        return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
+        operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]
+        return msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
 
 
-def _steps(place: Place) -> tuple[str, ...]:
+def _steps(operand: Operand) -> tuple[str, ...]:
     """The names on the way to a value: a member of an extension stands below it. `readable` lets no escape in."""
-    if place.root is Root.CE and place.form is not Form.NAMED:
-        return tuple(place.path[0].split("."))
-    return place.path
+    if operand.root is Root.CE and operand.form is not Form.NAMED:
+        return tuple(operand.path[0].split("."))
+    return operand.path
 
 
 def _fit_of(row: PlanRow) -> Fit:

@@ -57,13 +57,13 @@ class Fit:
 
 def readable_part(signature: Signature) -> Fit:
     """What of a signature Spark can say; the rest of its conditions is dropped and the rows become candidates."""
-    many = [i for i, part in enumerate(signature.key) if part.place.form in MANY]
+    many = [i for i, part in enumerate(signature.key) if part.operand.form in MANY]
     # One part of many values is enough: two would make a key for each pair. The residual says the others as well.
-    key = tuple(i for i, part in enumerate(signature.key) if readable(part.place) and i not in many[1:])
+    key = tuple(i for i, part in enumerate(signature.key) if readable(part.operand) and i not in many[1:])
     residual = tuple(
         i
         for i, test in enumerate(signature.residual)
-        if expressible(test) and readable(test.place, presence_only=test.op is Op.HAS)
+        if expressible(test) and readable(test.operand, presence_only=test.op is Op.HAS)
     )
     shape = Shape(tuple(signature.key[i] for i in key), tuple(signature.residual[i] for i in residual))
     whole = len(key) + len(many[1:]) == len(signature.key) and len(residual) == len(signature.residual)
@@ -100,7 +100,7 @@ def _coarser(shape: Shape) -> tuple[Shape, ...]:
 
 
 def _rank(part: KeyPart) -> tuple[int, int, bool, KeyPart]:
-    return _USEFULNESS.index(part.kind), -part.length, part.place.root is not Root.CE, part
+    return _USEFULNESS.index(part.kind), -part.length, part.operand.root is not Root.CE, part
 
 
 def fit(signature_part: Fit, compiled: Shape) -> Fit:

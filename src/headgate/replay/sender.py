@@ -27,7 +27,7 @@ from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
-from headgate.delivery.journal import Origin, Recorder
+from headgate.delivery.journal import AttemptRecorder, Origin
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, is_left, judge, pause_s
@@ -42,7 +42,7 @@ from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
-from headgate.scan.turns import Located, RuleOf, Scanner, Wish
+from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
 _DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _P = ParamSpec("_P")
@@ -81,7 +81,7 @@ class Replaying:
         transport: Transport,
         replies: Replies,
         bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: Recorder,
+        journal: AttemptRecorder,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
         clocks: Clocks,
@@ -169,19 +169,19 @@ class Replaying:
         count_max = limits.FIND_COUNT_MAX if spec.dry_run else limits.REPLAY_PAGE_EVENTS
         start = {partition: at for partition, at in progress.positions.items() if at < spec.end[partition]}
         end = {partition: spec.end[partition] for partition in start}
-        wish = Wish(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
-        sifted = await self._scanner.sift(wish)
+        request = ScanRequest(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
+        page = await self._scanner.scan_page(request)
         results: Counter[str] = Counter()
         if not spec.dry_run:
-            await self._send_all(id_, spec, target, sifted.found, pace, results)
+            await self._send_all(id_, spec, target, page.found, pace, results)
         return Progress(
-            progress.positions | sifted.positions,
-            progress.matched + len(sifted.found),
+            progress.positions | page.positions,
+            progress.matched + len(page.found),
             progress.delivered + results["delivered"],
             progress.dead_lettered + results["dead_lettered"],
             progress.failed + results["failed"],
             progress.lost + results["lost"],
-            progress.errors + sifted.errors,
+            progress.errors + page.errors,
         )
 
     def _target(self, spec: ReplaySpec) -> Target | None:

@@ -1,4 +1,4 @@
-"""Which events does a reader want? Chunks passed over by their headers, then by their bytes, then events one by one.
+"""One scan of the log: passes over chunks by their headers, then by their bytes, then filters events one by one.
 
 From cheap to dear: the Bloom filter and the times of a chunk's header; constants and ranges of numbers that must stand
 in a matching event's bytes, looked for in the whole chunk and then in each row's columns; cel-cpp on what is left.
@@ -61,7 +61,7 @@ class Query:
 
 
 @dataclass(slots=True)
-class Counters:
+class ScanCounters:
     """What reading took so far.
 
     Attributes:
@@ -163,7 +163,7 @@ class Scan:
         self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}
         self._inside: dict[int, int] = {}  # partition -> where inside a chunk, which has been counted, it goes on
         self._turn = 0
-        self.counters = Counters()
+        self.counters = ScanCounters()
 
     @property
     def positions(self) -> dict[int, int]:

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from headgate.control.http import JSON
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import PROXY_PIECE_BYTES, READER_RETRIES_MAX, READER_RETRY_S
-from headgate.scan.turns import Scanner, Sifted, Wish
+from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 
-PATH: Final = "/sift"
+PATH: Final = "/scan"
 _OK: Final = 200
 
 
@@ -59,14 +59,14 @@ class ReaderScanner:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
-    async def sift(self, wish: Wish) -> Sifted:
-        """See `scan.turns.Scanner`.
+    async def scan_page(self, wanted: ScanRequest) -> ScanPage:
+        """See `scan.pages.Scanner`.
 
         Raises:
             ReaderError: It says that it cannot.
             ReaderUnavailableError: It does not answer for long.
         """
-        body = msgspec.json.encode(wish)
+        body = msgspec.json.encode(wanted)
         for _ in range(READER_RETRIES_MAX):
             try:
                 status, answer = await self._ask(body)
@@ -74,7 +74,7 @@ class ReaderScanner:
                 await asyncio.sleep(READER_RETRY_S)
                 continue
             if status == _OK:
-                return msgspec.json.decode(answer, type=Sifted)
+                return msgspec.json.decode(answer, type=ScanPage)
             raise ReaderError(f"the log cannot be read: {_message(answer)}")
         raise ReaderUnavailableError("the process that reads the log does not answer", hint="try again later")
 
@@ -95,14 +95,14 @@ class ReaderScanner:
         return parser.get_status_code(), bytes(answer.body)
 
 
-def sift_route(scanner: Scanner) -> Route:
+def scan_route(scanner: Scanner) -> Route:
     """Where the reader is asked."""
 
-    async def sift(request: Request) -> Response:
-        wish = msgspec.json.decode(await request.body(), type=Wish)
-        return Response(msgspec.json.encode(await scanner.sift(wish)), media_type=JSON)
+    async def scan_page(request: Request) -> Response:
+        wanted = msgspec.json.decode(await request.body(), type=ScanRequest)
+        return Response(msgspec.json.encode(await scanner.scan_page(wanted)), media_type=JSON)
 
-    return Route(PATH, sift, methods=["POST"])
+    return Route(PATH, scan_page, methods=["POST"])
 
 
 def _message(answer: bytes) -> str:

@@ -46,7 +46,7 @@ from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import Bounds, Expiry, TriggerExpiry
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.routing_cache import Routed, Routing
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.seek import Seeks

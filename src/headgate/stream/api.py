@@ -31,7 +31,7 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import Counters
+from headgate.scan.scan import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a reader is and what it took to come there; see `scan.Counters`."""
+    """Where a reader is and what it took to come there; see `scan.ScanCounters`."""
 
     position: str
     at_end: bool
@@ -155,7 +155,7 @@ def _events_of(turn: Turn) -> list[Event]:
 
 
 def _progress(turn: Turn) -> Progress:
-    counters: Counters = turn.counters
+    counters: ScanCounters = turn.counters
     return Progress(
         positions.write(turn.positions),
         turn.at_end,

@@ -14,7 +14,7 @@ from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.rpc.credits import Credits
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest

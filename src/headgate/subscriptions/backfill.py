@@ -21,8 +21,8 @@ from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.verdicts import FilterErrors
 from headgate.limits import PULL_BYTES_MAX, SUBSCRIPTION_UNACKED_MAX
 from headgate.log.errors import PositionError
+from headgate.scan.pages import RuleOf, Scanner, ScanRequest
 from headgate.scan.starts import EARLIEST, start_offsets
-from headgate.scan.turns import RuleOf, Scanner, Wish
 from headgate.subscriptions.cursor import Held, history_position
 from headgate.subscriptions.state import State
 
@@ -107,11 +107,11 @@ class Histories:
         rule = await asyncio.to_thread(self._rule_of, state.target.broker)
         if rule is None:
             return []
-        cel = state.target.filter.cel
-        sifted = await self._scanner.sift(Wish(state.target.broker, rule, cel, {partition: at}, {partition: end}, room))
+        broker, cel = state.target.broker, state.target.filter.cel
+        page = await self._scanner.scan_page(ScanRequest(broker, rule, cel, {partition: at}, {partition: end}, room))
         taken: list[tuple[Held, SharedEvent]] = []
         size = 0
-        for place in sifted.found:
+        for place in page.found:
             event = await load_or_none(self._events, partition, place.offset)
             cursor.counters.processed += 1
             cursor.history_to(partition, place.offset + 1)
@@ -124,6 +124,6 @@ class Histories:
             size += event.size_bytes
             if size > PULL_BYTES_MAX:
                 return taken
-        cursor.counters.errors += sifted.errors
-        cursor.history_to(partition, sifted.positions[partition])
+        cursor.counters.errors += page.errors
+        cursor.history_to(partition, page.positions[partition])
         return taken

@@ -18,9 +18,9 @@ from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.limits import SEEK_SLACK_S
 from headgate.outbox.reader import position_at_time
-from headgate.scan.find import Finder, Sought, Tell, landing
+from headgate.scan.pages import RuleOf, Scanner
+from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.scan.turns import RuleOf, Scanner
 from headgate.subscriptions.messages import Place, PlaceNotFoundError, SeekCancelledError
 
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
@@ -56,7 +56,7 @@ class Seeking:
         total: Of about so many.
     """
 
-    def __init__(self, place: Place, tell: Tell) -> None:
+    def __init__(self, place: Place, tell: OnProgress) -> None:
         self.place = place
         self.scanned = 0
         self.total = 0
@@ -103,11 +103,11 @@ class Seeks:
     def __init__(self, log: Path, outbox: Path, scanner: Scanner, rule_of: RuleOf, handed: Callable[[], int]) -> None:
         self._log = log
         self._outbox = outbox
-        self._finder = Finder(log, scanner)
+        self._finder = EventFinder(log, scanner)
         self._rule_of = rule_of
         self._handed = handed
 
-    async def landing(self, broker: str, place: Place, tell: Tell) -> Landing:
+    async def landing(self, broker: str, place: Place, tell: OnProgress) -> Landing:
         """Where a place is.
 
         Raises:
@@ -127,10 +127,10 @@ class Seeks:
             if rule is None:
                 raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
             end = await asyncio.to_thread(start_offsets, self._log, NEXT)
-            found = await self._finder.find(Sought(broker, rule, cel, bool(place.last)), floor, end, tell)
+            found = await self._finder.find(FilterSearch(broker, rule, cel, bool(place.last)), floor, end, tell)
             if found is None:
                 raise PlaceNotFoundError("the expression is true of no event of the broker there")
-            floor = await asyncio.to_thread(landing, self._log, floor, found, after=place.after)
+            floor = await asyncio.to_thread(offsets_at_event, self._log, floor, found, after=place.after)
             since_us = found.stored_us
         elif place.to == EARLIEST:
             floor = {}

@@ -25,7 +25,7 @@ from headgate.errors import HeadgateError
 from headgate.log.reader import PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.outbox.reader import Backlog
-from headgate.scan.find import Tell
+from headgate.scan.search import OnProgress
 from headgate.subscriptions.analysis import Questions
 from headgate.subscriptions.backfill import Histories
 from headgate.subscriptions.cursor import Acked, Saved
@@ -277,7 +277,7 @@ class Subscriptions:
 
     # --- seek -----------------------------------------------------------------------------------------
 
-    async def seek(self, name: str, place: Place, tell: Tell = lambda _, __: None) -> Sought:
+    async def seek(self, name: str, place: Place, tell: OnProgress = lambda _, __: None) -> Sought:
         """Go on elsewhere, for all consumers; returns when it is on disk. Cancelling the task breaks it off.
 
         Args:

@@ -12,11 +12,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
+    INT64_MAX,
+    INT64_MIN,
     TRUE,
+    UINT64_MAX,
     And,
     Call,
     Compare,
@@ -39,38 +43,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.attribute_names import of_member, present
 
-REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
-"""Attributes that every event has."""
-TEXT_ATTRIBUTES: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema"}
-"""Attributes that are strings where they are present; an extension may be anything."""
-
 _ROOTS: Final = frozenset({"ce", "data"})
-_MIRRORED: Final = {
-    Comparison.EQ: Comparison.EQ,
-    Comparison.NE: Comparison.NE,
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-}
-_OPPOSITE: Final = {
-    Comparison.EQ: Comparison.NE,
-    Comparison.NE: Comparison.EQ,
-    Comparison.LT: Comparison.GE,
-    Comparison.LE: Comparison.GT,
-    Comparison.GT: Comparison.LE,
-    Comparison.GE: Comparison.LT,
-}
-_COMPUTE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
-    Comparison.EQ: operator.eq,
-    Comparison.NE: operator.ne,
-    Comparison.LT: operator.lt,
-    Comparison.LE: operator.le,
-    Comparison.GT: operator.gt,
-    Comparison.GE: operator.ge,
-}
-_INT64: Final = (-(2**63), 2**63 - 1)
-_UINT64: Final = (0, 2**64 - 1)
 
 
 def is_path(node: Node) -> bool:
@@ -161,7 +134,7 @@ def constant_right(node: Node) -> Node:
     """`1 < data.n` is `data.n > 1`, `string == type(x)` is `type(x) == string`."""
     match node:
         case Compare(comparison, left, right) if _is_constant(left) and not _is_constant(right):
-            return Compare(_MIRRORED[comparison], right, left)
+            return Compare(comparison.mirrored, right, left)
         case _:
             return node
 
@@ -244,14 +217,14 @@ def fold_constants(node: Node) -> Node:
             kind == other
         ):
             return _arithmetic(function, kind, left, right) or node
-        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > _INT64[0]:
+        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > INT64_MIN:
             return Literal(LiteralKind.INT, -value)
         case Call("-_", None, (Literal(LiteralKind.DOUBLE, float(number)),)):
             return Literal(LiteralKind.DOUBLE, -number)
         case Compare(comparison, Literal(kind, left), Literal(other, right)) if kind == other:
             if kind is LiteralKind.NULL:
                 return node
-            return TRUE if _COMPUTE[comparison](left, right) else FALSE
+            return TRUE if comparison.holds(left, right) else FALSE
         case _:
             return node
 
@@ -264,7 +237,7 @@ def _arithmetic(function: str, kind: LiteralKind, left: object, right: object) -
             value = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}[function](left, right)
             if kind is LiteralKind.DOUBLE:
                 return Literal(kind, value) if value == value else None
-            low, high = _UINT64 if kind is LiteralKind.UINT else _INT64
+            low, high = (0, UINT64_MAX) if kind is LiteralKind.UINT else (INT64_MIN, INT64_MAX)
             return Literal(kind, value) if low <= value <= high else None
         case _:
             return None
@@ -315,10 +288,10 @@ def _negate(node: Node) -> Node:
         case Literal(LiteralKind.BOOL, value):
             return FALSE if value else TRUE
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
-            return Compare(_OPPOSITE[comparison], left, right)
+            return Compare(comparison.opposite, left, right)
         # Neither a constant nor JSON is ever NaN, so one of two opposite orders holds.
         case Compare(comparison, left, Literal() as right) if is_path(left):
-            return Compare(_OPPOSITE[comparison], left, right)
+            return Compare(comparison.opposite, left, right)
         case _:
             return Not(node)
 

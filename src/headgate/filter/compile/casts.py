@@ -6,20 +6,9 @@ in doubt. As everywhere in the matcher, "true" is kept exactly and an error may 
 
 from __future__ import annotations
 
-from typing import Final
-
+from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
-from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN
 from headgate.filter.cel.rewrite import is_path
-
-_OPPOSITE: Final = {
-    Comparison.EQ: Comparison.NE,
-    Comparison.NE: Comparison.EQ,
-    Comparison.LT: Comparison.GE,
-    Comparison.LE: Comparison.GT,
-    Comparison.GT: Comparison.LE,
-    Comparison.GE: Comparison.LT,
-}
 
 
 def cast_words(node: Node) -> Node | None:
@@ -28,7 +17,7 @@ def cast_words(node: Node) -> Node | None:
         case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
             return _compared(left, comparison, constant)
         case Not(Compare(comparison, left, Literal(LiteralKind.INT, int(constant)))):
-            return _compared(left, _OPPOSITE[comparison], constant)
+            return _compared(left, comparison.opposite, constant)
         case Call("cesql.bool", None, (path,)) if is_path(path):
             return Or((*_written(path, truth=True), And((_is_int(path), _with(path, Comparison.NE, 0)))))
         case Not(Call("cesql.bool", None, (path,))) if is_path(path):

@@ -26,7 +26,7 @@ from headgate.filter.compile.operands import (
     arguments_of,
 )
 from headgate.filter.compile.patterns import conditions_of
-from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Place, Probe
+from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, form_of, only
 
 _GUARDS: Final = {
@@ -47,9 +47,9 @@ class _Question:
     lower: set[bool]
 
 
-def exists(place: Place | None, variable: str, predicate: Node, *, negated: bool) -> Said:
-    """Whether one of the values at a place, called `variable`, satisfies a predicate; no place: unsaid."""
-    if place is None:
+def exists(operand: Operand | None, variable: str, predicate: Node, *, negated: bool) -> Said:
+    """Whether one of the values at an operand, called `variable`, satisfies a predicate; no operand: unsaid."""
+    if operand is None:
         return Unsaid()
     operands = _plainly(flatten_all(predicate), variable)
     guard = guard_of(operands, variable)
@@ -71,15 +71,15 @@ def exists(place: Place | None, variable: str, predicate: Node, *, negated: bool
     if guard and kind not in guard:
         return Unsaid()
     if True in asked.lower:
-        if place.form not in _LOWER:
+        if operand.form not in _LOWER:
             return Unsaid()
-        place = form_of(place, _LOWER[place.form])
+        operand = form_of(operand, _LOWER[operand.form])
     if kind is ConstantKind.NULL and [probe.op for probe in asked.probes] != [Op.EQ]:
         return Unsaid()
-    if place.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
+    if operand.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
         return Unsaid()
     constants = () if kind is ConstantKind.NULL else tuple(asked.constants)
-    atom = Atom(place, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
+    atom = Atom(operand, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
     return Unsaid(necessary=(atom,)) if unasked else only(atom)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
 from headgate.filter.cel.engine import is_timestamp
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX

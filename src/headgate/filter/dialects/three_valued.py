@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel import attribute_names
 from headgate.filter.cel.ast import (
     FALSE,
@@ -29,9 +30,6 @@ from headgate.filter.cel.ast import (
     Select,
 )
 
-ALWAYS_PRESENT: Final = frozenset({"id", "source", "specversion", "type"})
-"""Attributes of every event."""
-
 _CE: Final = Name("ce")
 
 
@@ -42,7 +40,7 @@ def attribute(name: str) -> Node:
 
 def present(name: str) -> Node:
     """Whether an event has an attribute: `has(ce.name)`."""
-    return TRUE if name in ALWAYS_PRESENT else attribute_names.present(name)
+    return TRUE if name in REQUIRED_ATTRIBUTES else attribute_names.present(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +113,8 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
 
 def _negated(node: Node) -> Node:
     match node:
-        case Compare(Comparison.EQ, left, right):
-            return Compare(Comparison.NE, left, right)
-        case Compare(Comparison.NE, left, right):
-            return Compare(Comparison.EQ, left, right)
+        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
+            return Compare(comparison.opposite, left, right)
         case _:
             return Not(node)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from headgate.event.attributes import is_name
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, is_name
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel.ast import reads_publish_time
@@ -24,8 +24,6 @@ from headgate.limits import FILTERS_CACHED_MAX
 EXTENSION: Final = "filtervalue"
 """The extension by which a producer gives an event's filter value; empty: the event has none."""
 DEFAULT: Final = "type"
-
-_FIELDS: Final = frozenset({"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class FilterValueRule:
     def of(self, event: Event) -> str | None:
         """The rule's value for an event; None without one: absent, empty, no string, or an error."""
         name = self.attribute
-        if name in _FIELDS:
+        if name in CONTEXT_ATTRIBUTES:
             return getattr(event, name) or None
         if name:
             value = event.extensions.get(name)

@@ -194,13 +194,6 @@ _Range = tuple[int | None, int | None]
 _TIME: Final = Select(Name("ce"), "time")
 _PUBLISHED: Final = Name(PUBLISH_TIME)
 _EMPTY: Final[_Range] = (1, 0)
-_MIRRORED: Final = {
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-    Comparison.EQ: Comparison.EQ,
-}
 
 
 def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range | None:
@@ -217,8 +210,8 @@ def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range |
             return known[node]
         case Compare(comparison, left, right) if left == time:
             return _bounded(comparison, right)
-        case Compare(comparison, left, right) if right == time and comparison in _MIRRORED:
-            return _bounded(_MIRRORED[comparison], left)
+        case Compare(comparison, left, right) if right == time and comparison is not Comparison.NE:
+            return _bounded(comparison.mirrored, left)
         case Has(Name("ce"), "time") if time == _TIME:
             return (None, None)
         case _ if node == FALSE:

@@ -84,6 +84,11 @@ class Trace:
         return next(part for part in self.parts if part.decided)
 
     @property
+    def decided_text(self) -> str:
+        """That part in CEL."""
+        return self.text[self.decided.start : self.decided.end]
+
+    @property
     def caret(self) -> str:
         """The text, cut when it is long, and below it a line under the part that decided."""
         part = self.decided

@@ -194,9 +194,9 @@ _KINDS: Final = frozenset({KeyKind.STRING, KeyKind.PREFIX, KeyKind.SUFFIX})
 def _keys(row: PlanRow) -> _Keys:
     """The conditions of a row's keys on attributes, as far as they are certain."""
     return frozenset(
-        _Key(part.place.path[0], part.kind, constant)
+        _Key(part.operand.path[0], part.kind, constant)
         for part, constant in zip(row.signature.key, row.key, strict=True)
-        if part.place.root is Root.CE and part.place.form is Form.VALUE
+        if part.operand.root is Root.CE and part.operand.form is Form.VALUE
         if part.kind in _KINDS and isinstance(constant, str)
     )
 

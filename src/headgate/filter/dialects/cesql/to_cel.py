@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
+from headgate.event.attributes import INT32_MAX, REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
     TRUE,
@@ -25,8 +26,6 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.functions.cesql import INT32_MAX
-from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
 from headgate.filter.dialects.cesql import functions
 from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
 from headgate.filter.dialects.cesql.tree import (

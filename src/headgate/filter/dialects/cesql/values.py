@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import Final, assert_never
 
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, INT32_MAX, INT32_MIN, REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
     TRUE,
@@ -24,13 +25,10 @@ from headgate.filter.cel.ast import (
     Select,
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
-from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN, to_bool, to_int, to_string
+from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
-from headgate.filter.cel.rewrite import REQUIRED_ATTRIBUTES
 
 CE: Final = Name("ce")
-ALWAYS_STRINGS: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema", "time"}
-"""Context attributes. An extension may be an integer or a boolean, if it was sent in JSON."""
 
 
 class Type(StrEnum):
@@ -100,7 +98,8 @@ def read(name: str) -> Part:
     """The value of an attribute; `time` as its text."""
     node: Node = Select(CE, TIME_TEXT if name == "time" else name)
     missing = frozenset[str]() if name in REQUIRED_ATTRIBUTES else frozenset({name})
-    return Part(node, Type.STRING if name in ALWAYS_STRINGS else Type.ANY, missing, missing)
+    # An extension may be an integer or a boolean, if it was sent in JSON.
+    return Part(node, Type.STRING if name in CONTEXT_ATTRIBUTES else Type.ANY, missing, missing)
 
 
 def cast(part: Part, wanted: Type) -> Part:
@@ -158,10 +157,8 @@ def negated(node: Node) -> Node:
             return Or(tuple(map(negated, operands)))
         case Or(operands):
             return And(tuple(map(negated, operands)))
-        case Compare(Comparison.EQ, left, right):
-            return Compare(Comparison.NE, left, right)
-        case Compare(Comparison.NE, left, right):
-            return Compare(Comparison.EQ, left, right)
+        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
+            return Compare(comparison.opposite, left, right)
         case Compare(Comparison.LT, left, Literal(LiteralKind.STRING) as right):
             return Compare(Comparison.GE, left, right)
         case Literal(LiteralKind.BOOL, value):

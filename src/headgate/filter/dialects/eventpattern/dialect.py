@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
     TRUE,
@@ -42,9 +43,6 @@ Bind = Callable[[Field, Pattern], tuple[str, ...]]
 
 _RENAMED: Final = {"detail-type": "type"}
 _DATA: Final = ("detail", "data")
-_CERTAIN: Final = frozenset({"id", "source", "type", "specversion"})
-"""Attributes that every event has."""
-_STRINGS: Final = _CERTAIN | {"subject", "datacontenttype", "dataschema"}
 _DOTTED_MAX: Final = 3
 """Names with dots in one path: each may be one member or several, which doubles the paths to look at."""
 
@@ -123,8 +121,8 @@ def _attribute(field: Field) -> Node:
     asked = [matcher for matcher in field.matchers if not isinstance(matcher, Exists)]
     asked = [matcher for matcher in asked if not isinstance(matcher, Exact) or matcher.value is not None]
     value = Select(Name("ce"), name)
-    found = time_tests(asked) if name == "time" else tests(value, asked, is_string=name in _STRINGS)
-    present: Node = TRUE if name in _CERTAIN else Has(Name("ce"), name)
+    found = time_tests(asked) if name == "time" else tests(value, asked, is_string=name in TEXT_ATTRIBUTES)
+    present: Node = TRUE if name in REQUIRED_ATTRIBUTES else Has(Name("ce"), name)
     if Exists(True) in field.matchers:
         found = TRUE
     matched = FALSE if found == FALSE else both((present, found))

@@ -11,8 +11,11 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
+    INT64_MAX,
+    INT64_MIN,
     TRUE,
     And,
     Call,
@@ -33,20 +36,10 @@ from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms import tree
 from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
 from headgate.filter.dialects.sql_tokens import fault
-from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either, truth
+from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, truth
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_COMPUTED: Final[dict[str, Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_INT64: Final = (-(2**63), 2**63 - 1)
 _NUMBER_TYPES: Final = ListOf((Name("int"), Name("double")))
 
 
@@ -97,7 +90,7 @@ class _Translator:
             case tree.Disjunction(operands):
                 return either(map(self.condition, operands))
             case tree.Comparison(sign, left, right, position):
-                return self._compare(sign, self._value(left), self._value(right), position)
+                return self._compare(_OPS[sign], self._value(left), self._value(right), position)
             case tree.Between():
                 return self._between(node)
             case tree.OneOf():
@@ -133,7 +126,7 @@ class _Translator:
     def _named(self, name: str, position: int) -> _Value:
         match meaning(name):
             case Attribute(attribute, type_):
-                needs = () if attribute in ALWAYS_PRESENT else (attribute,)
+                needs = () if attribute in REQUIRED_ATTRIBUTES else (attribute,)
                 return _Value(type_, three_valued.attribute(attribute), needs)
             case Constant(str(value)):
                 return _text(value)
@@ -164,10 +157,10 @@ class _Translator:
     def _between(self, node: tree.Between) -> Truth:
         value, low, high = (self._value(part) for part in (node.operand, node.low, node.high))
         if node.negated:
-            outside = (("<", low), (">", high))
-            return either(self._compare(sign, value, bound, node.position) for sign, bound in outside)
-        inside = ((">=", low), ("<=", high))
-        return both(self._compare(sign, value, bound, node.position) for sign, bound in inside)
+            outside = ((Op.LT, low), (Op.GT, high))
+            return either(self._compare(op, value, bound, node.position) for op, bound in outside)
+        inside = ((Op.GE, low), (Op.LE, high))
+        return both(self._compare(op, value, bound, node.position) for op, bound in inside)
 
     def _is_null(self, value: _Value) -> Truth:
         if not value.needs:
@@ -195,8 +188,8 @@ class _Translator:
         text = plain_text(pattern)
         if text is not None:
             # What is no string is neither like a text nor unlike it.
-            same = self._compare("=", value, _text(text), node.position)
-            found = truth(same.holds, self._compare("<>", value, _text(text), node.position).holds)
+            same = self._compare(Op.EQ, value, _text(text), node.position)
+            found = truth(same.holds, self._compare(Op.NE, value, _text(text), node.position).holds)
         elif pattern.parts == (Wildcard.ANY,):
             found = truth(When(value.needs, _is_text(value)), three_valued.NEVER)
         else:
@@ -209,34 +202,34 @@ class _Translator:
             raise fault(self._text, node.position, f"{word} is for strings, {node.name} is {_called(value.type)}")
         return value
 
-    def _compare(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+    def _compare(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
         if left.literal is not None and right.literal is None:
-            return self._compare(_MIRRORED[sign], right, left, position)
+            return self._compare(op.mirrored, right, left, position)
         if Type.TIME in {left.type, right.type}:
-            return self._compare_time(sign, left, right, position)
-        if sign not in {"=", "<>"} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
-            reason = f"{sign} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
+            return self._compare_time(op, left, right, position)
+        if op not in {Op.EQ, Op.NE} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
+            reason = f"{op} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
             raise fault(self._text, position, reason, "strings and booleans are compared with = and <>")
         if left.literal is not None and right.literal is not None:
-            return constant(left.type is right.type and bool(_COMPUTED[sign](left.literal, right.literal)))
+            return constant(left.type is right.type and op.holds(left.literal, right.literal))
         if left.type is Type.NUMBER and right.type is Type.NUMBER:
             right = replace(right, node=_double(right))  # what was computed is a double, and CEL checks types
-        match sign:
-            case "=":
+        match op:
+            case Op.EQ:
                 return _equal(left, right)
-            case "<>":
+            case Op.NE:
                 return _unequal(left, right)
             case _:
-                return _ordered(_OPS[sign], left, right)
+                return _ordered(op, left, right)
 
-    def _compare_time(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+    def _compare_time(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
         if left.type is not Type.TIME or not isinstance(right.literal, int | float) or right.type is not Type.NUMBER:
             hint = "for instance JMSTimestamp > 1700000000000; for more, write CEL in `expression`"
             raise fault(self._text, position, "a time is compared with a number of milliseconds since 1970", hint)
         instant = timestamp_of(right.literal)
         if instant is None:
             raise fault(self._text, position, "no whole number of milliseconds from year 1 to year 9999")
-        return compared(left.needs, Compare(_OPS[sign], left.node, instant))
+        return compared(left.needs, Compare(op, left.node, instant))
 
 
 def _equal(left: _Value, right: _Value) -> Truth:
@@ -341,7 +334,7 @@ def _folded(sign: str, left: object, right: object) -> _Value | None:
     if sign == "/":
         return _number(float(left) / float(right)) if right else None
     value = _FOLDED[sign](left, right)
-    if isinstance(value, int) and not _INT64[0] <= value <= _INT64[1]:
+    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         value = float(value)
     return _number(value) if abs(value) != float("inf") and value == value else None
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from headgate.event import rfc3339
+from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     PUBLISH_TIME,
     Call,
@@ -45,7 +46,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Value,
 )
 from headgate.filter.dialects.text_values import text_is_one_of
-from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, attribute, both, compared, either
+from headgate.filter.dialects.three_valued import Truth, attribute, both, compared, either
 
 _ORDERS: Final = {
     Operator.GREATER_THAN: Comparison.GT,
@@ -53,8 +54,6 @@ _ORDERS: Final = {
     Operator.LESS_THAN: Comparison.LT,
     Operator.LESS_THAN_EQUALS: Comparison.LE,
 }
-_TEXTS: Final = ALWAYS_PRESENT | {"subject", "datacontenttype", "dataschema"}
-"""Attributes that are strings in every event."""
 _NUMERIC: Final = re.compile(r"-?[0-9]*")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -98,7 +97,7 @@ def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) 
 
 
 def _needs(name: str) -> tuple[str, ...]:
-    return () if name in ALWAYS_PRESENT else (name,)
+    return () if name in REQUIRED_ATTRIBUTES else (name,)
 
 
 def _compare(operator: Operator, needs: tuple[str, ...], read: Node, values: list[Node]) -> Truth:
@@ -154,7 +153,7 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
 
 def _equal(name: str, texts: list[str]) -> Truth:
     value = attribute(name)
-    same = _in(value, [_string(text) for text in texts]) if name in _TEXTS else text_is_one_of(value, texts)
+    same = _in(value, [_string(text) for text in texts]) if name in TEXT_ATTRIBUTES else text_is_one_of(value, texts)
     return compared(_needs(name), same)
 
 
@@ -163,7 +162,7 @@ def _like(name: str, pattern: Pattern) -> Truth:
     if text is not None:
         return _equal(name, [text])
     parts = [part for part in pattern.parts if isinstance(part, str)]
-    plain = name in _TEXTS or any(not _in_a_number_or_flag(part) for part in parts)
+    plain = name in TEXT_ATTRIBUTES or any(not _in_a_number_or_flag(part) for part in parts)
     return compared(
         _needs(name), like(attribute(name) if plain else _as_text(name), pattern), Not(like(_as_text(name), pattern))
     )
@@ -177,10 +176,10 @@ def _called(
     change: Callable[[Node], Node] = lambda node: node,
 ) -> Truth:
     """A method of strings: of the attribute as it is where the text of no integer and no boolean can pass."""
-    plain = name in _TEXTS or not (_NUMERIC.fullmatch(text) or says("true", text) or says("false", text))
+    plain = name in TEXT_ATTRIBUTES or not (_NUMERIC.fullmatch(text) or says("true", text) or says("false", text))
     arguments = (_string(text),)
     asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
-    if plain and change is _lower_call and name not in _TEXTS:
+    if plain and change is _lower_call and name not in TEXT_ATTRIBUTES:
         # The matcher cannot say lowerAscii of string(x); no text of an integer or a boolean passes.
         no_text = In(Call("type", None, (attribute(name),)), ListOf((Name("int"), Name("bool"))))
         return compared(_needs(name), asked, Or((no_text, Not(asked))))
@@ -192,7 +191,7 @@ def _in_a_number_or_flag(text: str) -> bool:
 
 
 def _as_text(name: str) -> Node:
-    return attribute(name) if name in _TEXTS else Call("string", None, (attribute(name),))
+    return attribute(name) if name in TEXT_ATTRIBUTES else Call("string", None, (attribute(name),))
 
 
 def _lower(text: str) -> str:
