@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from headgate.conformance import broker
-from headgate.conformance.broker_environment import BrokerAddress, Environment
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
 from headgate.conformance.cases import EXIT_FAILED, CaseStatus
 from headgate.errors import InvalidInputError
 
@@ -34,7 +34,7 @@ def conformance(
     unknown = set(only or ()) - {check.id for check in broker.CHECKS}
     if unknown:
         raise InvalidInputError(f"no check is called {', '.join(sorted(unknown))}", hint="ids are C01 to D21")
-    with Environment(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
+    with CheckEnvironment(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
         findings = broker.run(stage, only or ())
     if markdown:
         typer.echo(broker.table(findings), nl=False)

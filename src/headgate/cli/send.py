@@ -1,4 +1,4 @@
-"""`headgate send`: publish events from flags, a file or standard input."""
+"""`headgate send`: publishes events from flags, a file or standard input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate serve`: run the broker on this machine."""
+"""`headgate serve`: runs the broker on this machine."""
 
 from __future__ import annotations
 

@@ -17,7 +17,13 @@ from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
 from headgate.conformance.broker_context import Check, CheckContext
-from headgate.conformance.broker_environment import BrokerApiError, Environment, Facility, SkippedError, ViolationError
+from headgate.conformance.broker_environment import (
+    BrokerApiError,
+    CheckEnvironment,
+    Facility,
+    SkippedError,
+    ViolationError,
+)
 from headgate.conformance.cases import CaseStatus
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
@@ -51,7 +57,7 @@ class Finding:
     seen: str
 
 
-def run(stage: Environment, only: Iterable[str] = ()) -> list[Finding]:
+def run(stage: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
     """Run checks; those that kill the broker come last, one by one.
 
     Args:
@@ -68,7 +74,7 @@ def run(stage: Environment, only: Iterable[str] = ()) -> list[Finding]:
     return [results[check] for check in chosen]
 
 
-def _find(stage: Environment, check: Check) -> Finding:
+def _find(stage: CheckEnvironment, check: Check) -> Finding:
     found: Callable[[CaseStatus, str], Finding] = lambda result, seen: Finding(  # noqa: E731
         check.id, check.level, check.title, result, seen
     )

@@ -22,7 +22,7 @@ from headgate.conformance.broker_environment import (
     POLL_S,
     Answered,
     BrokerApiError,
-    Environment,
+    CheckEnvironment,
     Facility,
     Inbox,
     Object,
@@ -66,7 +66,7 @@ class CheckContext:
         name: Of the check: part of every object's name.
     """
 
-    def __init__(self, stage: Environment, name: str) -> None:
+    def __init__(self, stage: CheckEnvironment, name: str) -> None:
         self.stage = stage
         self._name = name
         self._made: list[str] = []

@@ -145,7 +145,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Respond:
     return lambda _: (status, body, named)
 
 
-class Environment:
+class CheckEnvironment:
     """A broker to check, and this machine's server for subscribers; a context manager.
 
     Args:
@@ -171,7 +171,7 @@ class Environment:
         self._server = _Server(("0.0.0.0" if where.host != "127.0.0.1" else "127.0.0.1", 0), _handler(self))
         self.port = int(self._server.server_address[1])
 
-    def __enter__(self) -> Environment:
+    def __enter__(self) -> CheckEnvironment:
         threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True).start()
         return self
 
@@ -233,7 +233,7 @@ class _Server(ThreadingHTTPServer):
         """A broker that breaks off is its own business."""
 
 
-def _handler(stage: Environment) -> type[BaseHTTPRequestHandler]:
+def _handler(stage: CheckEnvironment) -> type[BaseHTTPRequestHandler]:
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):

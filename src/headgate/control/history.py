@@ -1,4 +1,4 @@
-"""What has changed since resourceVersion N? A bounded history of every write, for watchers."""
+"""A bounded history of every write, for watchers."""
 
 from __future__ import annotations
 
