@@ -187,7 +187,7 @@ from headgate.event.json_text import parse
 parse(deep)
 """,
     "the command": """
-sys.argv[1:] = ["--version"]
+sys.argv[1:] = ["filter", "dialects"]
 from headgate.cli.main import main
 try:
     main()

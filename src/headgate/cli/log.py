@@ -24,7 +24,7 @@ EXIT_ERROR = 2
 
 app = typer.Typer(
     name="log",
-    help="Look into the chunk log: verify it, count it, dump it. Safe beside a running server.",
+    help="Verify, count and dump the log. Safe beside a running server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -62,7 +62,7 @@ def _complain(message: str, hint: str = "") -> None:
 def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
     """Check every checksum, every header and every record.
 
-    Exit code 0: whole. 1: damaged; each damaged place is listed with file and byte. 2: could not look.
+    Exit status: 0 when the log is whole; 1 when it is damaged, with each damaged place; 2 when it cannot be read.
 
     \b
     Examples:
@@ -134,7 +134,9 @@ def dump(
     path: _PathArgument,
     as_json: _JsonOption = False,
     start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Records a partition.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, metavar="N", help="Most records of each partition.")
+    ] = None,
 ) -> None:
     """Print records: offset, append time and every column that has a value.
 

@@ -12,7 +12,6 @@ from typer.main import get_group
 
 from headgate import __version__
 from headgate.errors import HeadgateError
-from headgate.event.json_text import allow_deep_json
 
 if TYPE_CHECKING:
     from typer._click import Command
@@ -52,6 +51,9 @@ class _Commands(TyperGroup):
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
+        from headgate.event.json_text import allow_deep_json  # here, because --version needs it as little as commands
+
+        allow_deep_json()
         module, _, attribute = place.partition(":")
         found = getattr(import_module(f"headgate.cli.{module}"), attribute)
         holder = typer.Typer(rich_markup_mode=_MARKUP)
@@ -87,7 +89,6 @@ def _root(
 
 def main() -> None:
     """Entry point: runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""
-    allow_deep_json()
     try:
         app()
     except HeadgateError as error:

@@ -36,20 +36,22 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 def why(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
     trigger: Annotated[
-        str, typer.Option("--trigger", "-t", help="Only this trigger, with the parts of its filter.")
+        str, typer.Option("--trigger", "-t", help="Only this trigger, with the value of every part of its filter.")
     ] = "",
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Without --trigger: all triggers of this broker.")] = (
+    broker: Annotated[str, typer.Option("--broker", "-b", help="All triggers of this broker, without --trigger.")] = (
         "default"
     ),
-    source: Annotated[str, typer.Option("--source", help="The event's source, where ids repeat.")] = "",
+    source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
     since: Annotated[
-        str, typer.Option("--since", help="Look at nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
+        str, typer.Option("--since", help="Search nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
     ] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="The server's answer, on one line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON for machines: the server's answer on one line.")
+    ] = False,
 ) -> None:
-    """Say what became of an event: not stored, filtered (by which part), an error, matched and undelivered, ended.
+    """Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
 
     \b
     Examples:
