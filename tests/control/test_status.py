@@ -51,7 +51,7 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "reason"),
+    ("inputs", "status", "reason"),
     [
         (FACTS, "True", ""),
         (replace(FACTS, broker=None), "False", "BrokerDoesNotExist"),
@@ -64,15 +64,15 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
         (replace(FACTS, active_generation=9), "True", ""),
     ],
 )
-def test_ready_from_facts(admission: Admission, facts: StatusInputs, status: str, reason: str) -> None:
+def test_ready_from_facts(admission: Admission, inputs: StatusInputs, status: str, reason: str) -> None:
     obj = admission.create(Kind.TRIGGER, trigger()).obj
     assert isinstance(obj, Trigger)
-    made = trigger_status(obj, facts, now="2026-01-01T00:00:00Z")
+    made = trigger_status(obj, inputs, now="2026-01-01T00:00:00Z")
     found = next(condition for condition in made.conditions if condition.type == "Ready")
     assert (found.status, found.reason) == (status, reason)
     assert made.observed_generation == obj.metadata.generation
     # C10: a Ready trigger has its subscriberUri; one that cannot be resolved has none.
-    assert made.subscriber_uri == facts.subscriber_uri
+    assert made.subscriber_uri == inputs.subscriber_uri
 
 
 def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> None:

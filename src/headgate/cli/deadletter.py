@@ -128,7 +128,7 @@ def _selection(trigger: str, reason: str, state: str, since: str, until: str, fi
 def _each_page(
     what: str, query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
 ) -> None:
-    """Ask page by page until the server says that there is no more."""
+    """Requests page after page, to the last."""
     count = 0
     if ids:
         query["ids"] = ids

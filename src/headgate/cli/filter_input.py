@@ -34,13 +34,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one
 
 
 def fail(message: str, hint: str = "") -> NoReturn:
-    """Say what is wrong and end with status 2."""
+    """Prints an error and ends with status 2."""
     print_error(message, hint=hint)
     raise typer.Exit(EXIT_ERROR)
 
 
 def refuse(error: FilterError) -> NoReturn:
-    """Say what is wrong with a filter, with its place, and end with status 2."""
+    """Prints an error of a filter with its place, and ends with status 2."""
     fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 

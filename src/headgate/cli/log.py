@@ -77,13 +77,13 @@ def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
             if as_json:
                 typer.echo(json.dumps(_report_json(report)))
             else:
-                _say_verified(report)
+                _print_verified(report)
     if damaged:
         typer.echo("hint: restore the damaged segments from a copy; records before and behind them are good", err=True)
         raise typer.Exit(EXIT_DAMAGED)
 
 
-def _say_verified(report: PartitionReport) -> None:
+def _print_verified(report: PartitionReport) -> None:
     for problem in report.problems:
         typer.echo(f"{problem.path}: byte {problem.byte}: {problem.reason}")
     verdict = "DAMAGED" if report.problems else "ok"

@@ -58,8 +58,8 @@ def replay(
     except ValueError as error:
         raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
     kind = "url" if "://" in target else "trigger"
-    asked = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
-    made = request(server, "POST", _base(namespace), body=asked | {"dryRun": dry_run})
+    body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
+    made = request(server, "POST", _base(namespace), body=body | {"dryRun": dry_run})
     if dry_run:
         made = _ended(server, namespace, made["id"])
     if as_json:

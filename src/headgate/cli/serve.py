@@ -78,7 +78,7 @@ def serve(
             f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
             hint="headgate serve --help shows the options",
         ) from error
-    url_policy(settings)  # a setting that cannot be read is told now, not by a process that does not start
+    url_policy(settings)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
     preflight.check(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -50,8 +50,8 @@ def consume(
     try:
         while left is None or left > 0:
             count = PULL_EVENTS_DEFAULT if left is None else min(left, PULL_EVENTS_DEFAULT)
-            asked = {"consumer": called, "max": count, "wait": _WAIT_S if follow else 0.0}
-            events = _ask(server, namespace, name, "pull", asked)["events"]
+            body = {"consumer": called, "max": count, "wait": _WAIT_S if follow else 0.0}
+            events = _ask(server, namespace, name, "pull", body)["events"]
             for one in events:
                 typer.echo(json.dumps(one["event"], ensure_ascii=False, separators=(",", ":")))
             sys.stdout.flush()
@@ -88,10 +88,10 @@ def seek(
 
     Example: headgate seek orders --first 'data.commit_ts >= 449320000000' --after
     """
-    asked = {"to": to, "first": first, "last": last, "after": after}
+    body = {"to": to, "first": first, "last": last, "after": after}
     with ThreadPoolExecutor(1) as thread:
         seeking = thread.submit(
-            request, server, "POST", _path(namespace, name, "seek"), body=asked, timeout_s=_SEEK_S_MAX
+            request, server, "POST", _path(namespace, name, "seek"), body=body, timeout_s=_SEEK_S_MAX
         )
         try:
             while wait([seeking], timeout=_PROGRESS_S).not_done:

@@ -71,17 +71,17 @@ def why(
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     elif trigger:
-        _say(answer)
+        _print_one(answer)
     else:
-        _say_all(answer)
+        _print_all(answer)
 
 
 def search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """The answer of a question about an event; the server searches its log a piece at a time.
 
     Raises:
-        ApiRefusedError: The server said no.
-        NoServerError: None is there.
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers.
     """
     answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
     while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
@@ -100,7 +100,7 @@ def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, An
     return answer
 
 
-def _say_all(answer: dict[str, Any]) -> None:
+def _print_all(answer: dict[str, Any]) -> None:
     event = answer.get("event")
     if answer["fate"] != "stored" or event is None:
         typer.echo(f"{answer['fate']}: {answer['message']}")
@@ -118,7 +118,7 @@ def _place(event: dict[str, Any]) -> str:
     return f"{event['broker']}, partition {event['partition']}, offset {event['offset']}, stored {event['stored']}"
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _print_one(answer: dict[str, Any]) -> None:
     typer.echo(f"{answer['fate']}: {answer['message']}")
     if event := answer.get("event"):
         typer.echo(f"event    {_place(event)}")

@@ -94,8 +94,8 @@ def _early_trigger(scene: CheckContext) -> str:
 def _unready_without_broker(scene: CheckContext) -> str:
     scene.trigger("t", scene.inbox("t"), wait=False)
     ready = ready_of(scene.until_ready("triggers", "t", "False"))
-    said = f"{ready.get('reason', '')} {ready.get('message', '')}"
-    expect("broker" in said.lower(), f"Ready is False, but neither reason nor message names the broker: {said}")
+    text = f"{ready.get('reason', '')} {ready.get('message', '')}"
+    expect("broker" in text.lower(), f"Ready is False, but neither reason nor message names the broker: {text}")
     return f"Ready=False, {ready.get('reason')}"
 
 
@@ -291,7 +291,7 @@ CHECKS: Final = (
     Check("C05", MUST, "A Broker's class is immutable", _API, _class_immutable),
     Check("C06", MUST, "A Broker's spec.config is immutable", _API, _config_immutable),
     Check("C07", MAY, "A Trigger may be created before its Broker", _API, _early_trigger),
-    Check("C08", MUST, "Such a Trigger is not Ready, and says why", _API, _unready_without_broker),
+    Check("C08", MUST, "Such a Trigger is not Ready, with the reason", _API, _unready_without_broker),
     Check("C09", SHOULD, "A Trigger becomes Ready when its Broker does", _API, _ready_with_broker),
     Check("C10", MUST, "subscriberUri is set before Ready, empty when it cannot be resolved", _API, _subscriber_uri),
     Check("C11", MUST, "A Trigger's deadLetterSink is resolved before it is Ready", _API, _trigger_sink),

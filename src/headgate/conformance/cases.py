@@ -22,7 +22,7 @@ class CaseStatus(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     KNOWN = "known"  # fails, and is listed with its reason
-    SKIPPED = "skipped"  # says of itself that it binds nobody but its source
+    SKIPPED = "skipped"  # binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)

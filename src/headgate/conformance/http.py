@@ -1,6 +1,6 @@
 """The CloudEvents HTTP binding: requests accepted and refused, by ingress in this process or at a URL.
 
-In this process the events that would be stored are compared too; over the network only what the answer says.
+In this process the events that would be stored are compared too; over the network only the answer.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ _LOCAL: Final = UrlPolicy()
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """What the body of a delete says, as far as it matters; nothing depends on the object, whatever the policy."""
+    """The body of a delete, as far as it has effect; no object depends on another, so the policy has none."""
 
     class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
         """What must hold of the object."""

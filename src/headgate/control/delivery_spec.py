@@ -91,7 +91,7 @@ def order_causes(metadata: Metadata) -> Iterator[Cause]:
 
 
 def is_ordered(metadata: Metadata) -> bool:
-    """Whether a trigger asked for its events one after the other."""
+    """Whether a trigger's annotations order its events."""
     annotations = metadata.annotations
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
@@ -103,11 +103,11 @@ def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
-    """Complete rules, in seconds; what is not said has a default.
+    """Complete rules, in seconds; what is left out has a default.
 
     Args:
         chosen: `spec.delivery` of the trigger, else of its broker, as a whole; validated.
-        ordered: Whether the trigger asked for order by an annotation; `order` says more.
+        ordered: Whether the trigger has the annotation for order; `order` counts more.
         dead_letter_uri: Where its `deadLetterSink` is; None when it has none, empty when that has no address.
     """
     chosen = chosen if chosen is not None else DeliverySpec()

@@ -23,7 +23,7 @@ def duration_s(text: str) -> float:
         Seconds, not negative.
 
     Raises:
-        ValueError: It is no such duration; the message says what is accepted.
+        ValueError: It is no such duration; the message has an example.
     """
     found = _DURATION.fullmatch(text)
     if found is None:

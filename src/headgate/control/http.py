@@ -66,7 +66,7 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
     Args:
         body: JSON.
         type_: A msgspec struct.
-        problem: What the error says before the reason.
+        problem: The begin of the error, before the reason.
 
     Raises:
         InvalidInputError: It is no JSON, or not of this type.
@@ -77,7 +77,7 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
         raise InvalidInputError(f"{problem}: {error}") from error
 
 
-async def while_there(receive: Receive, work: Awaitable[_T]) -> _T | None:
+async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """What the work gives; None when the client leaves before: the work has been cancelled then.
 
     Args:
@@ -126,7 +126,7 @@ before the event loop, and its producers, had theirs."""
 
 
 async def decoded(request: Request, body: bytes) -> object:
-    """The body as the document it says it is, YAML or JSON, within the bounds of an object.
+    """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     Raises:
         MalformedObjectError: It is no such document, or over its bounds.

@@ -77,7 +77,7 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
 
 
 def filter_value_causes(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
-    """A broker's rule never changes: readers skip chunks by it. One made anew is another broker."""
+    """A broker's rule never changes: readers skip chunks by it. A broker that is created again is another one."""
     before, after = ((spec or LogSpec()).filter_value or DEFAULT for spec in (old, new))
     if before != after:
         yield invalid("spec.log.filterValue", after, "field is immutable")

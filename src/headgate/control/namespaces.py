@@ -35,7 +35,7 @@ def decode_namespace(document: object, name: str = "") -> Namespace:
 
     Args:
         document: Untrusted.
-        name: That the request's path says.
+        name: From the request's path.
 
     Raises:
         MalformedObjectError: It is none, or has another name.

@@ -187,7 +187,7 @@ class NamespaceApi:
             return msgspec.json.encode({"type": type_, "object": shown}) + b"\n"
 
         async def stream() -> AsyncIterator[bytes]:
-            # There is no history of namespaces: what is there is told again, which a watcher takes for news at most.
+            # There is no history of namespaces: existing ones are sent again, which watchers tolerate.
             ends_s = time.monotonic() + query.timeout_s
             known: dict[str, Namespace] = {}
             with self._feed.joined():

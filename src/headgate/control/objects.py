@@ -78,7 +78,7 @@ class ManagedFields(_Struct, frozen=True):
     Attributes:
         operation: `Apply` or `Update`.
         time: RFC 3339, of his last write.
-        fields_v1: The fields as a tree, in JSON: nobody walks it but who looks for owners.
+        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
         subresource: Nothing but the object itself is written by clients.
     """
 

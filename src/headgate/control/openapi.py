@@ -164,7 +164,7 @@ def _filter() -> JsonObject:
             **_custom_dialects(),
         },
     )
-    # One owner for all of it in server-side apply: half a filter would be nobody's.
+    # One owner for all of it in server-side apply: half a filter is no filter.
     return schema | {"x-kubernetes-map-type": "atomic"}
 
 

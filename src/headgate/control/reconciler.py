@@ -51,7 +51,7 @@ class Reconciler:
         self._report_s = report_s
         self._served: dict[str, ServedBroker] = {}
         self._serving = threading.Lock()
-        """Of whoever reads the brokers, so that what was read first never counts last."""
+        """Held while brokers are read, so that an older result never replaces a newer one."""
         store.on_broker(self._serve)
         self._seen: dict[str, int] | None = None
         self._public_url = ""
@@ -62,7 +62,7 @@ class Reconciler:
     def served(self, broker: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events.
 
-        Known before the broker's status says Ready, and before whoever wrote it through this store is answered.
+        Known before the broker's status says Ready, and before the write through this store is answered.
         """
         return self._served.get(broker)
 
@@ -109,7 +109,7 @@ class Reconciler:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
             written += self._store.write_statuses(stale.pop() for _ in range(len(stale)))
-        # What was written here needs no second look, when nobody wrote in between.
+        # What was written here needs no second pass, when no other write came between.
         ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
         self._seen = counters | ({"version": written[-1]} if ours else {})
         return len(written)
@@ -122,16 +122,16 @@ class Reconciler:
         brokers = self._serve()
         now = kube_time(now_s)
         stale: list[Object] = []
-        facts: dict[str, object] = {}
+        states: dict[str, object] = {}
         for broker in brokers:
             status = broker_status(broker, public_url=self._public_url, now=now, is_there=self._served.__contains__)
             current = msgspec.structs.replace(broker, status=status)
             if status != broker.status:
                 stale.append(current)
-            facts[broker.metadata.path] = broker_state(current, self._public_url)
+            states[broker.metadata.path] = broker_state(current, self._public_url)
         written = self._store.write_statuses(stale) if stale else ()
-        before, self._brokers = self._brokers, facts
-        moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
+        before, self._brokers = self._brokers, states
+        moved = tuple(path for path in before.keys() | states.keys() if before.get(path) != states.get(path))
         return written, moved
 
     def _serve(self) -> tuple[Broker, ...]:

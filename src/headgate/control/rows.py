@@ -39,19 +39,19 @@ class RowSelection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoutedRow:
-    """A trigger or subscription with the facts of its status.
+    """A trigger or subscription with the inputs of its status.
 
     Attributes:
         version: The object's resourceVersion.
         target: Its target id.
         obj: As stored.
-        facts: At the same moment.
+        inputs: At the same moment.
     """
 
     version: int
     target: int
     obj: Routed
-    facts: StatusInputs
+    inputs: StatusInputs
 
 
 def counter(connection: sqlite3.Connection, name: str) -> int:
@@ -83,7 +83,7 @@ def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
 def routed_rows(
     connection: sqlite3.Connection, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[RoutedRow]:
-    """Triggers and subscriptions with their facts, decoded one by one.
+    """Triggers and subscriptions with their inputs, decoded one by one.
 
     Args:
         connection: In a transaction.
@@ -116,7 +116,7 @@ def routed_rows(
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
         sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
-        facts = StatusInputs(
+        inputs = StatusInputs(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
             subscriber_uri=subscriber,
@@ -133,7 +133,7 @@ def routed_rows(
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )
-        yield RoutedRow(version, target, obj, facts)
+        yield RoutedRow(version, target, obj, inputs)
 
 
 def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:

@@ -83,7 +83,7 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
 
 
 def field_selector(text: str) -> Fields:
-    """A field selector; only `metadata.name` and `metadata.namespace` can be asked for.
+    """A field selector; only `metadata.name` and `metadata.namespace` are supported.
 
     Raises:
         MalformedObjectError: It asks for another field, or not by `=`.
@@ -95,7 +95,7 @@ def field_selector(text: str) -> Fields:
         field, operator, value = (group.strip() for group in _split(part))
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
             raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
-        # Nothing has two names or lies in two namespaces; the empty name is nobody's.
+        # Nothing has two names or lies in two namespaces; no object has the empty name.
         if field == "metadata.name":
             name = value if name in (None, value) else ""
         else:

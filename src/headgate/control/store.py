@@ -254,7 +254,7 @@ class Store:
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
             for row in routed_rows(connection, which, parameters):
-                status = routed_status(row.obj, row.facts, now=now)
+                status = routed_status(row.obj, row.inputs, now=now)
                 if status != row.obj.status:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale

@@ -90,13 +90,13 @@ def compiler_input(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]
         FilterError: The consumer filter refuses the metadata.
     """
     spec = obj.spec
-    asked: JsonObject | None = None
+    tags: JsonObject | None = None
     if isinstance(obj, Subscription):
-        asked = consumer_filter(obj.spec.consumer_filter, obj.spec.consumer_metadata)
-    if asked is None:
+        tags = consumer_filter(obj.spec.consumer_filter, obj.spec.consumer_metadata)
+    if tags is None:
         return spec.filter, spec.filters
     written = spec.filters or ((spec.filter,) if spec.filter else ())
-    return None, (*written, asked)
+    return None, (*written, tags)
 
 
 def field_as_written(obj: Routed, field: str) -> str:

@@ -82,12 +82,12 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:
-        asked: object = obj.spec.filters or obj.spec.filter
+        filters: object = obj.spec.filters or obj.spec.filter
         if isinstance(obj, Trigger):
             way = obj.status.subscriber_uri
         else:
-            asked, way = asked or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
-        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(asked))
+            filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
+        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters))
     if include == "Object":
         return Row(cells, obj)
     if include == "None":
@@ -95,8 +95,8 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     return Row(cells, _partial(obj.metadata))
 
 
-def _written(asked: object) -> str:
-    return msgspec.json.encode(asked).decode() if asked else "<none>"
+def _written(filters: object) -> str:
+    return msgspec.json.encode(filters).decode() if filters else "<none>"
 
 
 def _partial(metadata: Metadata) -> _PartialObject:

@@ -21,7 +21,7 @@ from headgate.control.status import identity_of, is_served, referenced_broker, s
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
@@ -67,7 +67,7 @@ def put_target(
     if (filter_changed and way.routed) or way.routed != was_routed:
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
-    asked, filters = compiler_input(obj)
+    filter_, filters = compiler_input(obj)
     broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
@@ -86,7 +86,7 @@ def put_target(
             is_ordered(meta),
             way.sink_broker,
             way.pull,
-            msgspec.json.encode(_Filter(asked, tuple(filters))),
+            msgspec.json.encode(_Filter(filter_, tuple(filters))),
             compiler,
             encoded,
             needs,
@@ -149,7 +149,7 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
 
 
 def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
-    """Compile anew what another version of the compiler wrote; what comes out different shares one generation.
+    """Recompile what another version of the compiler wrote; what comes out different shares one generation.
 
     A filter that no longer compiles leaves routing and is named on its object.
 
@@ -165,7 +165,7 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
             written = _FILTER.decode(text)
             compiled = compiler.compile(written.filter, written.filters)
             if keeps_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
-                compiled = watchful(compiled)
+                compiled = preserve_errors(compiled)
             plan, problem = encode_plan(compiled), ""
         except InvalidInputError as error:
             plan, problem = None, error.message
@@ -263,7 +263,7 @@ class SnapshotCache:
 
 
 def _of_broker(pull: PullRules, uid: str) -> PullRules:
-    """With a broker made anew a subscription's history begins anew."""
+    """With another broker of the same name a subscription's backfill starts again."""
     return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 

@@ -142,7 +142,7 @@ class ObjectWriter:
             resource_version=str(bump(self._connection, "version")),
         )
         if old.status.observed_generation == old.metadata.generation:
-            # The spec is what it was, and so is everything that the status says about it.
+            # The spec is what it was, and so is its status.
             new = _with_status(new, msgspec.structs.replace(old.status, observed_generation=generation))
         self._save(new)
         history.record(self._connection, "MODIFIED", int(new.metadata.resource_version), new, old)
@@ -188,7 +188,7 @@ class ObjectWriter:
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
             row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
-            new = _with_status(new, routed_status(new, row.facts, now=self._now))
+            new = _with_status(new, routed_status(new, row.inputs, now=self._now))
             self._save(new)
         elif old is None:
             adopt_targets(self._connection, new)
@@ -200,9 +200,9 @@ class ObjectWriter:
         return new
 
     def _refresh_statuses(self, broker: str) -> None:
-        """Write anew what is not true any more of those that name a broker: their filters wait for the matcher."""
+        """Rewrites stale statuses of what names a broker: their filters wait for the matcher."""
         for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,))):
-            status = routed_status(row.obj, row.facts, now=self._now)
+            status = routed_status(row.obj, row.inputs, now=self._now)
             if status != row.obj.status:
                 self.put_status(_with_status(row.obj, status))
 

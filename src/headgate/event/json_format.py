@@ -17,7 +17,7 @@ from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, 
 
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
-_usual: Final = BatchFastPath()
+_fast_path: Final = BatchFastPath()
 _MISSING: Final = object()
 _JSON: Final = DataKind.JSON  # a member of an enumeration is slow to look up
 
@@ -47,9 +47,9 @@ def decode_batch(body: bytes) -> Sequence[Event]:
         raise EventTooLargeError(f"a batch must not be larger than {BATCH_BYTES_MAX} bytes")
     plain = _is_plain(body)
     if plain and len(body) <= EVENT_BYTES_MAX:
-        usual = _usual.read(body)
-        if usual is not None and len(usual) <= BATCH_EVENTS_MAX:
-            return usual
+        fast = _fast_path.read(body)
+        if fast is not None and len(fast) <= BATCH_EVENTS_MAX:
+            return fast
     elements = _parse(body)
     if not isinstance(elements, list):
         raise EventError("the outermost JSON value of a batch must be an array")
@@ -69,7 +69,7 @@ def decode_batch(body: bytes) -> Sequence[Event]:
             events.append(_event(members, bytes(holder.data), plain))
     except EventError as error:
         raise error.at(len(events)) from None
-    _usual.learn(events)
+    _fast_path.learn(events)
     return events
 
 

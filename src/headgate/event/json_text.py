@@ -4,7 +4,7 @@ Filters are evaluated by cel-cpp on what Python decoded and by Spark on the byte
 is refused at the door: duplicate keys, U+0000 and lone surrogates in strings, numbers that no double can hold, deep
 nesting, numbers and names that are longer than Spark's parser takes.
 
-The checks that cost something run only where a cheap look at the bytes says that they could fail.
+The checks that cost something run only where a cheap scan of the bytes finds that they could fail.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse(text: bytes) -> object:
     """
     try:
         return _parse(text)
-    except RecursionError:  # of whichever look at the text goes deepest
+    except RecursionError:  # of whichever pass over the text goes deepest
         _refuse_depth()
 
 

@@ -184,7 +184,7 @@ def _hops(value: bytes) -> int:
 
 
 def _lineage(hops: bytes, root: bytes) -> Lineage:
-    """Where a delivery, or a reply, says that it comes from."""
+    """The lineage that a delivery or a reply carries in its headers."""
     if root and not _ROOT_TEXT.fullmatch(root):
         raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
     count = _hops(hops)

@@ -168,6 +168,6 @@ def count_refusal(error: HeadgateError) -> None:
 
 
 def _refuse_forged(name: str, index: int, count: int) -> NoReturn:
-    hint = f"leave it out; a broker that passes events on says their hops in the header {HOPS_HEADER}"
+    hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
     error = EventError("is the broker's own attribute", attribute=name, hint=hint)
     raise error if count == 1 else error.at(index)

@@ -1,8 +1,8 @@
 """Partitioning: which partition an event goes to, and when it is stored.
 
-An event with the extension `partitionkey` goes where its key's hash says, always; one without goes where the name of
-its producer says, when that numbers its events, else to the next partition in turn. A batch stays together unless its
-events have keys of several partitions.
+An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
+partition of its producer's name, when that numbers its events, else to the next partition in turn. A batch stays
+together unless its events have keys of several partitions.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_ST
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import PUBLISHER, Call, Service, attended
+from headgate.rpc.service import PUBLISHER, RpcCall, Service, attended
 
 _NUMBER_MAX: Final = (1 << 64) - 2
-"""The next one is still a uint64: `next_sequence` says it."""
+"""The next one, `next_sequence`, is still a uint64."""
 
-PublishCall = Call[PublishRequest, PublishResponse]
+PublishCall = RpcCall[PublishRequest, PublishResponse]
 
 
 class StreamsOverloadError(OverloadedError):
@@ -115,7 +115,7 @@ class _Stream:
         self._next = last + 1
         # Tasks begin in the order in which they are made, and enqueue their events before they wait.
         stored = asyncio.create_task(self._store(request))
-        stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when nobody waits any more
+        stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when no task awaits it
         return _Pending(number, last, stored)
 
     async def _store(self, request: PublishRequest) -> int:
@@ -131,7 +131,7 @@ class _Stream:
         )
 
     def _in_force(self) -> ServedBroker:
-        """The broker as it is now; the stream ends with it, for one made anew counts its producers' events anew.
+        """The broker as it is now; the stream ends with it: another one of its name has no numbers of its producers.
 
         Raises:
             UnknownBrokerError: It is deleted.
@@ -140,7 +140,7 @@ class _Stream:
         path = path_of(self._broker.identity)
         now = self._intake.broker(path)
         if now.identity != self._broker.identity:
-            raise BrokerReplacedError(f"the broker {path!r} has been made anew", hint="open another stream")
+            raise BrokerReplacedError(f"the broker {path!r} was deleted and created again", hint="open another stream")
         return now
 
     async def acknowledge(self) -> None:
@@ -172,7 +172,7 @@ def decode(request: PublishRequest) -> Sequence[Event]:
     """The events of a request, with the filter values that it gives them: it gets them as their attributes.
 
     Raises:
-        EventError: An event is none; its place is said.
+        EventError: An event is invalid; the error has its index.
         InvalidInputError: There is not one filter value for each.
         TooLargeError: There are too many.
     """

@@ -35,7 +35,7 @@ class Bloom(NamedTuple):
 
 
 class ValueHash(NamedTuple):
-    """A value's two 32-bit halves, computed once and asked of many filters."""
+    """A value's two 32-bit halves, computed once and tested in many filters."""
 
     a: int
     b: int
@@ -94,7 +94,7 @@ def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
     Args:
         bits: The filter's bytes as stored.
         k: The stored hash count.
-        wanted: Probes of the values asked for.
+        wanted: Hashes of the wanted values.
     """
     m = len(bits) * 8
     if not m:

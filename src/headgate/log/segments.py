@@ -148,7 +148,7 @@ class SegmentFile:
     def behind(self, position: int, offset: int) -> tuple[int, int] | None:
         """Where the next good chunk starts behind a damaged one.
 
-        A good header says where its chunk ends. Behind a bad one every multiple of 8 is looked at, header and payload.
+        A good header gives the end of its chunk. Behind a bad one every multiple of 8 is searched, header and payload.
 
         Args:
             position: Where the damaged chunk starts.
@@ -335,7 +335,7 @@ def _walk(segment: SegmentFile, offset: int, committed: int) -> tuple[ChunkLocat
     """The chunk of a segment that holds `offset`, or where the file ends before it.
 
     Raises:
-        CorruptChunkError: What is asked for is damaged; or anything before it, unless damage is passed over.
+        CorruptChunkError: The record is damaged; or anything before it, unless damage is passed over.
     """
     at, position = segment.nearest(offset)
     while True:

@@ -194,7 +194,7 @@ class _Inspection:
         except FormatError as error:
             behind = find_chunk(self._fd, position + 8, offset + 1)
             if behind is None and self._published == _ALL:
-                self._report.tail_bytes += self._size - position  # nobody says that it was ever whole
+                self._report.tail_bytes += self._size - position  # nothing shows that it was ever whole
                 return None, offset
             self._bad(position, str(error))
             if behind is not None:

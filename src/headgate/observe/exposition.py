@@ -2,7 +2,7 @@
 
 One JSON file a part under `run/metrics/`, replaced at once (rename) every second. A process that starts takes up the
 counters of its predecessor, so they survive a restart of any part (kill -9 loses the last second); gauges of a file
-that nobody has written for METRICS_STALE_S are not shown.
+that was not written for METRICS_STALE_S are not shown.
 """
 
 from __future__ import annotations

@@ -48,18 +48,18 @@ class LastMessage(logging.Handler):
 
 
 def capture_messages() -> LastMessage:
-    """Makes the SDK tell us, and nobody else, what it would log."""
+    """Captures what the SDK would log; it is written nowhere else."""
     words, sdk = LastMessage(), logging.getLogger(_SDK)
     sdk.handlers, sdk.propagate = [words], False
     return words
 
 
 class Exporter(SpanExporter):
-    """An exporter whose failure is told once, until it works again.
+    """An exporter whose failure is logged once, until it works again.
 
     Args:
         exporter: The one that exports.
-        words: What the SDK said last.
+        words: The last message of the SDK.
     """
 
     def __init__(self, exporter: SpanExporter, words: LastMessage) -> None:

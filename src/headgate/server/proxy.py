@@ -10,7 +10,7 @@ import httptools
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX, PROXY_PIECE_BYTES
 
@@ -81,7 +81,7 @@ class ProcessProxy:
             raise PartUnavailableError("there is no answer now", hint="try again in a few seconds") from error
         try:
             sink.write(_head(request, len(body)) + body)
-            await while_there(receive, _copy(source, send, _Answer(only_head=request.method == "HEAD")))
+            await while_connected(receive, _copy(source, send, _Answer(only_head=request.method == "HEAD")))
         finally:
             sink.close()
 
