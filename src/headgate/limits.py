@@ -277,7 +277,7 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
-ANSWER_UNREAD_S_MAX: Final = 120.0
+WRITE_STALLED_S_MAX: Final = 120.0
 """A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
