@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import HeadgateError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
@@ -79,16 +79,15 @@ class ReadApi:
         parameters = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
-            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")] + [
-                ("from", resumed)
-            ]
+            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")]
+            parameters.append(("from", resumed))
         wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
-            return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_CLIENT_GONE)
+            return await while_connected(request.receive, self._batch(wanted)) or Response(status_code=_CLIENT_GONE)
         reading = self._readers.reading(wanted)
         # The first turn is awaited: what is wrong with the request is still an error answer and not a broken body.
-        first = await while_there(request.receive, anext(reading))
+        first = await while_connected(request.receive, anext(reading))
         if first is None:
             return Response(status_code=_CLIENT_GONE)
         write, end = (_line, _error_line) if form == LINES else (_messages, _error_message)
