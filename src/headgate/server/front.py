@@ -18,6 +18,7 @@ from headgate.control.api import ControlApi
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
+from headgate.control.recompiler import recompile
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
@@ -103,7 +104,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         )
         trimming = retention.trim_log(settings, dict(enumerate(writers)))
         remembering = producers.keep(lambda: _ends(writers))
-        work = (sampling, trimming, remembering, _probe(commits))
+        work = (_recompile(store, mark.note), sampling, trimming, remembering, _probe(commits))
         tending = [asyncio.create_task(one) for one in work]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
@@ -129,6 +130,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
             await asyncio.to_thread(tracer.close)
         if failure is not None:
             raise failure
+
+
+async def _recompile(store: Store, note: Callable[[str], None]) -> None:
+    """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
+    await recompile(store, note)
+    await asyncio.Event().wait()
 
 
 async def _ended(reconciling: asyncio.Task[None], *tending: asyncio.Task[None]) -> BaseException | None:
