@@ -42,7 +42,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
-from headgate.outbox.link import Link
+from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -232,7 +232,7 @@ class Dispatcher:
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = Link(options.token, self._takeover, self.matches, self.matches.resume)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume)
         self.replays = Replaying(
             data / REPLAYS_FILE,
             scanner=scanner,
@@ -371,7 +371,7 @@ class Dispatcher:
 
     def rows_walked(self) -> None:
         """See `scheduler.SchedulerListener`."""
-        self._link.relieve()
+        self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
         """See `scheduler.SchedulerListener`."""
