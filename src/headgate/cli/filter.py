@@ -1,4 +1,4 @@
-"""headgate filter: what does a filter say of these events, and how will it be matched? Needs no server."""
+"""headgate filter: a filter on events, and how it will be matched. Needs no server."""
 
 from __future__ import annotations
 

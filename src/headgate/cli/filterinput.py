@@ -1,4 +1,4 @@
-"""Where do a command's filter and events come from? Options, files and stdin, bounded; a fault ends the command."""
+"""The filter and the events of a command: options, files and stdin, bounded; a fault ends the command."""
 
 from __future__ import annotations
 

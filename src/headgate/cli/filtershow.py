@@ -1,4 +1,4 @@
-"""How are a filter's plan and its trace shown to a person? Lines and a small table."""
+"""A filter's plan and its trace as text: lines and a small table."""
 
 from __future__ import annotations
 

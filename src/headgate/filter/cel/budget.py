@@ -1,4 +1,4 @@
-"""How much may one evaluation take on this event? Steps and bytes, estimated from above from the tree and its sizes.
+"""The bound on one evaluation: steps and bytes, estimated from above from the tree and the event's sizes.
 
 cel-cpp itself stops after 10,000 rounds of all macros together. It does not bound what a round costs, nor what a
 function does with a long text: `map` copies its result in every round (10,000 elements: 7 s), a regular expression

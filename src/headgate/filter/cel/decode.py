@@ -1,4 +1,4 @@
-"""How does cel-cpp's checked expression become our tree? Macros arrive expanded and are recognised by their shape."""
+"""cel-cpp's checked expression as our tree. Macros arrive expanded and are recognised by their shape."""
 
 from __future__ import annotations
 

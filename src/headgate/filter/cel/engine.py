@@ -1,4 +1,4 @@
-"""How does cel-expr-python behave, and how is it kept from misbehaving? The only module that knows it.
+"""cel-cpp, through cel-expr-python: the only module that knows the package.
 
 What is worked around here (version 0.1.3 on Python 3.11):
 

@@ -1,4 +1,4 @@
-"""Is a filter true of this event? cel-cpp decides: the meaning that every other part is measured by."""
+"""Evaluation of a filter on an event. cel-cpp decides: every other part is measured by it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which simpler expression says exactly the same? `RULES` are pure functions from tree to tree.
+"""The canonical form of an expression. `RULES` are pure functions from tree to tree.
 
-Every rule keeps the value on every event, errors included (an error may become another error). A filter is read as a
-*condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and the operands of `&&`, `||`,
-`!` and of a conditional in such a place; inside other expressions only `everywhere` rules apply.
+Every rule gives a simpler expression that keeps the value on every event, errors included (an error may become another
+error). A filter is read as a *condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and
+the operands of `&&`, `||`, `!` and of a conditional in such a place; inside other expressions only `everywhere` rules
+apply.
 
 That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
 """

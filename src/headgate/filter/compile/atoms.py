@@ -1,6 +1,6 @@
-"""Which comparison of the matcher says what a condition says? One leaf of a filter at a time.
+"""Conditions as comparisons of the matcher, one leaf of a filter at a time.
 
-"True" is kept exactly, an error may become false, never the other way round.
+Where a comparison says what the condition says, "true" is kept exactly; an error may become false, never true.
 """
 
 from __future__ import annotations

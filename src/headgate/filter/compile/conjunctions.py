@@ -1,4 +1,4 @@
-"""Which comparisons must hold together for a filter to be true? A rewritten tree as a bounded list of conjunctions.
+"""A rewritten tree as a bounded list of conjunctions of comparisons.
 
 Lowering keeps "true" exactly and may turn an error into false, never the other way round: with `!` pushed down
 only `&&` and `||` are left, both monotone in false < error < true, so a lowered part never makes the whole truer.

@@ -1,4 +1,4 @@
-"""What does a condition say in simpler ones? Exactly the same "true"; an error may become false, never true."""
+"""Conditions in simpler ones. "True" is kept exactly; an error may become false, never true."""
 
 from __future__ import annotations
 

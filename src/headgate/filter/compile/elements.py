@@ -1,4 +1,4 @@
-"""Is one of many like this? The predicate of an `exists` as probes of a list's elements, or of the values at a path."""
+"""The predicate of an `exists` as probes of a list's elements, or of the values at a path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which plain conditions say what a regular expression says? Prefixes, suffixes, parts and lists of whole texts.
+"""Regular expressions as plain conditions: prefixes, suffixes, parts and lists of whole texts.
 
 RE2 searches: without an anchor a pattern may stand anywhere. `.` is any character but a line feed, unless `(?s)` says
 otherwise. A pattern is read as alternatives of texts and gaps between them; whatever else it holds makes it cel-cpp's.

@@ -1,4 +1,4 @@
-"""What can the matcher say? Atoms: comparisons in the operators of `plan.Op`, and what literals are there."""
+"""The predicates that the matcher supports: atoms in the operators of `plan.Op`, and their constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which ways to write a filter do installed packages add? Entry points of the group `headgate.dialects`.
+"""Dialects that installed packages add: entry points of the group `headgate.dialects`.
 
 A package's dialect is a name, a JSON schema of its values and a function from a value to CEL text, and nothing else: it
 never sees an event. Its text goes the way of every filter's, through the compiler with all its limits, so the worst it

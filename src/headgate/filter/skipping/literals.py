@@ -1,4 +1,4 @@
-r"""Which texts must stand in an event's bytes for a filter to be true of it? Constants to look for before decoding.
+r"""Texts that must stand in an event's bytes for a filter to be true of it, to look for before decoding.
 
 A *clause* is a set of texts of which at least one occurs, byte for byte in UTF-8, in every event that satisfies the
 filter: in the event's attributes as the log's columns hold them, or in its JSON data. A reader that finds none of them

@@ -1,4 +1,4 @@
-r"""Which numbers must stand in an event's data for a filter to be true of it? Members and ranges to look for.
+r"""Numbers that must stand in an event's data for a filter to be true of it: members and ranges to look for.
 
 A *bound* is a condition by itself: in every event that satisfies the filter a member of that name has a number of that
 range, somewhere in its JSON data. A reader looks for `"name": number` in the bytes of a whole chunk at once, at any

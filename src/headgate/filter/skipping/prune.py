@@ -1,4 +1,4 @@
-"""Which chunks of the log need not be read for this filter? Promises derived from its text, for readers to skip by.
+"""Promises derived from a filter's text about chunks of the log that it cannot match, for readers to skip by.
 
 A chunk keeps a Bloom filter over its events' *filter values* and the range of their times. A filter that is only true
 of few filter values (it *pins* them), or only within a time range, cannot match in a chunk that holds none of those.

@@ -1,4 +1,4 @@
-"""What should the author of a valid filter hear? Looks at what was written only; cel-cpp is not needed for it."""
+"""Remarks on valid filters, from what was written alone; cel-cpp is not needed for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How will a filter be matched, what does it cost, and why so? Its rows in words, for people and as data."""
+"""How a filter will be matched, what it costs, and why: its rows in words, for people and as data."""
 
 from __future__ import annotations
 

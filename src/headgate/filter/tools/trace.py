@@ -1,4 +1,4 @@
-"""Why is a filter true or false of this event, or an error? The value of each part, and the part that decided.
+"""The value of each part of a filter on one event, and the part that decided.
 
 Every part is compiled as a text of its own and evaluated by cel-cpp: there is no second evaluator that could be of
 another opinion. The body of a macro is evaluated for one element by giving it to a macro over that element alone.

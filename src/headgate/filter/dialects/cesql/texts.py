@@ -1,4 +1,4 @@
-"""When is a CESQL value equal to, one of, or like something? In CEL that the matcher knows, wherever that is exact.
+"""CESQL's `=`, IN and LIKE in CEL that the matcher knows, wherever that is exact.
 
 An extension may be an Integer or a Boolean, and equal to the text that is written so. Where the constants are no such
 texts, the comparison is plain: what is no string is then not equal in CESQL and not equal, or an error, in CEL.

@@ -1,4 +1,4 @@
-"""How is a matcher of an event pattern asked of one value, in CEL? As a test that is never an error on any JSON."""
+"""Matchers of an event pattern as CEL tests of one value, which are never an error on any JSON."""
 
 from __future__ import annotations
 
