@@ -32,7 +32,7 @@ from headgate.control.pulling import wanted
 from headgate.control.store import Store
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import error_preserving
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import advice
 
@@ -334,4 +334,4 @@ class Admission:
             return None
         compiled = self.store.compiler.compile(*wanted(obj))
         buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
-        return watchful(compiled) if buries else compiled
+        return error_preserving(compiled) if buries else compiled

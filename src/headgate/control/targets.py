@@ -21,7 +21,7 @@ from headgate.control.reconcile import identity_of, is_served, referenced_broker
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import error_preserving
 from headgate.filter.compile.plan import CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
@@ -165,7 +165,7 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
             written = _FILTER.decode(text)
             compiled = compiler.compile(written.filter, written.filters)
             if buries_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
-                compiled = watchful(compiled)
+                compiled = error_preserving(compiled)
             plan, problem = encode_plan(compiled), ""
         except InvalidInputError as error:
             plan, problem = None, error.message

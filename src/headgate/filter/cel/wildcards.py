@@ -21,7 +21,7 @@ _PIECE: Final = re.compile(r"\\(.)|\\\Z|\*+|\?|[^\\*?]+", re.DOTALL)
 
 
 class WildcardError(FilterError):
-    """A call of `match` that says nothing.
+    """A call of `match` without a usable pattern.
 
     Attributes:
         call: The call, as it was written.
@@ -40,7 +40,7 @@ def without_wildcards(node: Node) -> Node:
     """
     match node:
         case Call(function, target, (pattern,)) if function == FUNCTION and target is not None:
-            return _said(without_wildcards(target), _parsed(node, pattern))
+            return _in_cel(without_wildcards(target), _parsed(node, pattern))
         case _:
             return map_children(node, without_wildcards)
 
@@ -71,7 +71,7 @@ def _parsed(call: Call, pattern: Node) -> Pattern:
     return Pattern(tuple(parts))
 
 
-def _said(target: Node, pattern: Pattern) -> Node:
+def _in_cel(target: Node, pattern: Pattern) -> Node:
     # `like` may read its operand twice, which in a nest of conditionals would be 2^depth times; and it compares a text
     # without wildcards by `==`, which is no error where the operand is no string.
     once = not is_path(target) and not isinstance(target, Name)

@@ -2,7 +2,7 @@
 
 Lowering keeps "true" exactly and may turn an error into false, never the other way round: with `!` pushed down
 only `&&` and `||` are left, both monotone in false < error < true, so a lowered part never makes the whole truer.
-A part that no `Op` can say is dropped from its conjunction, which is then inexact: it can only match more.
+A part that no `Op` expresses is dropped from its conjunction, which is then inexact: it can only match more.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from headgate.filter.cel.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
 from headgate.filter.cel.rewrite import branches
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
-from headgate.filter.compile.desugar import words
+from headgate.filter.compile.desugar import desugared
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
 from headgate.filter.compile.plan import Constant, ConstantKind, Op, Operand, Probe
-from headgate.filter.compile.predicates import Atom, Unsaid, one_of
+from headgate.filter.compile.predicates import Atom, Unsupported, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80
@@ -29,7 +29,7 @@ class Conjunction:
 
     Attributes:
         atoms: Without duplicates, in the order in which they were written.
-        dropped: Why parts are missing; empty when the atoms say everything.
+        dropped: Why parts are missing; empty when the atoms are everything.
     """
 
     atoms: tuple[Atom, ...] = ()
@@ -121,10 +121,10 @@ def _contradicts(conjunction: Conjunction) -> bool:
     wanted: dict[Operand, tuple[ConstantKind, Constant | tuple[Constant, ...]]] = {}
     for atom in conjunction.atoms:
         if atom.op is Op.EQ and not atom.negated:
-            asked = (atom.kind, atom.constant)
+            constant = (atom.kind, atom.constant)
             if isinstance(atom.constant, int) and abs(atom.constant) > EXACT_DOUBLE_MAX:
                 continue  # two such integers may both equal one double
-            if wanted.setdefault(atom.operand, asked) != asked:
+            if wanted.setdefault(atom.operand, constant) != constant:
                 return True
     return False
 
@@ -132,15 +132,15 @@ def _contradicts(conjunction: Conjunction) -> bool:
 def _leaf(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
     if node in known:
         return known[node]
-    simpler = words(node)
+    simpler = desugared(node)
     if simpler is not None:
-        # Simpler words may say a part twice, `a == b` of two conditions both of them: remembered like a condition.
+        # Simpler conditions may hold a part twice, `a == b` of two conditions both of them: remembered.
         known[node] = _lower(simpler, known)
         return known[node]
-    said = atoms(node)
-    if isinstance(said, Unsaid):
-        return (Conjunction(said.necessary, (_reason(node, said.why),)),)
-    return tuple(map(Conjunction, said))
+    predicates = atoms(node)
+    if isinstance(predicates, Unsupported):
+        return (Conjunction(predicates.necessary, (_reason(node, predicates.why),)),)
+    return tuple(map(Conjunction, predicates))
 
 
 def _reason(node: Node, why: str) -> str:

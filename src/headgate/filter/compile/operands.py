@@ -113,7 +113,7 @@ def operand_of(node: Node) -> Operand | None:
 
 
 NAMED: Final = "@named"
-"""What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
+"""What `desugar.py` writes for the values of extensions whose names begin with a text; no filter can."""
 _CONTEXT: Final = (*CONTEXT_ATTRIBUTES, TIME_TEXT)
 
 
@@ -198,7 +198,7 @@ def _span(node: Node) -> Fraction | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class IntegerBound:
     """`operand comparison constant`."""
 
     operand: Operand
@@ -210,7 +210,7 @@ NEVER: Final = 0.5
 """No integer equals it."""
 
 
-def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[Bound, ...] | None:
+def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[IntegerBound, ...] | None:
     """`data.x * 2 + 1 > 10` as bounds of `data.x`, the integer, that hold together (for `!=`: one of which holds).
 
     Exact for integers that a double can tell apart; the matcher leaves larger ones, and nothing else, to cel-cpp.
@@ -315,7 +315,7 @@ def _whole_bound(comparison: Comparison, k: Fraction) -> int:
     return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
 
 
-def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> Bound:
+def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> IntegerBound:
     if comparison in {Comparison.EQ, Comparison.NE}:
-        return Bound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
-    return Bound(operand, comparison, _whole_bound(comparison, k))
+        return IntegerBound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
+    return IntegerBound(operand, comparison, _whole_bound(comparison, k))

@@ -114,7 +114,7 @@ def _meet(wanted: tuple[int | None, int | None], found: tuple[int, int] | None) 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
-    """What the filter `cel` asks of an event.
+    """What an event must have for the filter `cel`.
 
     Args:
         cel: CEL text of a filter, as admission took it or canonical.

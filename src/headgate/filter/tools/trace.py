@@ -22,7 +22,7 @@ from headgate.filter.cel.ast import (
     children,
     map_children,
 )
-from headgate.filter.cel.engine import Activation, Outcome, Shown, compile_expression
+from headgate.filter.cel.engine import Activation, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.parsing import tree_of
@@ -74,7 +74,7 @@ class Trace:
     """
 
     text: str
-    outcome: Outcome
+    outcome: FilterOutcome
     parts: tuple[Part, ...]
     left_out: bool
 
