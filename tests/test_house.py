@@ -29,8 +29,8 @@ QUESTIONS_LEFT = {
     "subscriptions", "testing.py",
 }  # fmt: skip
 REFERENCES_LEFT = {
-    "docs/adr/0004-three-processes.md:server.py", "src/headgate/delivery/attempts.py:lanes.py",
-    "src/headgate/delivery/attempts.py:places.py", "src/headgate/delivery/post.py:routes.py",
+    "docs/adr/0004-three-processes.md:server.py",
+    "src/headgate/delivery/post.py:routes.py",
     "src/headgate/filter/compile/casts.py:functions/cesql.py", "src/headgate/filter/compile/operands.py:words.py",
     "src/headgate/filter/dialects/jms/dialect.py:jms_names.py", "src/headgate/match/dataframe.py:questions.py",
     "src/headgate/subscriptions/service.py:expiry.py",

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
-from headgate.delivery.permits import Accounts
+from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
@@ -150,23 +150,23 @@ def test_permits_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
     monkeypatch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
     monkeypatch.setattr(limits, "ATTEMPTS_SLOW_MAX", 3)
     monkeypatch.setattr(limits, "ATTEMPTS_MAX", 6)
-    permits = Accounts()
+    permits = PermitCounts()
     for _ in range(4):
-        assert permits.free(False)
-        permits.take(False)
-    assert not permits.free(False)
+        assert permits.available(False)
+        permits.acquire(False)
+    assert not permits.available(False)
     permits.move(4, 0, True)
-    assert permits.free(False), "the healthy ones go on"
-    assert not permits.free(True), "and no slow one starts"
-    permits.take(False)
-    permits.take(False)
-    assert not permits.free(False), "all together are bounded"
+    assert permits.available(False), "the healthy ones go on"
+    assert not permits.available(True), "and no slow one starts"
+    permits.acquire(False)
+    permits.acquire(False)
+    assert not permits.available(False), "all together are bounded"
     permits.release(True, 0)
-    assert permits.free(False)
+    assert permits.available(False)
     permits.charge(False, limits.ATTEMPT_BYTES_MAX)
-    assert not permits.free(False), "and so are their bytes"
+    assert not permits.available(False), "and so are their bytes"
     permits.move(0, limits.ATTEMPT_BYTES_MAX, True)
-    assert permits.free(False), "large events that hang do not take the memory of those that do not"
+    assert permits.available(False), "large events that hang do not take the memory of those that do not"
 
 
 def test_many_targets_that_hang_do_not_take_all_places(tmp_path: Path, monkeypatch):

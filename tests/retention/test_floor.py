@@ -13,8 +13,8 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from headgate.retention.floor import KEEP_EVERYTHING, REPORT, FloorFinder, RetentionFloor
-from headgate.subscriptions.cursor import Held, Saved
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.saved import SavedCursor, UnackedEvent
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
@@ -92,10 +92,10 @@ def test_what_a_hanging_subscriber_has_not_answered_is_floor_of(tmp_path: Path):
 def test_the_backlog_of_a_subscription_and_what_consumers_have_are_floor_of(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9)
-    store = PullStore(tmp_path / "subscriptions.db")
-    store.write({5: Saved(next=9), 6: Saved(next=6, held=[Held(0, 0, 3, 0)])})
+    store = SubscriptionStore(tmp_path / "subscriptions.db")
+    store.write({5: SavedCursor(next=9), 6: SavedCursor(next=6, unacked=[UnackedEvent(0, 0, 3, 0)])})
     assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 3, 1: 30})
-    store.write({5: Saved(next=3)}, gone=[6])
+    store.write({5: SavedCursor(next=3)}, gone=[6])
     assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
     store.close()
 

@@ -269,9 +269,9 @@ class World:
             await asyncio.sleep(0.5)
             scheduler = dispatcher._scheduler
             left = [
-                f"target {state.target.id}: {len(state.live)} in memory, lag {state.lag}"
+                f"target {state.target.id}: {len(state.deliveries.live)} in memory, lag {state.lag}"
                 for state in scheduler._states.values()
-                if state.live or state.lag is not None
+                if state.deliveries.live or state.lag is not None
             ]
             unmatched = [n for n in range(PARTITIONS) if dispatcher._passed.get(n, 0) < self.logs[n].next_offset]
             waiting = store.waiting()

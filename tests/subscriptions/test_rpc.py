@@ -17,7 +17,7 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
 from headgate.server.composition import Dispatcher
-from headgate.subscriptions.rpc import PullRpc
+from headgate.subscriptions.rpc import SubscriptionsRpc
 from tests.calls import Client, Refused, Stream, served
 from tests.delivery.harness import EPOCH, TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.subscriptions.test_http import subscription
@@ -30,7 +30,7 @@ Request = pb.SubscribeRequest
 async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Client]]:
     async with (
         running(data, routes) as work,
-        served(PullRpc(work.dispatcher.subscriptions).service()) as client,
+        served(SubscriptionsRpc(work.dispatcher.subscriptions).service()) as client,
     ):
         yield work, client
 
@@ -322,7 +322,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, method: str, messages: list[Any],
 def test_before_the_dispatcher_has_begun_there_is_an_answer(tmp_path: Path) -> None:
     async def work() -> None:
         early = Dispatcher(data=tmp_path, token=TOKEN, store=Routes())
-        async with served(PullRpc(early.subscriptions).service()) as client:
+        async with served(SubscriptionsRpc(early.subscriptions).service()) as client:
             with pytest.raises(Refused) as refused:
                 await stats(client)
             assert (refused.value.status, refused.value.code) == (grpc.StatusCode.UNAVAILABLE, "unavailable")

@@ -1,4 +1,4 @@
-"""May this target be tried now? A circuit breaker and a rate limit, for each target its own; pure.
+"""A circuit breaker and a rate limit, for each subscriber its own. Pure.
 
     closed --CIRCUIT_FAILURES_MAX failures in a row--> open --pause--> half-open --one attempt--> closed | open
 

@@ -1,4 +1,4 @@
-"""What does a subscriber's answer mean? Pure: the data plane's table of statuses, and the pauses between attempts."""
+"""The meaning of a subscriber's answer: the data plane's table of statuses, and the pauses between attempts. Pure."""
 
 from __future__ import annotations
 
@@ -30,6 +30,23 @@ class Fate(StrEnum):
     DELIVERED = "delivered"
     AGAIN = "again"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from one attempt for one event.
+
+    Attributes:
+        fate: Delivered, tried again, or given up.
+        pause_s: Seconds until it is tried again.
+    """
+
+    fate: Fate
+    pause_s: float = 0.0
+
+
+DELIVERED: Final = Decision(Fate.DELIVERED)
+GIVEN_UP: Final = Decision(Fate.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,15 @@ def judge(outcome: Outcome) -> Fate:
     if 400 <= status < 500 and status not in _RETRIED_CLIENT_ERRORS:
         return Fate.FAILED
     return Fate.AGAIN
+
+
+def decide(
+    spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float, *, now_s: float, chance: float
+) -> Decision:
+    """What follows from an attempt that failed; the arguments are those of `is_left` and `pause_s`."""
+    if is_left(spec, outcome, failures, tried_s):
+        return Decision(Fate.AGAIN, pause_s(spec, failures, outcome, now_s=now_s, chance=chance))
+    return GIVEN_UP
 
 
 def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:

@@ -25,12 +25,12 @@ from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_ST
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import PUBLISHER, Call, Service, attended
+from headgate.rpc.service import PUBLISHER, RpcCall, Service, attended
 
 _NUMBER_MAX: Final = (1 << 64) - 2
 """The next one is still a uint64: `next_sequence` says it."""
 
-PublishCall = Call[PublishRequest, PublishResponse]
+PublishCall = RpcCall[PublishRequest, PublishResponse]
 
 
 class StreamsOverloadError(OverloadedError):

@@ -28,10 +28,10 @@ from headgate.delivery.clock import Clocks
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, SharedEvent
 from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered, Replies
 from headgate.delivery.retry import Fate, is_left, judge, pause_s
-from headgate.delivery.targets import Delivery
 from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root

@@ -20,10 +20,12 @@ from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.deadletters.sender import DeadLetters
+from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import Cursors, CursorStore, Flusher
 from headgate.delivery.events import LogEvents
 from headgate.delivery.gauges import Gauges
+from headgate.delivery.health import SubscriberHealth
 from headgate.delivery.journal import DIRECTORY, Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
@@ -48,11 +50,10 @@ from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import Bounds, Expiry, TriggerExpiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.routing_cache import Routed, Routing
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.seek import Seeks
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 OUTBOX_PARTITION: Final = "0"
 
@@ -148,7 +149,7 @@ class Dispatcher:
         self._stop = stop
         loop.set_exception_handler(self._on_failure)
         self._cursors = CursorStore(self._data / "dispatch.db")
-        self._pulls = PullStore(self._data / PULL_FILE)
+        self._pulls = SubscriptionStore(self._data / PULL_FILE)
         self._logs = LogEnds(self._data / "log")
         self._events = LogEvents(self._data / "log")
         self._backlog = OutboxReader(self._data / "outbox" / OUTBOX_PARTITION)
@@ -189,8 +190,16 @@ class Dispatcher:
         letters = DeadLetters(
             self._data / "deadletters.db", transport, replies, self._find, journal=journal, clocks=self._clocks
         )
+        service = AttemptService(
+            transport,
+            replies,
+            journal,
+            SubscriberHealth(self._errors.trouble, self._clocks),
+            tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
+            clocks=self._clocks,
+        )
         try:
-            await self._deliver(transport, replies, letters, journal)
+            await self._deliver(transport, replies, letters, journal, service)
         finally:
             await letters.close()
             journal.close()
@@ -198,22 +207,16 @@ class Dispatcher:
     def _find(self, target: int) -> Target | None:
         return self._scheduler.find(target)
 
-    async def _deliver(self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal) -> None:
+    async def _deliver(
+        self, transport: Transport, replies: Replies, letters: DeadLetters, journal: Journal, service: AttemptService
+    ) -> None:
         self._scheduler = Scheduler(
+            self,
             events=self._events,
             backlog=self._backlog,
-            transport=transport,
-            replies=replies,
-            bury=letters.put,
-            judge_filter=self._judge_filter,
-            errors=self._errors,
-            refresh=self._routed.look_now,
-            on_change=lambda: self._flusher.wake(),
-            on_room=self._relieve,
-            on_pulled=lambda target: self._consuming.wake(target),
-            journal=journal,
-            tracing=AttemptTracing(self._tracing) if self._tracing is not None else None,
-            clocks=self._clocks,
+            service=service,
+            look=LastLook(self._judge_filter, self._errors),
+            dead_letters=letters,
         )
         self._consuming = self._subscriptions(letters)
         self._flusher = Flusher(self._cursors, self._scheduler.take_change, self._flushed)
@@ -266,28 +269,12 @@ class Dispatcher:
     def _subscriptions(self, letters: DeadLetters) -> Subscriptions:
         return Subscriptions(
             store=self._pulls,
-            outbox=self._writer.directory,
-            backlog=self._backlog,
+            outbox=OutboxView(self._writer.directory, self._backlog, lambda: self._scheduler.handed),
+            log=SearchableLog(self._data / "log", self._scanner, self._routed.rule_of),
             events=self._events,
             judge_filter=self._judge_filter,
             errors=self._errors,
-            handed=lambda: self._scheduler.handed,
-            histories=Histories(
-                self._data / "log",
-                self._scanner,
-                self._events,
-                self._errors,
-                self._routed.rule_of,
-                lambda: self._takeover.in_force(),
-                clock_us=self._clocks.now_us,
-            ),
-            seeks=Seeks(
-                self._data / "log",
-                self._writer.directory,
-                self._scanner,
-                self._routed.rule_of,
-                lambda: self._scheduler.handed,
-            ),
+            in_force=lambda: self._takeover.in_force(),
             dead_letters=letters,
             clock_us=self._clocks.now_us,
         )
@@ -381,6 +368,24 @@ class Dispatcher:
     def _relieve(self) -> None:
         if self._link is not None:
             self._link.relieve()
+
+    # --- what the scheduler tells -------------------------------------------------------------------------
+
+    def target_unknown(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._routed.look_now()
+
+    def cursors_changed(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._flusher.wake()
+
+    def rows_walked(self) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._relieve()
+
+    def row_kept(self, target: int) -> None:
+        """See `scheduler.SchedulerListener`."""
+        self._consuming.wake(target)
 
     # --- routing --------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ from headgate.server import child, local, ready, retention, rpc
 from headgate.server.asking import ReaderScanner
 from headgate.server.composition import Dispatcher
 from headgate.server.policy import url_policy
-from headgate.subscriptions.api import PullApi
-from headgate.subscriptions.rpc import PullRpc
+from headgate.subscriptions.api import SubscriptionsApi
+from headgate.subscriptions.rpc import SubscriptionsRpc
 
 
 def run(context: child.Context) -> None:
@@ -61,8 +61,10 @@ async def _dispatch(context: child.Context) -> None:
             on_look=on_look,
             tend=functools.partial(retention.trim_outbox, settings),
         )
-        app = Starlette(routes=list(PullApi(dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS)
-        serving = rpc.serving([PullRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
+        app = Starlette(
+            routes=list(SubscriptionsApi(dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
+        )
+        serving = rpc.serving([SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
         async with local.answering(app, settings.dispatcher_socket), serving:
             await dispatcher.run(stop)
     finally:

@@ -179,7 +179,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
 
 def _presence(atom: Atom) -> _Indexed | None:
     """The look-up that finds what `has` asks for."""
-    if atom.op is not Op.HAS or not atom.operand.path:
+    if atom.op is not Op.HAS:
         return None
     return _Indexed(KeyPart(form_of(atom.operand, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 
