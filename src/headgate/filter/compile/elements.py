@@ -22,10 +22,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.build import literal, operands_of
 from headgate.filter.cel.rewrite import flatten_all
-from headgate.filter.compile.operands import (
-    EXACT_DOUBLE_MAX,
-    arguments_of,
-)
+from headgate.filter.compile.operands import EXACT_DOUBLE_MAX, arguments_of
 from headgate.filter.compile.patterns import conditions_of
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 from headgate.filter.compile.predicates import (

@@ -17,16 +17,7 @@ from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel import attribute_names
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Compare,
-    Comparison,
-    Node,
-    Not,
-    Or,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Comparison, Node, Not, Or
 from headgate.filter.cel.build import joined, operands_of
 
 

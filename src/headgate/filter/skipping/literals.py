@@ -34,12 +34,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.parsing import simplified_tree
 from headgate.filter.cel.rewrite import branches
-from headgate.limits import (
-    FILTERS_CACHED_MAX,
-    LITERAL_BYTES_MIN,
-    LITERAL_CLAUSES_MAX,
-    LITERAL_STRINGS_MAX,
-)
+from headgate.limits import FILTERS_CACHED_MAX, LITERAL_BYTES_MIN, LITERAL_CLAUSES_MAX, LITERAL_STRINGS_MAX
 
 ESCAPE: Final = b"\\u"
 """In bytes that hold it, a clause about data proves nothing."""

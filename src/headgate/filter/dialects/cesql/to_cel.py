@@ -12,17 +12,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from headgate.event.attributes import INT32_MAX, REQUIRED_ATTRIBUTES
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Compare,
-    Conditional,
-    Has,
-    Node,
-    Or,
-    children,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Has, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import CE, call, flattened, joined
 from headgate.filter.cel.errors import FilterError

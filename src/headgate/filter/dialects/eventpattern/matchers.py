@@ -7,19 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    Call,
-    Compare,
-    Comparison,
-    In,
-    ListOf,
-    Literal,
-    Name,
-    Node,
-    Not,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, Name, Node, Not
 from headgate.filter.cel.build import all_of, any_of, call, literal, method, one_of
 from headgate.filter.dialects.eventpattern.rules import (
     AnythingBut,
