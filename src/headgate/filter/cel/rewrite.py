@@ -21,6 +21,7 @@ from headgate.filter.cel.ast import (
     INT64_MAX,
     INT64_MIN,
     TRUE,
+    TYPE_NAMES,
     UINT64_MAX,
     And,
     Call,
@@ -115,7 +116,6 @@ def member_of_attribute(node: Node) -> Node:
             return node
 
 
-_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _MADE: Final = frozenset({"timestamp", "duration", "_+_", "_-_"})
 
 
@@ -125,7 +125,7 @@ def _is_constant(node: Node) -> bool:
         case Literal():
             return True
         case Name(name):
-            return name in _TYPES
+            return name in TYPE_NAMES
         case Call(function, None, arguments):
             return function in _MADE and all(map(_is_constant, arguments))
         case _:
@@ -289,14 +289,6 @@ def _negate(node: Node) -> Node:
             return Compare(comparison.opposite, left, right)
         case _:
             return Not(node)
-
-
-def branches(node: Conditional) -> tuple[Node, Node]:
-    """`c ? a : b` is true where `c && a` or `!c && b` is.
-
-    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
-    """
-    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
 
 
 def flatten(node: Node) -> Node:

@@ -8,12 +8,13 @@ function: each call becomes `startsWith`, `endsWith`, `contains` or `matches` be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from headgate.filter.cel.ast import Call, Literal, LiteralKind, Name, Node, map_children
 from headgate.filter.cel.build import method
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.like import Pattern, Wildcard, like, plain_text, regular_expression
+from headgate.filter.cel.like import Pattern, Wildcard, like, pattern_of, plain_text, regular_expression
 from headgate.filter.cel.rewrite import is_path
 
 FUNCTION: Final = "match"
@@ -48,27 +49,24 @@ def without_wildcards(node: Node) -> Node:
 def _parsed(call: Call, pattern: Node) -> Pattern:
     match pattern:
         case Literal(LiteralKind.STRING, str(text)):
-            pass
+            return pattern_of(_pieces(call, text))
         case _:
             hint = 'write it in quotes: ce.source.match("/shop/*")'
             raise WildcardError(call, "match() needs a constant pattern", hint)
-    parts: list[str | Wildcard] = []
+
+
+def _pieces(call: Call, text: str) -> Iterator[str | Wildcard]:
     for piece in _PIECE.finditer(text):
         match piece[0]:
             case "\\":
                 hint = r"a backslash of the text is written \\, which in quotes is \\\\"
                 raise WildcardError(call, "the pattern of match() ends with a lone backslash", hint)
             case "?":
-                parts.append(Wildcard.ONE)
+                yield Wildcard.ONE
             case stars if stars.startswith("*"):
-                if not parts or parts[-1] is not Wildcard.ANY:
-                    parts.append(Wildcard.ANY)
+                yield Wildcard.ANY
             case plain:
-                plain = piece[1] or plain
-                if parts and isinstance(parts[-1], str):
-                    plain = parts.pop() + plain  # type: ignore[operator]
-                parts.append(plain)
-    return Pattern(tuple(parts))
+                yield piece[1] or plain
 
 
 def _in_cel(target: Node, pattern: Pattern) -> Node:

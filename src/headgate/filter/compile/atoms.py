@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.filter.cel.ast import (
+    TYPE_NAMES,
     Call,
     Compare,
     Comparison,
@@ -30,7 +31,6 @@ from headgate.filter.compile.elements import exists
 from headgate.filter.compile.operands import (
     EXACT_DOUBLE_MAX,
     TIME,
-    TYPE_NAMES,
     arguments_of,
     instant_of,
     many_of,
@@ -167,7 +167,7 @@ def _typed(left: Node, names: Iterable[str], *, negated: bool) -> Predicates:
     operand = operand_of(left)
     if operand is None or operand.form is not Form.TYPE:
         return Unsupported()
-    return only(one_of(operand, ConstantKind.STRING, tuple(TYPE_NAMES[name] for name in names), negated=negated))
+    return only(one_of(operand, ConstantKind.STRING, tuple(names), negated=negated))
 
 
 def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Predicates:

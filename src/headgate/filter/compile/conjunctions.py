@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
-from headgate.filter.cel.rewrite import branches
+from headgate.filter.cel.ast import FALSE, TRUE, Node, Not
+from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
 from headgate.filter.compile.desugar import desugared
@@ -43,25 +43,28 @@ _ALWAYS: Final[tuple[Conjunction, ...]] = (Conjunction(),)
 
 def conjunctions(node: Node) -> tuple[Conjunction, ...]:
     """The disjunction of conjunctions of a rewritten filter; empty when it is never true."""
-    return _lower(node, {})
+    known: dict[Node, tuple[Conjunction, ...]] = {}
+
+    def leaf(condition: Node) -> tuple[Conjunction, ...]:
+        # Remembered: simpler conditions may hold a part twice, `a == b` of two conditions both of them.
+        if condition not in known:
+            simpler = desugared(condition)
+            known[condition] = _leaf(condition) if simpler is None else fold(simpler)
+        return known[condition]
+
+    fold = Fold(leaf, _product, _sum)
+    return fold(node)
 
 
-def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
-    match node:
-        case And(operands):
-            return _product([_lower(operand, known) for operand in operands])
-        case Or(operands):
-            return _sum([_lower(operand, known) for operand in operands])
-        case Conditional():
-            if node not in known:
-                known[node] = _lower(Or(branches(node)), known)
-            return known[node]
-        case _ if node in _TRUE:
-            return _ALWAYS
-        case _ if node in _FALSE:
-            return ()
-        case _:
-            return _leaf(node, known)
+def _leaf(node: Node) -> tuple[Conjunction, ...]:
+    if node in _TRUE:
+        return _ALWAYS
+    if node in _FALSE:
+        return ()
+    predicates = atoms(node)
+    if isinstance(predicates, Unsupported):
+        return (Conjunction(predicates.necessary, (_reason(node, predicates.why),)),)
+    return tuple(map(Conjunction, predicates))
 
 
 def _sum(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
@@ -127,20 +130,6 @@ def _contradicts(conjunction: Conjunction) -> bool:
             if wanted.setdefault(atom.operand, constant) != constant:
                 return True
     return False
-
-
-def _leaf(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
-    if node in known:
-        return known[node]
-    simpler = desugared(node)
-    if simpler is not None:
-        # Simpler conditions may hold a part twice, `a == b` of two conditions both of them: remembered.
-        known[node] = _lower(simpler, known)
-        return known[node]
-    predicates = atoms(node)
-    if isinstance(predicates, Unsupported):
-        return (Conjunction(predicates.necessary, (_reason(node, predicates.why),)),)
-    return tuple(map(Conjunction, predicates))
 
 
 def _reason(node: Node, why: str) -> str:
