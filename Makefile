@@ -4,7 +4,7 @@ BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
 FAST := not spark and not system and not crash
 
-.PHONY: setup demo test test-fast test-servers nightly conformance check lock proto clean
+.PHONY: setup demo test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -45,6 +45,17 @@ nightly: setup
 	@HEADGATE_EXPLORE=1 HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
 	@HEADGATE_CRASH_KILLS=100 $(BIN)/python -m pytest -m crash
 	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "$(FAST)"
+
+# The documentation as a site in build/site; a warning is an error. No network is needed, and none is used.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-serve: setup
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# The pages of docs/reference that are written from the code: commands, settings, limits, metrics, operators.
+pages: setup
+	@$(BIN)/python -m scripts.pages
 
 # docs/reference/conformance.md, from a run of the Broker contract on a real server.
 conformance: setup

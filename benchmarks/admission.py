@@ -36,7 +36,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.limits import GC_YOUNG_OBJECTS
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
@@ -140,7 +140,7 @@ def take_effect(scratch: Path, count: int) -> Iterator[Result]:
             data = json.dumps({"amount": 8, "region": "us"}).encode()
             event = Event("1.0", "1", "/bench", f"com.example.t{newest}", data_kind=DataKind.JSON, data=data)
             offset = writer.next_offset
-            writer.append(to_batch([StoredEvent(BROKER, event)]), [event.type])
+            writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [event.type]))
             sink.wait_for(offset)
             yield watch.result(what, len(targets))
             if len(runs) > 1:

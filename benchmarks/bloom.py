@@ -10,7 +10,7 @@ import json
 import sys
 
 from headgate.limits import BLOOM_HASHES_MAX
-from headgate.log.bloom import build, false_positive_rate, might_contain, probe
+from headgate.log.bloom import build, false_positive_rate, hash_value, might_contain
 
 VALUES = (10, 30, 50, 80, 200, 1_000)
 SIZES = (16, 64, 128, 255)
@@ -30,7 +30,7 @@ def measure(size_bytes: int, count: int, probes: int) -> tuple[float, int]:
     hits = 0
     for number in range(filters):
         bits, k, _ = build([f"in {number} {index}" for index in range(count)], size_bytes)
-        hits += sum(might_contain(bits, k, [probe(f"out {number} {index}")]) for index in range(probes // filters))
+        hits += sum(might_contain(bits, k, [hash_value(f"out {number} {index}")]) for index in range(probes // filters))
     return hits / probes, hits
 
 
@@ -42,7 +42,7 @@ def denied(probes: int) -> int:
             for size_bytes in SIZES:
                 values = [f"{done} {index}" for index in range(count)]
                 bits, k, _ = build(values, size_bytes)
-                wrong += sum(not might_contain(bits, k, [probe(value)]) for value in values)
+                wrong += sum(not might_contain(bits, k, [hash_value(value)]) for value in values)
                 done += count
     return wrong
 

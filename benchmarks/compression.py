@@ -18,14 +18,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.logrules import LogRule
+from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
-from headgate.log.commit import Encoded
 from headgate.log.format import Codec
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
@@ -76,7 +75,7 @@ def measure(folder: Path, codec: Codec, chunks: list[Encoded], chunk_events: int
     with PartitionWriter.open(partition, EVENT_SCHEMA, codec=codec) as writer:
         started = time.perf_counter()
         for chunk in chunks:
-            writer.append(chunk.batch, chunk.filter_values, time_range_us=chunk.time_range_us)
+            writer.append(Encoded(chunk.batch, chunk.filter_values, time_range_us=chunk.time_range_us))
         written = count / (time.perf_counter() - started)
     size = sum(path.stat().st_size for path in partition.glob("*.seg"))
     read = count / scan(partition.parent, None, count)

@@ -26,15 +26,15 @@ import structlog
 import uvloop
 
 from headgate.control.objects import Broker
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
-from headgate.server.composition import Dispatcher
+from headgate.server.composition import DispatcherOptions, opened
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)
@@ -142,7 +142,7 @@ async def client_alone(url: str, count: int) -> tuple[float, float]:
 
 
 def routes(url: str, targets: int) -> Routes:
-    spec = DeliverySpec(0, "exponential", 0.2, 30.0, False)
+    spec = DeliveryRules(0, "exponential", 0.2, 30.0, False)
     table = [Target(n, f"default/t{n}", BROKER, CompiledFilter("true", ()), url, spec) for n in range(1, targets + 1)]
     return Routes(RoutingTable(1, 1, {}, tuple(table)))
 
@@ -150,8 +150,13 @@ def routes(url: str, targets: int) -> Routes:
 @contextlib.asynccontextmanager
 async def dispatching(data: Path, url: str, targets: int):
     ready, stop = asyncio.Event(), asyncio.Event()
-    dispatcher = Dispatcher(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
-    task = asyncio.create_task(dispatcher.run(stop))
+    options = DispatcherOptions(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
+
+    async def work() -> None:
+        async with opened(options, stop) as dispatcher:
+            await dispatcher.run()
+
+    task = asyncio.create_task(work())
     await ready.wait()
     yield
     stop.set()
@@ -173,7 +178,7 @@ def fill(data: Path, count: int) -> PartitionWriter:
     writer = PartitionWriter.open(data / "log" / "0", EVENT_SCHEMA)
     for first in range(0, count, 50):
         events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
-        writer.append(to_batch(events), ["t"] * len(events))
+        writer.append(Encoded(to_batch(events), ["t"] * len(events)))
     return writer
 
 

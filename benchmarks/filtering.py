@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.control.logrules import LogRule
+from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
@@ -26,7 +26,7 @@ from headgate.ingress.encode import Entries, encode
 from headgate.limits import BLOOM_BYTES_MIN
 from headgate.log.bloom import false_positive_rate, hash_count
 from headgate.log.reader import PartitionReader
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 RATE_PER_S = 100
 SECONDS = 10
@@ -88,7 +88,7 @@ def write(directory: Path, rng: random.Random) -> list[str]:
                 for index, value in enumerate(values[first : first + size])
             ]
             chunk = encode([Entries("default/default", rule, events)])
-            writer.append(chunk.batch, chunk.filter_values, bloom_bytes=chunk.bloom_bytes)
+            writer.append(Encoded(chunk.batch, chunk.filter_values, bloom_bytes=chunk.bloom_bytes))
     return values
 
 

@@ -26,11 +26,11 @@ from rich.table import Table
 
 from headgate.cli.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.commit import Encoded, GroupCommit
+from headgate.log.commit import GroupCommit
 from headgate.log.files import FileOps
 from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 DATA = b'{"order":{"id":4711,"total":99.5,"items":[{"sku":"A-1","n":2}]},"user":{"tier":"gold","country":"DE"}}'
 TYPES = 5
@@ -98,11 +98,12 @@ def append_latency(root: Path, seconds: float) -> Iterator[Row]:
             appends, bares = [], []
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
-                appends.append(timed(lambda b=batch, t=types, w=writer: w.append(b, t, time_range_us=(1, 2))))
+                appends.append(timed(lambda b=batch, t=types, w=writer: w.append(Encoded(b, t, time_range_us=(1, 2)))))
                 bares.append(timed(bare))
         os.close(bare_fd)
         with PartitionWriter.open(root / f"unsynced-{count}", EVENT_SCHEMA, files=UnsyncedFiles()) as writer:
-            rest = [timed(lambda b=batch, t=types, w=writer: w.append(b, t, time_range_us=(1, 2))) for _ in range(500)]
+            chunk = Encoded(batch, types, time_range_us=(1, 2))
+            rest = [timed(lambda c=chunk, w=writer: w.append(c)) for _ in range(500)]
         values = dict(zip(("append p50", "append p99"), percentiles_us(appends), strict=True))
         values |= dict(zip(("bare p50", "bare p99"), percentiles_us(bares), strict=True))
         values["beyond sync p50"] = percentiles_us(rest)[0]
@@ -144,7 +145,7 @@ def read_rates(root: Path, seconds: float) -> Iterator[Row]:
         types = batch.column("type").to_pylist()
         with PartitionWriter.open(directory, EVENT_SCHEMA, files=UnsyncedFiles()) as writer:
             for _ in range(chunks):
-                writer.append(batch, types)
+                writer.append(Encoded(batch, types))
         read = _passes(directory, seconds, None)
         yield Row(f"read, chunks of {count}", "M events/s", {"rate": read * chunks * count / 1e6})
         for wanted in (1, 10):

@@ -27,11 +27,11 @@ from pathlib import Path
 
 import structlog
 
-from headgate.control.routing import DeliverySpec, RoutingTable, Target
+from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.driver_link import LinkAddress
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
@@ -42,7 +42,7 @@ HELLO_BYTES = 84
 FRAME = struct.Struct("<BBiq")
 ROW = 1
 DATA = b'{"user":{"tier":"gold","id":4711},"amount":12.5,"items":["a","b","c"]}'
-DELIVERY = DeliverySpec(0, "linear", 1.0, 1.0, False)
+DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 
 
 def produce(log: Path, filters: int, orders: Connection) -> None:
@@ -61,7 +61,7 @@ def produce(log: Path, filters: int, orders: Connection) -> None:
                 clocks.append(time.perf_counter_ns())
                 kind = f"com.example.type-{chosen.randrange(filters)}"
                 event = Event("1.0", str(number), "/bench", kind, data_kind=DataKind.JSON, data=DATA)
-                writer.append(to_batch([StoredEvent(BROKER, event)]), [kind])
+                writer.append(Encoded(to_batch([StoredEvent(BROKER, event)]), [kind]))
             orders.send((first, clocks))
 
 

@@ -33,7 +33,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.json_format import decode_event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE
 from headgate.match.requirements import connector_jar
@@ -105,7 +105,7 @@ def write_log(folder: Path, log: Path, events: int) -> None:
         with PartitionWriter.open(log / str(partition), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [stored[index % len(stored)] for index in range(start, min(start + CHUNK_EVENTS, count))]
-                writer.append(to_batch(some), [entry.event.type for entry in some])
+                writer.append(Encoded(to_batch(some), [entry.event.type for entry in some]))
 
 
 def cel_of(neutral: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
@@ -127,7 +127,9 @@ def write_log(log: Path, events: int) -> list[Event]:
         with PartitionWriter.open(log / str(partition), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [made[(start + index) % len(made)] for index in range(CHUNK_EVENTS)]
-                writer.append(to_batch([StoredEvent(BROKER, event) for event in some]), [one.type for one in some])
+                writer.append(
+                    Encoded(to_batch([StoredEvent(BROKER, event) for event in some]), [one.type for one in some])
+                )
     return made[:SAMPLE]
 
 

@@ -1,6 +1,6 @@
 """How long does a seek by expression take? First and last event of which CEL is true, by what it lets skip.
 
-A log of events of some 300 bytes with JSON data, in chunks of 8,192, is looked through by `scan.find` as a seek does,
+A log of events of some 300 bytes with JSON data, in chunks of 8,192, is looked through by `scan.search` as a seek does,
 from cold files where the system lets us drop its page cache. The event sought is the last one that was stored, for
 `first`, and the first one, for `last`: everything else has to be looked at or passed over.
 """
@@ -20,10 +20,10 @@ from pathlib import Path
 from benchmarks.stream import BROKER, CHUNK_EVENTS, RULE, event
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import Event
-from headgate.log.writer import PartitionWriter
-from headgate.scan.find import Finder, Sought
+from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.pages import LogScanner
+from headgate.scan.search import EventFinder, FilterSearch
 from headgate.scan.starts import NEXT, start_offsets
-from headgate.scan.turns import LogScanner
 
 TSO = 449_320_000_000_000
 WAYS = {
@@ -74,7 +74,7 @@ def write(directory: Path, events: int) -> None:
     with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
         for number in range(chunks):
             batch = first if number == 0 else last if number == chunks - 1 else plain
-            writer.append(batch, values[id(batch)], time_range_us=time_range_us(batch))
+            writer.append(Encoded(batch, values[id(batch)], time_range_us=time_range_us(batch)))
 
 
 def drop_caches(directory: Path) -> None:
@@ -90,8 +90,8 @@ async def seek(directory: Path, cel: str, *, last: bool) -> tuple[int | None, fl
     """(offset found, seconds)."""
     with ThreadPoolExecutor(1) as threads:
         started = time.perf_counter()
-        finder = Finder(directory, LogScanner(directory, threads))
-        found = await finder.find(Sought(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
+        finder = EventFinder(directory, LogScanner(directory, threads))
+        found = await finder.find(FilterSearch(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
         return None if found is None else found.offset, time.perf_counter() - started
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan
 
 BROKER = "bench/orders/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
@@ -71,7 +71,7 @@ def write(directory: Path, events: int) -> int:
         for first in range(0, events, CHUNK_EVENTS):
             batch = mixed if first // ONE_IN != (first + CHUNK_EVENTS) // ONE_IN else plain
             rare += batch is mixed
-            writer.append(batch, values[id(batch)], time_range_us=time_range_us(batch))
+            writer.append(Encoded(batch, values[id(batch)], time_range_us=time_range_us(batch)))
     return rare
 
 

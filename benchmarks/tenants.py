@@ -42,7 +42,7 @@ from headgate.cli.tables import print_whole
 from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
@@ -151,7 +151,7 @@ def write_log(log: Path, brokers: int, rate: float, events: int) -> int:
                 chunk = to_batch([entry for entry, _ in made])
                 types = [entry.event.type for entry, _ in made]
                 for _ in range(REPEATS):
-                    writer.append(chunk, types)
+                    writer.append(Encoded(chunk, types))
                 matches += REPEATS * sum(count for _, count in made)
     return matches
 
@@ -205,7 +205,7 @@ def produce(log: Path, brokers: int, rate: float, orders: Connection) -> None:
                 if matches and (brokers == 1 or broker != NOISY):
                     counted.append(writer.next_offset)
                     clocks.append(time.perf_counter_ns())
-                writer.append(to_batch([entry]), [entry.event.type])
+                writer.append(Encoded(to_batch([entry]), [entry.event.type]))
             orders.send((writer.next_offset, counted, clocks))
 
 

@@ -8,10 +8,13 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+from headgate.event.json_text import allow_deep_json
+
 _EXPLORES = bool(os.environ.get("HEADGATE_EXPLORE"))
 settings.register_profile(
     "headgate", deadline=None, derandomize=not _EXPLORES, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("headgate")
 
+allow_deep_json()  # as at the start of every process of Headgate
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else its notes of closed connections mix with pytest's lines

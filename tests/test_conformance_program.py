@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.conformance.__main__ import SUITES, app
-from headgate.conformance.cases import Verdict, judged
+from headgate.conformance.cases import CaseStatus, judged
 
 MATCH = {"name": "right", "event": {"a": 1}, "pattern": {"a": [1]}, "expect": "match"}
 WRONG = {"name": "wrong", "event": {"a": 1}, "pattern": {"a": [2]}, "expect": "match"}
@@ -79,9 +79,9 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, arguments: list[str], said: 
 
 
 def test_a_listed_case_that_passes_is_a_failure_of_the_list() -> None:
-    assert judged("x", "", {"x": "reason"}).verdict is Verdict.FAILED
-    assert judged("x", "fault", {"x": "reason"}).verdict is Verdict.KNOWN
-    assert judged("x", "fault", {}).verdict is Verdict.FAILED
+    assert judged("x", "", {"x": "reason"}).verdict is CaseStatus.FAILED
+    assert judged("x", "fault", {"x": "reason"}).verdict is CaseStatus.KNOWN
+    assert judged("x", "fault", {}).verdict is CaseStatus.FAILED
 
 
 def test_every_suite_says_which_line_is_no_case(tmp_path: Path) -> None:

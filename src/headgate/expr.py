@@ -7,7 +7,7 @@
     wanted.json()      # the value of `pulsar` in `spec.filter`
     wanted.protobuf()  # an `Expr` message of `rpc/pulsar.proto`
 
-Conditions are joined by `&`, `|` and `~` (Python's `and`, `or`, `not` cannot be), comparisons stand in parentheses. A
+Expressions are joined by `&`, `|` and `~` (Python's `and`, `or`, `not` cannot be), comparisons stand in parentheses. A
 property is a string, a long or a double, as what it is compared with; `.string()`, `.long()` and `.double()` say it.
 """
 
@@ -37,35 +37,35 @@ from headgate.filter.dialects.pulsar.tree import (
 )
 from headgate.filter.dialects.pulsar.tree import predicate as checked
 
-__all__ = ["Condition", "Term", "event_time", "property", "publish_time"]
+__all__ = ["FilterExpression", "Term", "event_time", "property", "publish_time"]
 
 _FIELD = "filter.pulsar"
 _SPELLING = Spelling("property", "operator", "type")
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class FilterExpression:
     """What is true, false or unknown of an event; make one from a `Term`."""
 
     tree: Expr
 
-    def __and__(self, other: Condition) -> Condition:
-        return Condition(AllOf((*_operands(AllOf, self.tree), *_operands(AllOf, other.tree))))
+    def __and__(self, other: FilterExpression) -> FilterExpression:
+        return FilterExpression(AllOf((*_operands(AllOf, self.tree), *_operands(AllOf, other.tree))))
 
-    def __or__(self, other: Condition) -> Condition:
-        return Condition(AnyOf((*_operands(AnyOf, self.tree), *_operands(AnyOf, other.tree))))
+    def __or__(self, other: FilterExpression) -> FilterExpression:
+        return FilterExpression(AnyOf((*_operands(AnyOf, self.tree), *_operands(AnyOf, other.tree))))
 
-    def __invert__(self) -> Condition:
-        return Condition(Negation(self.tree))
+    def __invert__(self) -> FilterExpression:
+        return FilterExpression(Negation(self.tree))
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("conditions are joined by &, | and ~, with comparisons in parentheses")
+        raise TypeError("expressions are joined by &, | and ~, with comparisons in parentheses")
 
     def __str__(self) -> str:
         return self.cel()
 
     def cel(self) -> str:
-        """CEL text, which is what the condition means."""
+        """CEL text, which is what the expression means."""
         return unparse(translate(self.tree))
 
     def json(self) -> JsonObject:
@@ -77,8 +77,8 @@ class Condition:
         return protobuf.encode(self.tree)
 
     @classmethod
-    def from_json(cls, value: object) -> Condition:
-        """The condition of a decoded JSON object.
+    def from_json(cls, value: object) -> FilterExpression:
+        """The expression of a decoded JSON object.
 
         Raises:
             FilterError: It is none.
@@ -86,8 +86,8 @@ class Condition:
         return cls(from_json(value, _FIELD))
 
     @classmethod
-    def from_protobuf(cls, message: bytes) -> Condition:
-        """The condition of an `Expr` message.
+    def from_protobuf(cls, message: bytes) -> FilterExpression:
+        """The expression of an `Expr` message.
 
         Raises:
             FilterError: It is none.
@@ -96,7 +96,7 @@ class Condition:
 
 
 class Term:
-    """A property or a time of the event; every method makes a condition, and raises FilterError for a wrong value."""
+    """A property or a time of the event; every method makes an expression, and raises FilterError for a wrong value."""
 
     __slots__ = ("_subject", "_type")
 
@@ -116,81 +116,81 @@ class Term:
         """The property as a number; unknown where its text is none."""
         return Term(self._subject, Type.DOUBLE)
 
-    def __eq__(self, value: Value | datetime) -> Condition:  # type: ignore[override]
+    def __eq__(self, value: Value | datetime) -> FilterExpression:  # type: ignore[override]
         return self._ask(Operator.EQUALS, value)
 
-    def __ne__(self, value: Value | datetime) -> Condition:  # type: ignore[override]
+    def __ne__(self, value: Value | datetime) -> FilterExpression:  # type: ignore[override]
         return self._ask(Operator.NOT_EQUALS, value)
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __gt__(self, value: Value | datetime) -> Condition:
+    def __gt__(self, value: Value | datetime) -> FilterExpression:
         return self._ask(Operator.GREATER_THAN, value)
 
-    def __ge__(self, value: Value | datetime) -> Condition:
+    def __ge__(self, value: Value | datetime) -> FilterExpression:
         return self._ask(Operator.GREATER_THAN_EQUALS, value)
 
-    def __lt__(self, value: Value | datetime) -> Condition:
+    def __lt__(self, value: Value | datetime) -> FilterExpression:
         return self._ask(Operator.LESS_THAN, value)
 
-    def __le__(self, value: Value | datetime) -> Condition:
+    def __le__(self, value: Value | datetime) -> FilterExpression:
         return self._ask(Operator.LESS_THAN_EQUALS, value)
 
-    def in_(self, *values: Value | datetime) -> Condition:
+    def in_(self, *values: Value | datetime) -> FilterExpression:
         """Equal to one of the values."""
         return self._ask(Operator.IN, *values)
 
-    def not_in(self, *values: Value | datetime) -> Condition:
+    def not_in(self, *values: Value | datetime) -> FilterExpression:
         """Equal to none of the values."""
         return self._ask(Operator.NOT_IN, *values)
 
-    def between(self, low: Value | datetime, high: Value | datetime) -> Condition:
+    def between(self, low: Value | datetime, high: Value | datetime) -> FilterExpression:
         """From `low` to `high`, both included."""
         return self._ask(Operator.BETWEEN, low, high)
 
-    def like(self, pattern: str) -> Condition:
+    def like(self, pattern: str) -> FilterExpression:
         r"""SQL's LIKE: `%` any text, `_` one code point, `\` before one of the three for the character itself."""
         return self._ask(Operator.LIKE, pattern)
 
-    def starts_with(self, prefix: str) -> Condition:
+    def starts_with(self, prefix: str) -> FilterExpression:
         """Begins with `prefix`."""
         return self._ask(Operator.STARTS_WITH, prefix)
 
-    def starts_with_ignore_case(self, prefix: str) -> Condition:
+    def starts_with_ignore_case(self, prefix: str) -> FilterExpression:
         """Begins with `prefix`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.STARTS_WITH_IGNORE_CASE, prefix)
 
-    def contains(self, text: str) -> Condition:
+    def contains(self, text: str) -> FilterExpression:
         """Contains `text`."""
         return self._ask(Operator.CONTAINS, text)
 
-    def contains_ignore_case(self, text: str) -> Condition:
+    def contains_ignore_case(self, text: str) -> FilterExpression:
         """Contains `text`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.CONTAINS_IGNORE_CASE, text)
 
-    def does_not_contain(self, text: str) -> Condition:
+    def does_not_contain(self, text: str) -> FilterExpression:
         """Does not contain `text`."""
         return self._ask(Operator.DOES_NOT_CONTAIN, text)
 
-    def does_not_contain_ignore_case(self, text: str) -> Condition:
+    def does_not_contain_ignore_case(self, text: str) -> FilterExpression:
         """Does not contain `text`, where the case of the letters A to Z does not count."""
         return self._ask(Operator.DOES_NOT_CONTAIN_IGNORE_CASE, text)
 
-    def contains_all(self, *texts: str) -> Condition:
+    def contains_all(self, *texts: str) -> FilterExpression:
         """Contains each of the texts."""
         return self._ask(Operator.CONTAINS_ALL, *texts)
 
-    def contains_any(self, *texts: str) -> Condition:
+    def contains_any(self, *texts: str) -> FilterExpression:
         """Contains one of the texts."""
         return self._ask(Operator.CONTAINS_ANY, *texts)
 
-    def contains_none(self, *texts: str) -> Condition:
+    def contains_none(self, *texts: str) -> FilterExpression:
         """Contains none of the texts."""
         return self._ask(Operator.CONTAINS_NONE, *texts)
 
-    def _ask(self, operator: Operator, *values: Value | datetime) -> Condition:
+    def _ask(self, operator: Operator, *values: Value | datetime) -> FilterExpression:
         constants = tuple(map(_constant, values))
-        return Condition(checked(self._subject, operator, constants, self._type, _FIELD, _SPELLING))
+        return FilterExpression(checked(self._subject, operator, constants, self._type, _FIELD, _SPELLING))
 
 
 def property(name: str) -> Term:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import Stage, Where
-from headgate.conformance.cases import Verdict
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
+from headgate.conformance.cases import CaseStatus
 from headgate.testing import Server
 
 ROOT = Path(__file__).parents[2]
@@ -57,19 +57,19 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[broker.F
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(Server(folder / "data", log=folder / "server.log"))
         restarts = stack.enter_context(_Restarts(server))
-        where = Where(
+        where = BrokerAddress(
             f"{server.url}/default/default",
             api=server.url,
             metrics=f"{server.url}/metrics",
             restart=restarts.command,
         )
-        yield broker.run(stack.enter_context(Stage(where)))
+        yield broker.run(stack.enter_context(CheckEnvironment(where)))
 
 
 def test_every_requirement_of_the_contract_is_kept(findings: list[broker.Finding]) -> None:
     wanted = [f"{part}{n:02}" for part, count in (("C", 20), ("R", 9), ("D", 21)) for n in range(1, count + 1)]
     assert [finding.id for finding in findings] == wanted
-    others = [f"{f.id} {f.level} {f.result}: {f.seen}" for f in findings if f.result is not Verdict.PASSED]
+    others = [f"{f.id} {f.level} {f.result}: {f.seen}" for f in findings if f.result is not CaseStatus.PASSED]
     assert others == []
 
 

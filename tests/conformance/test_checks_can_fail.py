@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import Stage, Where
-from headgate.conformance.cases import Verdict
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
+from headgate.conformance.cases import CaseStatus
 from headgate.testing import free_port
 
 WRONG = {
@@ -115,25 +115,27 @@ class WrongBroker:
 @pytest.fixture(scope="module")
 def findings() -> Iterator[dict[str, broker.Finding]]:
     with WrongBroker() as wrong:
-        where = Where(
+        where = BrokerAddress(
             f"{wrong.url}/default/default",
             api=wrong.url,
             metrics=f"{wrong.url}/metrics",
             patience_s=1.0,
             quiet_s=1.5,
         )
-        with Stage(where) as stage:
+        with CheckEnvironment(where) as stage:
             yield {finding.id: finding for finding in broker.run(stage)}
 
 
 def test_a_wrong_broker_fails(findings: dict[str, broker.Finding]) -> None:
-    passed = sorted(f"{name}: {findings[name].seen}" for name in WRONG if findings[name].result is not Verdict.FAILED)
+    passed = sorted(
+        f"{name}: {findings[name].seen}" for name in WRONG if findings[name].result is not CaseStatus.FAILED
+    )
     assert passed == []
     assert all(finding.seen for finding in findings.values())
 
 
 def test_what_cannot_be_seen_is_skipped_with_the_reason(findings: dict[str, broker.Finding]) -> None:
-    assert findings["R01"].result is findings["D07"].result is Verdict.SKIPPED
+    assert findings["R01"].result is findings["D07"].result is CaseStatus.SKIPPED
     assert "--restart" in findings["R01"].seen
 
 
@@ -149,9 +151,9 @@ def test_without_an_api_only_what_a_url_shows_is_checked() -> None:
 
 def test_nobody_at_the_url_is_a_failure_and_not_a_crash() -> None:
     started = time.monotonic()
-    with Stage(Where(f"http://127.0.0.1:{free_port()}/default/default")) as stage:
+    with CheckEnvironment(BrokerAddress(f"http://127.0.0.1:{free_port()}/default/default")) as stage:
         (finding,) = broker.run(stage, ["D05"])
-    assert finding.result is Verdict.FAILED
+    assert finding.result is CaseStatus.FAILED
     assert "is not answered" in finding.seen
     assert time.monotonic() - started < 30
 

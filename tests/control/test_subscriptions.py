@@ -11,7 +11,7 @@ from headgate.control.admission import Admission
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
 from headgate.control.objects import Kind, ObjectKey
 from headgate.control.reconciler import Reconciler
-from headgate.control.routing import PullSpec
+from headgate.control.routing import PullRules
 from headgate.control.store import Store
 from tests.control.support import Server, condition, trigger
 
@@ -41,7 +41,7 @@ def test_it_is_routed_without_an_address_and_its_name_is_its_own(admission: Admi
     assert (of_trigger.name, of_trigger.pull) == ("default/same", None)
     assert (pulled.name, pulled.subscriber_uri) == ("default/same", "")
     assert pulled.pull is not None
-    assert pulled.pull == PullSpec("shared", 5.0, filter_id=pulled.pull.filter_id)
+    assert pulled.pull == PullRules("shared", 5.0, filter_id=pulled.pull.filter_id)
     assert pulled.needs == before + 1
     assert pulled.filter.cel == 'ce.type == "a"'
     admission.store.delete(ObjectKey(Kind.SUBSCRIPTION, "default", "same"))
@@ -58,7 +58,7 @@ def test_a_change_of_type_moves_no_generation_a_change_of_filter_does(admission:
     assert second.version > first.version
     before, pull = first.targets[0].pull, second.targets[0].pull
     assert before is not None
-    assert pull == PullSpec("failover", filter_id=before.filter_id)
+    assert pull == PullRules("failover", filter_id=before.filter_id)
     admission.apply(subscription(type="failover", filter={"attributes": {"type": "a"}}))
     third = admission.store.snapshot()
     assert (third.generation, third.targets[0].id) == (first.generation + 1, first.targets[0].id)

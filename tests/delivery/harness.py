@@ -14,15 +14,15 @@ import httptools
 import pytest
 import uvloop
 
-from headgate.control.logrules import DEFAULT_RULE, Served
-from headgate.control.routing import DeliverySpec, RoutingTable, Target, TargetReport
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
-from headgate.server.composition import Dispatcher
+from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 
 TOKEN = bytes(range(32))
 BROKER = "default/default/1"
@@ -59,8 +59,8 @@ def event(number: int, *, data: bytes = b'{"n":1}', type: str = "t", **more: Any
     )
 
 
-def spec(**changes: Any) -> DeliverySpec:
-    plain = DeliverySpec(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
+def spec(**changes: Any) -> DeliveryRules:
+    plain = DeliveryRules(retry=3, backoff_policy="linear", backoff_delay_s=0.01, timeout_s=5.0, ordered=False)
     return dataclasses.replace(plain, **changes)
 
 
@@ -73,7 +73,7 @@ class Routes:
 
     def __init__(self, *targets: Target) -> None:
         self.targets = {t.id: t for t in targets}
-        self.brokers = {path_of(BROKER): Served(BROKER, DEFAULT_RULE)}
+        self.brokers = {path_of(BROKER): ServedBroker(BROKER, DEFAULT_RULE)}
         self.generation = self.version = 1
         self.reports: list[TargetReport] = []
         self.snapshots = 0
@@ -93,7 +93,7 @@ class Routes:
         self.snapshots += 1
         return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         return self.brokers.get(path)
 
     def report(self, reports: list[TargetReport]) -> None:
@@ -115,7 +115,7 @@ class EventLog:
         if partition not in self.writers:
             self.writers[partition] = PartitionWriter.open(self.directory / str(partition), EVENT_SCHEMA)
         batch = to_batch([StoredEvent(broker, event) for event in events])
-        return self.writers[partition].append(batch, [event.type for event in events])
+        return self.writers[partition].append(Encoded(batch, [event.type for event in events]))
 
     def close(self) -> None:
         for writer in self.writers.values():
@@ -281,14 +281,24 @@ class Peer:
 
 
 class Running:
-    """A dispatcher at work."""
+    """A dispatcher at work.
+
+    Attributes:
+        dispatcher: Set when it is ready.
+    """
+
+    dispatcher: Dispatcher
 
     def __init__(self, data: Path, routes: Routes, **settings: Any) -> None:
         self.data = data
         self.ready = asyncio.Event()
         self.stop = asyncio.Event()
-        self.dispatcher = Dispatcher(data=data, token=TOKEN, store=routes, on_ready=self.ready.set, **settings)
-        self.task = asyncio.create_task(self.dispatcher.run(self.stop))
+        options = DispatcherOptions(data=data, token=TOKEN, store=routes, on_ready=self.ready.set, **settings)
+        self.task = asyncio.create_task(self._run(options))
+
+    async def _run(self, options: DispatcherOptions) -> None:
+        async with opened(options, self.stop) as self.dispatcher:
+            await self.dispatcher.run()
 
     def peer(self) -> Peer:
         return Peer(self.data)

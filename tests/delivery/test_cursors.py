@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
-from headgate.delivery.permits import Accounts
+from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
@@ -119,7 +119,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
         for chunk in rows:
             start = len(flat)
             segment = Segment(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])
-            writer.append(*encode_chunk([segment], {0: (start + len(chunk), 1)}))
+            writer.append(encode_chunk([segment], {0: (start + len(chunk), 1)}))
             flat += [*chunk, None]  # None: the progress row
     end = len(flat)
     upto = data.draw(st.integers(0, end))
@@ -146,27 +146,27 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     run(work())
 
 
-def test_places_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
+def test_permits_of_a_target_that_hangs_are_given_to_the_others(monkeypatch):
     monkeypatch.setattr(limits, "ATTEMPTS_HEALTHY_MAX", 4)
     monkeypatch.setattr(limits, "ATTEMPTS_SLOW_MAX", 3)
     monkeypatch.setattr(limits, "ATTEMPTS_MAX", 6)
-    places = Accounts()
+    permits = PermitCounts()
     for _ in range(4):
-        assert places.free(False)
-        places.take(False)
-    assert not places.free(False)
-    places.move(4, 0, True)
-    assert places.free(False), "the healthy ones go on"
-    assert not places.free(True), "and no slow one starts"
-    places.take(False)
-    places.take(False)
-    assert not places.free(False), "all together are bounded"
-    places.release(True, 0)
-    assert places.free(False)
-    places.load(False, limits.ATTEMPT_BYTES_MAX)
-    assert not places.free(False), "and so are their bytes"
-    places.move(0, limits.ATTEMPT_BYTES_MAX, True)
-    assert places.free(False), "large events that hang do not take the memory of those that do not"
+        assert permits.available(False)
+        permits.acquire(False)
+    assert not permits.available(False)
+    permits.move(4, 0, True)
+    assert permits.available(False), "the healthy ones go on"
+    assert not permits.available(True), "and no slow one starts"
+    permits.acquire(False)
+    permits.acquire(False)
+    assert not permits.available(False), "all together are bounded"
+    permits.release(True, 0)
+    assert permits.available(False)
+    permits.charge(False, limits.ATTEMPT_BYTES_MAX)
+    assert not permits.available(False), "and so are their bytes"
+    permits.move(0, limits.ATTEMPT_BYTES_MAX, True)
+    assert permits.available(False), "large events that hang do not take the memory of those that do not"
 
 
 def test_many_targets_that_hang_do_not_take_all_places(tmp_path: Path, monkeypatch):

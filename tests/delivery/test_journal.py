@@ -10,7 +10,7 @@ import pytest
 
 from headgate import limits
 from headgate.delivery import journal as journal_module
-from headgate.delivery.journal import DIRECTORY, Entry, Journal, Origin, entries
+from headgate.delivery.journal import DIRECTORY, Journal, JournalEntry, Origin, entries
 from tests.delivery.harness import run
 
 
@@ -43,8 +43,8 @@ def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch
     sizes = [path.stat().st_size for path in (tmp_path / DIRECTORY).iterdir()]
     assert sum(sizes) <= 2 * 32 * 100 + 32 * 50
     assert list(entries(tmp_path / DIRECTORY, 0, 0)) == []
-    assert list(entries(tmp_path / DIRECTORY, 0, 999)) == [Entry(5, 0, 999, 1, 1, 202)]
-    assert list(entries(tmp_path / DIRECTORY, 3, 4)) == [Entry(5, 3, 4, 2, result="gone")]
+    assert list(entries(tmp_path / DIRECTORY, 0, 999)) == [JournalEntry(5, 0, 999, 1, 1, 202)]
+    assert list(entries(tmp_path / DIRECTORY, 3, 4)) == [JournalEntry(5, 3, 4, 2, result="gone")]
 
 
 def test_a_torn_entry_is_cut(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_torn_entry_is_cut(tmp_path: Path) -> None:
     assert len(list(entries(tmp_path, 0, 1))) == 1
     run(work(2))
     assert len(list(entries(tmp_path, 0, 1))) == 1
-    assert list(entries(tmp_path, 0, 2)) == [Entry(5, 0, 2, 1, 1, 500, "500")]
+    assert list(entries(tmp_path, 0, 2)) == [JournalEntry(5, 0, 2, 1, 1, 500, "500")]
 
 
 @pytest.mark.parametrize("opened_before", [0, 1, 2])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.delivery.key_queues import Lanes
-from headgate.delivery.targets import Delivery
+from headgate.delivery.key_queues import KeyQueues
 from headgate.event.json_format import decode_batch
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
@@ -24,20 +23,18 @@ def key_of(request: Request) -> str:
 
 
 def test_a_lane_has_one_at_a_time_and_keeps_the_order():
-    lanes = Lanes()
-    a, b, c, d = (Delivery(n, 0, n, 3) for n in range(4))
-    assert lanes.enter(a, "x")
-    assert lanes.enter(d, "y")
-    assert not lanes.enter(b, "x")
-    assert not lanes.enter(c, "x")
-    assert lanes.leave("x") is b
-    assert lanes.leave("x") is c
-    assert lanes.leave("x") is None
-    assert lanes.enter(b, "x")
-    assert not lanes.enter(c, "x")
-    assert lanes.drain() == [c]
-    assert c.key is None, "the lane is b's"
-    assert lanes.leave("x") is None
+    queues: KeyQueues[str] = KeyQueues()
+    assert queues.enter("x", "a")
+    assert queues.enter("y", "d")
+    assert not queues.enter("x", "b")
+    assert not queues.enter("x", "c")
+    assert queues.leave("x") == "b"
+    assert queues.leave("x") == "c"
+    assert queues.leave("x") is None
+    assert queues.enter("x", "b")
+    assert not queues.enter("x", "c")
+    queues.withdraw("x", "c")
+    assert queues.leave("x") is None
 
 
 def test_of_a_key_the_next_event_goes_only_when_the_last_one_has_ended(tmp_path: Path, log: EventLog):

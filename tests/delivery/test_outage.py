@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
+from headgate.delivery import subscribers
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
-from headgate.delivery.health import Health
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome, backoff_s, is_left
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.targets import TargetState
 from headgate.testing import free_port
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target, until
 
 NOBODY = Outcome(0, "connection", "refused")
-DEFAULT = resolve(None, ordered=False)
+DEFAULT = delivery_rules(None, ordered=False)
 HOUR_S = 3_600.0
 
 
@@ -46,10 +48,10 @@ def test_one_event_outlives_more_failures_than_were_ever_counted_for_it(tmp_path
             log.append([event(0)])
             async with matcher(work) as peer:
                 peer.match((0, 1))
-                scheduler = work.dispatcher._scheduler
+                scheduler = work.dispatcher.scheduler
                 await until(lambda: bool(scheduler.behind))
                 (state,) = scheduler.behind
-                await until(lambda: not state.live or state.live[0].failures > 15)
+                await until(lambda: not state.deliveries.live or state.deliveries.live[0].failures > 15)
                 async with Subscriber(port=port) as subscriber:
                     await until(lambda: work.dispatcher.unfinished == 0)
                     assert subscriber.ids == ["e0"]
@@ -79,8 +81,8 @@ def test_the_time_goes_on_over_a_restart_and_not_while_nothing_runs():
     before.fail(130.0)
     before.started_at = 190.0
     before.fail(220.0)
-    state = TargetState(target(1, "http://x/"))
-    state.live[7] = before
+    state = TargetState(subscribers.Subscriber(target(1, "http://x/")))
+    state.deliveries.live[7] = before
     cursor = state.cursor()
     assert cursor is not None
     assert cursor.retries == (Tried(7, 2, 0, 120_000_000),)
@@ -101,11 +103,11 @@ def test_the_time_is_on_disk_when_the_dispatcher_ends(tmp_path: Path, log: Event
                 async with matcher(work) as peer:
                     peer.match((0, 1))
                     await until(lambda: work.dispatcher.unfinished == 1)
-            scheduler = work.dispatcher._scheduler
+            scheduler = work.dispatcher.scheduler
             await until(lambda: bool(scheduler.behind))
             (state,) = scheduler.behind
-            await until(lambda: state.live[0].failures >= failures)
-            return state.live[0].tried_us
+            await until(lambda: state.deliveries.live[0].failures >= failures)
+            return state.deliveries.live[0].tried_us
 
     async def work() -> None:
         first_us = await life(2)
@@ -121,13 +123,15 @@ class Now:
     def __init__(self) -> None:
         self.s = 1_000.0
         self.told: list[str] = []
-        self.health = Health(lambda _, text: self.told.append(text), Clocks(lambda: self.s, lambda: int(self.s * 1e6)))
-        self.state = TargetState(target(1, "http://x/"))
+        self.health = SubscriberHealth(
+            lambda _, text: self.told.append(text), Clocks(lambda: self.s, lambda: int(self.s * 1e6))
+        )
+        self.subscriber = subscribers.Subscriber(target(1, "http://x/"))
 
     def attempt(self, delivery: Delivery, lasts_s: float, outcome: Outcome) -> None:
         delivery.started_at = self.s
         self.s += lasts_s
-        self.health.heard(self.state, delivery, outcome)
+        self.health.heard(self.subscriber, delivery, outcome)
         if outcome.status != 202:
             delivery.fail(self.s)
 

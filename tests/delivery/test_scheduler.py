@@ -14,13 +14,18 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
+from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.clock import SYSTEM
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.journal import NullJournal
+from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.verdicts import FilterErrors, evaluate
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
@@ -90,7 +95,6 @@ class Subscribers:
         self.chance = chance
         self.delivered: list[tuple[str, str]] = []
         self.calm = False
-        self.buried = 0
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
         for _ in range(self.chance.randint(0, 6)):
@@ -117,11 +121,13 @@ class Subscribers:
         self.delivered.append((answer.headers[0][1], to.event.id))
         return Outcome(200)
 
-    async def bury(self, letter: DeadLetter) -> None:
+    async def put(self, dead_letter: DeadLetter) -> None:
         for _ in range(self.chance.randint(0, 3)):
             await asyncio.sleep(0)
-        self.buried += 1
-        self.delivered.append((letter.destination, letter.event.id))
+        self.delivered.append((dead_letter.destination, dead_letter.event.id))
+
+    def has_room(self) -> bool:
+        return True
 
 
 class Disk:
@@ -141,17 +147,33 @@ class Disk:
         return Cursors(self.position, {}, tuple(self.targets.values()))
 
 
-def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: bool = False) -> Scheduler:
-    scheduler = Scheduler(
+class Listener:
+    """Hears nothing."""
+
+    def target_unknown(self) -> None: ...
+
+    def cursors_changed(self) -> None: ...
+
+    def rows_walked(self) -> None: ...
+
+    def row_kept(self, target: int) -> None: ...
+
+
+def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: random.Random) -> Scheduler:
+    """A scheduler; replies and dead letters go to `others`."""
+    errors = FilterErrors()
+    return Scheduler(
+        Listener(),
         events=AllEvents(chance),
         backlog=rows,
-        transport=transport,
-        replies=transport,
-        bury=transport.bury,
-        judge_filter=evaluate,
-        errors=FilterErrors(),
-        refresh=lambda: None,
+        service=AttemptService(transport, others, NullJournal(), SubscriberHealth(errors.trouble, SYSTEM)),
+        look=LastLook(evaluate, errors),
+        dead_letters=others,
     )
+
+
+def made(rows: Rows, transport: Subscribers, chance: random.Random, *, ordered: bool = False) -> Scheduler:
+    scheduler = scheduled(rows, transport, transport, chance)
     targets = [target(n, str(n), retry=10_000, backoff_delay_s=0.0, ordered=ordered and n == 1) for n in range(1, 4)]
     batches = {"format": "batch", "batch_size": 3, "batch_wait_s": 0.0}
     targets.append(target(4, "4", retry=10_000, backoff_delay_s=0.0, ordered=ordered, **batches))
@@ -254,7 +276,7 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
         under_way, let = asyncio.Event(), asyncio.Event()
         sent: Counter[str] = Counter()
 
-        class Transport:
+        class Failing:
             async def post(
                 self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float
             ) -> Outcome:
@@ -265,22 +287,8 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
                     await let.wait()
                 return Outcome(202 if id_ == "e0" else 503)
 
-        buried: list[str] = []
-
-        async def bury(letter: DeadLetter) -> None:
-            buried.append(letter.event.id)
-
-        rows = Rows()
-        scheduler = Scheduler(
-            events=AllEvents(random.Random(1)),
-            backlog=rows,
-            transport=Transport(),
-            replies=Subscribers(random.Random(1)),
-            bury=bury,
-            judge_filter=evaluate,
-            errors=FilterErrors(),
-            refresh=lambda: None,
-        )
+        rows, kept = Rows(), Subscribers(random.Random(1))
+        scheduler = scheduled(rows, Failing(), kept, random.Random(1))
         one = target(1, "http://x/", retry=2, backoff_delay_s=0.001, dead_letter_uri="http://sink/")
         scheduler.update(RoutingTable(1, 1, {}, (one,)))
         scheduler.hand(rows.append([(0, 1)]))
@@ -288,9 +296,9 @@ def test_a_target_that_comes_back_is_not_gone() -> None:
         scheduler.update(RoutingTable(1, 2, {}, ()))
         scheduler.update(RoutingTable(1, 3, {}, (one,)))
         scheduler.hand(rows.append([(1, 1)]))
-        while not buried:
+        while not kept.delivered:
             await asyncio.sleep(0.001)
-        assert (buried, sent["e1"]) == (["e1"], 3)
+        assert (kept.delivered, sent["e1"]) == ([("http://x/", "e1")], 3)
         let.set()
         while scheduler.live_count:
             await asyncio.sleep(0.001)

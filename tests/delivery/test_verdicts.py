@@ -9,7 +9,7 @@ import pytest
 from headgate.control.plans import PlanDecoder, encode_plan
 from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.targets import Delivery
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind

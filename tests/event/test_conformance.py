@@ -8,7 +8,7 @@ import json
 import pytest
 
 from headgate.conformance import http
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.event.errors import EventError
 from headgate.event.http import decode_request
 from tests.support import conformance
@@ -23,8 +23,8 @@ def test_all_cases_hold_and_the_choices_made_otherwise_are_named():
     with conformance("cloudevents_http.jsonl").open("rb") as file:
         results = list(http.run(file))
     assert len(results) >= 98
-    assert [result for result in results if result.verdict is Verdict.FAILED] == []
-    assert {result.id for result in results if result.verdict is Verdict.KNOWN} == http.KNOWN.keys()
+    assert [result for result in results if result.verdict is CaseStatus.FAILED] == []
+    assert {result.id for result in results if result.verdict is CaseStatus.KNOWN} == http.KNOWN.keys()
     assert {case["level"] for case in cases() if case["name"] in http.KNOWN} == {"CHOICE"}
 
 
@@ -32,7 +32,7 @@ def test_an_event_that_is_decoded_otherwise_is_a_failure():
     (case,) = [case for case in cases() if case["name"] == "binary-json"]
     case["expect"]["events"][0]["data"] = {"a": True}  # which equals {"a": 1} in Python
     (result,) = http.run([json.dumps(case).encode()])
-    assert result.verdict is Verdict.FAILED
+    assert result.verdict is CaseStatus.FAILED
     assert "instead of" in result.detail
 
 

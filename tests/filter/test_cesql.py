@@ -15,12 +15,12 @@ from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.cesql import tree as t
 from headgate.filter.dialects.cesql.dialect import cesql, translate
 from headgate.filter.dialects.cesql.parser import parse
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_CHARACTERS_MAX
 from tests.filter.cesql_oracle import CesqlError, Value, value_of
+from tests.filter.reference.rows import row_verdicts
 
 
 @pytest.mark.parametrize(

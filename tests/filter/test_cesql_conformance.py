@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.conformance import cesql
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from tests.support import conformance
 
 
@@ -11,4 +11,4 @@ def test_public_cases() -> None:
     with conformance("cesql.jsonl").open("rb") as file:
         results = list(cesql.run(file))
     assert len(results) >= 188
-    assert [result for result in results if result.verdict is not Verdict.PASSED] == []
+    assert [result for result in results if result.verdict is not CaseStatus.PASSED] == []

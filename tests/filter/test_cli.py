@@ -40,13 +40,19 @@ def test_reads_events_from_stdin_and_writes_json() -> None:
     result = run(app, ["test", "--cel", CEL, "--json", "--explain"], input=LINES)
     assert result.exit_code == 0
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [(item["line"], item["id"], item["outcome"], item["matcher"]) for item in found] == [
-        (1, "1", "true", "MATCH"),
-        (2, "2", "error", "ERROR"),
-        (3, "3", "false", "nothing"),
+    assert [(item["line"], item["id"], item["outcome"], item["decided"]["part"]) for item in found] == [
+        (1, "1", "true", CEL),
+        (2, "2", "error", "data.amount > 100"),
+        (3, "3", "false", 'ce.type.startsWith("order.")'),
     ]
+    assert found[2]["decided"]["value"] == "false"
     assert "error" in found[1]
     assert "error" not in found[0]
+
+
+def test_explains_each_event_by_the_part_that_decided(events: str) -> None:
+    third = run(app, ["test", "--cel", CEL, "--explain", events]).stdout.splitlines()[2]
+    assert third == 'false\t(decided by ce.type.startsWith("order."))'
 
 
 @pytest.mark.parametrize("given", ["text", "file"])

@@ -17,18 +17,20 @@ from headgate.filter.compile.plan import (
     KeyKind,
     KeyPart,
     Op,
-    Place,
+    Operand,
     PlanRow,
     Probe,
     Residual,
     Root,
     Signature,
 )
+from headgate.filter.tools.explain import explain
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
 
-TYPE = Place(Root.CE, ("type",))
-SUBJECT = Place(Root.CE, ("subject",))
-N = Place(Root.DATA, ("n",))
+TYPE = Operand(Root.CE, ("type",))
+SUBJECT = Operand(Root.CE, ("subject",))
+AB = Operand(Root.DATA, ("a", "b"))
+N = Operand(Root.DATA, ("n",))
 
 
 def row(text: str) -> PlanRow:
@@ -60,11 +62,10 @@ def residual(text: str) -> dict[Residual, object]:
         ("data.n == true", KeyPart(N, KeyKind.BOOL), True),
         ("data.n", KeyPart(N, KeyKind.BOOL), True),
         ("!data.n", KeyPart(N, KeyKind.BOOL), False),
-        ("data.a.b.c == 'x'", KeyPart(Place(Root.DATA, ("a", "b", "c")), KeyKind.STRING), "x"),
-        ("data['a.b'] == 'x'", KeyPart(Place(Root.DATA, ("a.b",)), KeyKind.STRING), "x"),
-        ("data == 'x'", KeyPart(Place(Root.DATA, ()), KeyKind.STRING), "x"),
-        ("ce.`in` == 'x'", KeyPart(Place(Root.CE, ("in",)), KeyKind.STRING), "x"),
-        ("ce.a.b == 'x'", KeyPart(Place(Root.CE, ("a.b",)), KeyKind.STRING), "x"),
+        ("data.a.b.c == 'x'", KeyPart(Operand(Root.DATA, ("a", "b", "c")), KeyKind.STRING), "x"),
+        ("data['a.b'] == 'x'", KeyPart(Operand(Root.DATA, ("a.b",)), KeyKind.STRING), "x"),
+        ("ce.`in` == 'x'", KeyPart(Operand(Root.CE, ("in",)), KeyKind.STRING), "x"),
+        ("ce.a.b == 'x'", KeyPart(Operand(Root.CE, ("a.b",)), KeyKind.STRING), "x"),
         ("ce.type.startsWith('order')", KeyPart(TYPE, KeyKind.PREFIX, 4), "orde"),
         ("ce.type.startsWith('é😀')", KeyPart(TYPE, KeyKind.PREFIX, 2), "é😀"),
         ("ce.type.endsWith('.created')", KeyPart(TYPE, KeyKind.SUFFIX, 8), ".created"),
@@ -142,23 +143,27 @@ def test_what_no_operator_says_is_a_candidate(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "part", "constant"),
     [
-        ("ce.type.lowerAscii() == 'a'", KeyPart(Place(Root.CE, ("type",), Form.LOWER), KeyKind.STRING), "a"),
+        ("ce.type.lowerAscii() == 'a'", KeyPart(Operand(Root.CE, ("type",), Form.LOWER), KeyKind.STRING), "a"),
         (
             "ce.type.upperAscii().startsWith('AB')",
-            KeyPart(Place(Root.CE, ("type",), Form.UPPER), KeyKind.PREFIX, 2),
+            KeyPart(Operand(Root.CE, ("type",), Form.UPPER), KeyKind.PREFIX, 2),
             "AB",
         ),
-        ("ce.type.matches('(?i)^AB')", KeyPart(Place(Root.CE, ("type",), Form.LOWER), KeyKind.PREFIX, 2), "ab"),
-        ("size(data.n) == 2", KeyPart(Place(Root.DATA, ("n",), Form.SIZE), KeyKind.NUMBER), 2),
-        ("has(ce.subject)", KeyPart(Place(Root.CE, ("subject",), Form.PRESENT), KeyKind.BOOL), True),
-        ("!has(data.n)", KeyPart(Place(Root.DATA, ("n",), Form.PRESENT), KeyKind.BOOL), False),
-        ("'subject' in ce", KeyPart(Place(Root.CE, ("subject",), Form.PRESENT), KeyKind.BOOL), True),
-        ("has(ce.time)", KeyPart(Place(Root.CE, ("time",), Form.PRESENT), KeyKind.BOOL), True),
+        ("ce.type.matches('(?i)^AB')", KeyPart(Operand(Root.CE, ("type",), Form.LOWER), KeyKind.PREFIX, 2), "ab"),
+        ("size(data.n) == 2", KeyPart(Operand(Root.DATA, ("n",), Form.SIZE), KeyKind.NUMBER), 2),
+        ("has(ce.subject)", KeyPart(Operand(Root.CE, ("subject",), Form.PRESENT), KeyKind.BOOL), True),
+        ("!has(data.n)", KeyPart(Operand(Root.DATA, ("n",), Form.PRESENT), KeyKind.BOOL), False),
+        ("'subject' in ce", KeyPart(Operand(Root.CE, ("subject",), Form.PRESENT), KeyKind.BOOL), True),
+        ("has(ce.time)", KeyPart(Operand(Root.CE, ("time",), Form.PRESENT), KeyKind.BOOL), True),
         ("(ce.type == 'a') == true", KeyPart(TYPE, KeyKind.STRING), "a"),
         ("has(data.n) && data.n == 1", KeyPart(N, KeyKind.NUMBER), 1),
-        ("has(data.a) && has(data.a.b) && data.a.b == 'x'", KeyPart(Place(Root.DATA, ("a", "b")), KeyKind.STRING), "x"),
+        (
+            "has(data.a) && has(data.a.b) && data.a.b == 'x'",
+            KeyPart(Operand(Root.DATA, ("a", "b")), KeyKind.STRING),
+            "x",
+        ),
         ("type(data.n) == string && data.n == 'x'", KeyPart(N, KeyKind.STRING), "x"),
-        ("(data.b ? 'a' : 'b') == 'a'", KeyPart(Place(Root.DATA, ("b",)), KeyKind.BOOL), True),
+        ("(data.b ? 'a' : 'b') == 'a'", KeyPart(Operand(Root.DATA, ("b",)), KeyKind.BOOL), True),
     ],
 )
 def test_a_form_is_found_by_an_index(text: str, part: KeyPart, constant: object) -> None:
@@ -184,7 +189,7 @@ def test_a_form_is_found_by_an_index(text: str, part: KeyPart, constant: object)
 def test_a_form_that_may_be_in_doubt_has_a_row_for_doubt(text: str, form: Form, constants: set[object]) -> None:
     rows = compile_cel(text).rows
     assert {made.key[0] for made in rows} == constants
-    assert {part.place.form for made in rows for part in made.signature.key} == {form}
+    assert {part.operand.form for made in rows for part in made.signature.key} == {form}
     assert all(made.signature.exact is not made.is_of_doubt for made in rows)
     assert sum(made.is_of_doubt for made in rows) == 1
     # Whatever a key of many values finds is compared once more.
@@ -194,33 +199,33 @@ def test_a_form_that_may_be_in_doubt_has_a_row_for_doubt(text: str, form: Form, 
 @pytest.mark.parametrize(
     ("text", "wanted", "constant"),
     [
-        ("size(data.n) > 2", Residual(Place(Root.DATA, ("n",), Form.SIZE), Op.GT, ConstantKind.NUMBER), 2),
+        ("size(data.n) > 2", Residual(Operand(Root.DATA, ("n",), Form.SIZE), Op.GT, ConstantKind.NUMBER), 2),
         (
             "!(double(data.n) < 2.5)",
-            Residual(Place(Root.DATA, ("n",), Form.TO_DOUBLE), Op.LT, ConstantKind.NUMBER, True),
+            Residual(Operand(Root.DATA, ("n",), Form.TO_DOUBLE), Op.LT, ConstantKind.NUMBER, True),
             2.5,
         ),
-        ("data.n / 10 > 2", Residual(Place(Root.DATA, ("n",), Form.INTEGER), Op.GE, ConstantKind.NUMBER), 30),
-        ("-3 * data.n < 7", Residual(Place(Root.DATA, ("n",), Form.INTEGER), Op.GT, ConstantKind.NUMBER), -3),
+        ("data.n / 10 > 2", Residual(Operand(Root.DATA, ("n",), Form.INTEGER), Op.GE, ConstantKind.NUMBER), 30),
+        ("-3 * data.n < 7", Residual(Operand(Root.DATA, ("n",), Form.INTEGER), Op.GT, ConstantKind.NUMBER), -3),
         (
             "string != type(data.n)",
-            Residual(Place(Root.DATA, ("n",), Form.TYPE), Op.EQ, ConstantKind.STRING, True),
+            Residual(Operand(Root.DATA, ("n",), Form.TYPE), Op.EQ, ConstantKind.STRING, True),
             "string",
         ),
         (
             "ce.time >= timestamp('1970-01-01T00:00:00.0000005Z') + duration('1s')",
-            Residual(Place(Root.CE, ("time",), Form.TIME), Op.GE, ConstantKind.NUMBER),
+            Residual(Operand(Root.CE, ("time",), Form.TIME), Op.GE, ConstantKind.NUMBER),
             1_000_000.5,
         ),
         (
             "timestamp('1970-01-01T00:00:01Z') == ce.time",
-            Residual(Place(Root.CE, ("time",), Form.TIME), Op.EQ, ConstantKind.NUMBER),
+            Residual(Operand(Root.CE, ("time",), Form.TIME), Op.EQ, ConstantKind.NUMBER),
             1_000_000,
         ),
         (
             "data.n.all(t, t != 'x')",
             Residual(
-                Place(Root.DATA, ("n",), Form.ELEMENTS),
+                Operand(Root.DATA, ("n",), Form.ELEMENTS),
                 Op.EXISTS,
                 ConstantKind.STRING,
                 True,
@@ -231,7 +236,7 @@ def test_a_form_that_may_be_in_doubt_has_a_row_for_doubt(text: str, form: Form, 
         (
             "json.values(data, ['n']).exists(v, type(v) in [int, uint, double] && v > 1 && v <= 5)",
             Residual(
-                Place(Root.DATA, ("n",), Form.VALUES),
+                Operand(Root.DATA, ("n",), Form.VALUES),
                 Op.EXISTS,
                 ConstantKind.NUMBER,
                 False,
@@ -242,7 +247,7 @@ def test_a_form_that_may_be_in_doubt_has_a_row_for_doubt(text: str, form: Form, 
         (
             "json.values(data, ['n']).exists(v, !(type(v) == string && (v.startsWith('a') || v.endsWith('b'))))",
             Residual(
-                Place(Root.DATA, ("n",), Form.VALUES),
+                Operand(Root.DATA, ("n",), Form.VALUES),
                 Op.EXISTS,
                 ConstantKind.STRING,
                 False,
@@ -253,7 +258,7 @@ def test_a_form_that_may_be_in_doubt_has_a_row_for_doubt(text: str, form: Form, 
         ("ce.type.matches('(?s)a.b')", Residual(TYPE, Op.LIKE, ConstantKind.STRING), "%a_b%"),
         (
             "size(json.values(data, ['n'])) == 0",
-            Residual(Place(Root.DATA, ("n",), Form.VALUES), Op.EXISTS, ConstantKind.NONE, True),
+            Residual(Operand(Root.DATA, ("n",), Form.VALUES), Op.EXISTS, ConstantKind.NONE, True),
             (),
         ),
     ],
@@ -318,7 +323,7 @@ def test_a_regular_expression_is_found_by_what_it_begins_with(pattern: str, pref
 
 def test_all_equalities_are_one_key() -> None:
     only = row("data.n == 1 && ce.type == 'a' && data.b && ce.subject.startsWith('x')")
-    assert [part.place.path for part in only.signature.key] == [("type",), ("b",), ("n",)]
+    assert [part.operand.path for part in only.signature.key] == [("type",), ("b",), ("n",)]
     assert only.key == ("a", True, 1)
     assert [test.op for test in only.signature.residual] == [Op.STARTS]
 
@@ -458,3 +463,14 @@ def test_canonical_text_is_bounded() -> None:
     with pytest.raises(FilterError) as refused:
         compile_cel(f"data.s == '{chr(127) * 15_000}'")
     assert refused.value.limit == "FILTER_CANONICAL_CHARACTERS_MAX"
+
+
+@pytest.mark.parametrize("text", ["data == 5", "data", "data == null", 'ce["a\\"b"] == "x"'])
+def test_a_value_that_the_matcher_does_not_read_is_left_to_cel(text: str) -> None:
+    compiled = compile_cel(text)
+    assert [made.signature for made in compiled.rows] == [SCAN_CANDIDATE]
+    assert any(note.startswith(f"candidate: {compiled.cel}: ") for note in compiled.notes)
+    explanation = explain(compiled)
+    assert (explanation.decided_by, explanation.cost.scans) == ("cel", 1)
+    beside = compile_cel(f"ce.type == 'a' && {text}")
+    assert [(made.key, made.signature.exact) for made in beside.rows] == [(("a",), False)]

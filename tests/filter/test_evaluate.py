@@ -10,7 +10,7 @@ from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.view import decode_json
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import Verdict
-from headgate.filter.compile.rows import row_verdicts
+from tests.filter.reference.rows import row_verdicts
 
 
 def event(data: bytes | None = None, kind: DataKind | None = None, **attributes: object) -> Event:

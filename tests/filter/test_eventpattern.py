@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.conformance import eventbridge
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.event.model import DataKind, Event, ExtensionValue
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -37,8 +37,8 @@ def test_public_cases() -> None:
     with conformance("eventbridge.jsonl").open("rb") as file:
         results = list(eventbridge.run(file))
     assert len(results) >= 410
-    assert [result for result in results if result.verdict is Verdict.FAILED] == []
-    assert len([result for result in results if result.verdict is Verdict.KNOWN]) == 1
+    assert [result for result in results if result.verdict is CaseStatus.FAILED] == []
+    assert len([result for result in results if result.verdict is CaseStatus.KNOWN]) == 1
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from headgate.filter.cel.budget import ROUNDS_MAX
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import Verdict
-from headgate.filter.compile.rows import row_verdicts
 from tests.filter.hostile_events import random_view, views
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.strategies import filters, random_filter, random_hard_filter, random_shaped_filter
 
 ALLOWED = {

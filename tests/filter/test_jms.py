@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.conformance import selectors
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.event.model import Event
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.jms.dialect import jms
 from headgate.filter.tools.advice import advice
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 
@@ -47,13 +47,18 @@ def truth(selector: str, attributes: dict[str, object]) -> bool | None:
 def test_public_cases() -> None:
     with conformance("selectors.jsonl").open("rb") as lines:
         results = list(selectors.run(lines))
-    assert [result for result in results if result.verdict not in {Verdict.PASSED, Verdict.SKIPPED}] == []
-    assert sum(result.verdict is Verdict.PASSED for result in results) >= 451
+    assert [result for result in results if result.verdict not in {CaseStatus.PASSED, CaseStatus.SKIPPED}] == []
+    assert sum(result.verdict is CaseStatus.PASSED for result in results) >= 451
 
 
 def test_a_wrong_expectation_fails() -> None:
     case = {"source": "s", "name": "n", "selector": "a = 1", "properties": {"a": {"int": "2"}}, "headers": {}}
-    expected = {"true": Verdict.FAILED, "false": Verdict.PASSED, "unknown": Verdict.FAILED, "invalid": Verdict.FAILED}
+    expected = {
+        "true": CaseStatus.FAILED,
+        "false": CaseStatus.PASSED,
+        "unknown": CaseStatus.FAILED,
+        "invalid": CaseStatus.FAILED,
+    }
     for expect, verdict in expected.items():
         (result,) = selectors.run([json.dumps({**case, "expect": expect}).encode()])
         assert result.verdict is verdict

@@ -14,7 +14,7 @@ from headgate.filter.cel.evaluate import EventView, program
 from headgate.filter.cel.view import publish_time_us
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
-from headgate.log.bloom import build, might_contain, probe
+from headgate.log.bloom import build, hash_value, might_contain
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
 
@@ -45,7 +45,7 @@ def summary(events: list[Event], values: list[str | None], stored_us: int) -> Ch
         time_range_us=(min(times), max(times)) if times else None,
         publish_time_us=publish_time_us(stored_us),
         unfiltered=bloom.unfiltered,
-        may_hold=lambda wanted: might_contain(bloom.bits, bloom.hash_count, [probe(value) for value in wanted]),
+        may_hold=lambda wanted: might_contain(bloom.bits, bloom.hash_count, [hash_value(value) for value in wanted]),
     )
 
 

@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 
 from headgate.event.model import Event
 from headgate.event.rfc3339 import micros
-from headgate.expr import Condition, event_time, property, publish_time
+from headgate.expr import FilterExpression, event_time, property, publish_time
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.pulsar.dialect import from_json, pulsar, to_json
 from headgate.filter.dialects.pulsar.protobuf import decode, encode
 from headgate.filter.dialects.pulsar.to_cel import translate
@@ -40,6 +39,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Type,
 )
 from headgate.rpc import pulsar_pb2 as wire
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import REPOSITORY
 
@@ -52,7 +52,7 @@ def event(time: str | None = None, **extensions: object) -> Event:
     return Event(specversion="1.0", id="1", source="/a", type="order", time=time, extensions=extensions)  # type: ignore[arg-type]
 
 
-def holds(condition: Condition, of: Event) -> bool:
+def holds(condition: FilterExpression, of: Event) -> bool:
     return program(compile_filter({"pulsar": condition.json()}).cel).evaluate(of, STORED_US).kind is OutcomeKind.TRUE
 
 
@@ -216,8 +216,8 @@ def test_cel_says_what_the_reference_says(
 ) -> None:
     expr, of = from_json(value, "f"), event(time, **carried)
     expected = reference(expr, of)
-    assert holds(Condition(expr), of) is (expected is True)
-    assert holds(Condition(Negation(expr)), of) is (expected is False)
+    assert holds(FilterExpression(expr), of) is (expected is True)
+    assert holds(FilterExpression(Negation(expr)), of) is (expected is False)
 
 
 @settings(max_examples=300)
@@ -319,11 +319,11 @@ def test_json_and_protobuf_say_the_same(value: dict[str, object]) -> None:
         ),
     ],
 )  # fmt: skip
-def test_builder(condition: Condition, text: str) -> None:
+def test_builder(condition: FilterExpression, text: str) -> None:
     assert str(condition) == condition.cel() == pulsar(condition.json(), "f") == text
     assert compile_filter({"pulsar": condition.json()})
-    assert Condition.from_json(condition.json()) == condition
-    assert Condition.from_protobuf(condition.protobuf()).cel() == text
+    assert FilterExpression.from_json(condition.json()) == condition
+    assert FilterExpression.from_protobuf(condition.protobuf()).cel() == text
 
 
 def test_builder_prints_json() -> None:
@@ -522,7 +522,7 @@ def test_bytes_that_another_implementation_writes_are_read() -> None:
     inside = b"\x08\x00" + b"\x12\x01n" + b"\x18\x02" + b"\x22\x015" + b"\x22\x016" + b"\x28\x01"
     predicate = b"\x08\x00" + b"\x12" + bytes([len(inside)]) + inside
     message = b"\x08\x03" + b"\x1a" + bytes([len(predicate)]) + predicate
-    condition = Condition.from_protobuf(message)
+    condition = FilterExpression.from_protobuf(message)
     assert condition == ~property("n").in_(5, 6)
     assert condition.protobuf() == message
 
@@ -551,7 +551,7 @@ def asked(**fields: object) -> wire.Expr:
     ],
 )  # fmt: skip
 def test_messages(message: wire.Expr, cel: str) -> None:
-    assert Condition.from_protobuf(message.SerializeToString()).cel() == cel
+    assert FilterExpression.from_protobuf(message.SerializeToString()).cel() == cel
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.conformance import pulsar as cases
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.event.model import Event
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.dialects.tags import tags, tags_of
+from tests.filter.reference.rows import row_verdicts
 from tests.filter.test_exactness import ALLOWED
 from tests.support import conformance
 
@@ -23,13 +23,13 @@ from tests.support import conformance
 def test_public_cases() -> None:
     with conformance("pulsar.jsonl").open("rb") as lines:
         results = list(cases.run(lines))
-    assert [result for result in results if result.verdict is not Verdict.PASSED] == []
+    assert [result for result in results if result.verdict is not CaseStatus.PASSED] == []
     assert len(results) >= 7
 
 
 def test_a_wrong_expectation_fails() -> None:
     case = {"name": "n", "predicate": {"anytag": "a"}, "properties": {"tag": "a"}}
-    for expect, verdict in (("match", Verdict.PASSED), ("no_match", Verdict.FAILED)):
+    for expect, verdict in (("match", CaseStatus.PASSED), ("no_match", CaseStatus.FAILED)):
         (result,) = cases.run([json.dumps({**case, "expect": expect}).encode()])
         assert result.verdict is verdict
 

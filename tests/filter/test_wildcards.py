@@ -14,8 +14,8 @@ from headgate.filter.cel.evaluate import EventView, OutcomeKind, program
 from headgate.filter.cel.unparse import string_literal
 from headgate.filter.compile.compiler import compile_cel, compile_filter
 from headgate.filter.compile.plan import Verdict
-from headgate.filter.compile.rows import row_verdicts
 from headgate.filter.skipping.prune import pruning
+from tests.filter.reference.rows import row_verdicts
 
 TEXTS = st.text(alphabet="ab/\n.\\*?é😀", max_size=8)
 PIECES = ["*", "?", "\\*", "\\?", "\\\\", "\\a", "a", "b", "/", ".", "é", "\n"]

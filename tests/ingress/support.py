@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress
@@ -20,7 +20,7 @@ class FakeLog:
         self.submits = []
         self.sizes = []
 
-    async def enqueue(self, items, size_bytes, line=None):
+    async def enqueue(self, items, size_bytes, chain=None):
         if self.error is not None:
             raise self.error
         if self.gate is not None:
@@ -79,7 +79,7 @@ async def fallback(scope, receive, send):
 
 
 def ingress(*logs, brokers=("ns/b",)):
-    served = {path: Served(f"{path}/uid", DEFAULT_RULE) for path in brokers}
+    served = {path: ServedBroker(f"{path}/uid", DEFAULT_RULE) for path in brokers}
     return Ingress(Intake(Partitions(logs), served.get), fallback)
 
 

@@ -8,7 +8,7 @@ import threading
 import uvicorn
 
 from headgate.conformance import http
-from headgate.conformance.cases import Verdict
+from headgate.conformance.cases import CaseStatus
 from headgate.ingress.protocol import http_config
 from headgate.testing import free_port
 from tests.ingress.support import FakeLog, ingress
@@ -30,5 +30,5 @@ def test_http_cases_at_a_url():
         server.should_exit = True
         thread.join()
     assert len(results) >= 98
-    assert [result for result in results if result.verdict is Verdict.FAILED] == []
+    assert [result for result in results if result.verdict is CaseStatus.FAILED] == []
     assert len(log.events) > 20

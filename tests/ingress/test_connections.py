@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
-from headgate.ingress.connections import Connections, Place, client_of
+from headgate.ingress.connections import Connections, ConnectionSlot, client_of
 
 
 class Held:
     def __init__(self) -> None:
         self.closed = False
 
-    def give_up(self) -> None:
+    def evict(self) -> None:
         self.closed = True
 
 
@@ -41,36 +41,36 @@ def test_the_books_hold(steps: list[tuple[str, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "CONNECTIONS_MAX", 5)
         patch.setattr(limits, "CONNECTIONS_A_CLIENT_MAX", 3)
-        places, there, working = Connections(), list[Place](), set[Place]()
+        connections, there, working = Connections(), list[ConnectionSlot](), set[ConnectionSlot]()
         for step, number in steps:
             if step == "enter":
                 address = f"10.0.0.{number % 3}"
-                mine = [place for place in there if place.client.name == address]
-                place = places.enter(Held(), address)
+                mine = [slot for slot in there if slot.client.name == address]
+                slot = connections.acquire(Held(), address)
                 full = mine if len(mine) == 3 else there if len(there) == 5 else None
                 if full is not None:
                     idle = [one for one in full if one not in working]
-                    assert (place is None) == (not idle)
+                    assert (slot is None) == (not idle)
                     closed = [one for one in there if one.connection.closed]  # type: ignore[attr-defined]
                     assert len(closed) == bool(idle)
                     assert all(one in idle for one in closed)
                     there = [one for one in there if one not in closed]
-                if place is not None:
-                    there.append(place)
+                if slot is not None:
+                    there.append(slot)
             elif there:
-                place = there[number % len(there)]
+                slot = there[number % len(there)]
                 if step == "leave":
-                    places.leave(place)
-                    places.leave(place)
-                    there.remove(place)
-                    working.discard(place)
+                    connections.release(slot)
+                    connections.release(slot)
+                    there.remove(slot)
+                    working.discard(slot)
                 elif step == "work":
-                    places.work(place)
-                    working.add(place)
+                    connections.begin_request(slot)
+                    working.add(slot)
                 else:
-                    places.rest(place)
-                    working.discard(place)
-            assert len(places) == len(there) <= 5
-        for place in there:
-            places.leave(place)
-        assert (len(places), places._clients, places._idle) == (0, {}, {})
+                    connections.end_request(slot)
+                    working.discard(slot)
+            assert len(connections) == len(there) <= 5
+        for slot in there:
+            connections.release(slot)
+        assert (len(connections), connections._clients, connections._idle) == (0, {}, {})

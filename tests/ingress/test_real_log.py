@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE, LogRule, Served
+from headgate.control.log_spec import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -23,7 +23,7 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress import protocol
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, encode
-from headgate.ingress.errors import EventFormatError
+from headgate.ingress.errors import StoredEventFormatError
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import (
@@ -38,7 +38,7 @@ from headgate.log.commit import GroupCommit
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe.metrics import CONNECTIONS_CLOSED, REQUESTS_REFUSED
 from tests.ingress.support import fallback
 from tests.log.support import FaultyFiles
@@ -69,10 +69,10 @@ class Gated:
         self._writer = writer
         self._gate = gate
 
-    def append(self, *arguments, **options):
+    def append(self, chunk):
         if self._gate is not None:
             assert self._gate.wait(10)
-        return self._writer.append(*arguments, **options)
+        return self._writer.append(chunk)
 
 
 @contextlib.asynccontextmanager
@@ -84,7 +84,7 @@ async def serving(directory: Path, gate=None, files=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Intake(Partitions([commit]), {"ns/b": Served("ns/b/uid", DEFAULT_RULE)}.get), fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": ServedBroker("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:
@@ -135,14 +135,14 @@ def test_events_in_another_versions_format_are_refused(tmp_path):
     """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
     check_events(tmp_path / "0")
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
-        writer.append(encode([entries("type", event(1))]).batch, ["t"])
+        writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
     check_events(tmp_path / "0")
     old = EVENT_SCHEMA.remove_metadata()
     with PartitionWriter.open(tmp_path / "1", old) as writer:
-        writer.append(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"])
+        writer.append(Encoded(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"]))
     with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
-        writer.append(encode([entries("type", event(1))]).batch, ["t"])
-    with pytest.raises(EventFormatError, match=r"1 holds events in the format of another version"):
+        writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
+    with pytest.raises(StoredEventFormatError, match=r"1 holds events in the format of another version"):
         check_events(tmp_path / "1")
 
 
@@ -211,7 +211,7 @@ def test_the_chunk_holds_the_value_of_the_rule_and_the_producer_s(tmp_path, rule
     )
     chunk = encode([entries(rule, given)])
     with PartitionWriter.open(tmp_path, EVENT_SCHEMA) as writer:
-        writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=64, codec=Codec.ZSTD)
+        writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=64, codec=Codec.ZSTD))
     with PartitionReader.open(tmp_path, start=0) as reader:
         header = reader.read().header
     assert header.unfiltered is unfiltered

@@ -31,7 +31,7 @@ from headgate.inspect.explanation import EventFate, Explanation
 from headgate.inspect.find import EventSearch, Found
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.why import Why
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
 from tests.control.support import broker, trigger
 
@@ -66,18 +66,19 @@ class World:
     def accept(self, *events: Event, broker: str = "") -> int:
         self.now_us += 1_000
         broker = broker or self.store.snapshot().brokers["default/default"]
-        return self.log.append(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
+        return self.log.append(
+            Encoded(to_batch([StoredEvent(broker, one) for one in events]), [one.type for one in events])
+        )
 
     def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, target: int | None = None) -> int:
         """An outbox row; returns its position."""
         self.now_us += 1_000
         segments = [Segment(0, 1, [(offset, target or self.target, int(verdict))])]
-        batch, values = encode_chunk(segments, {0: (offset + 1, 1)})
-        return self.outbox.append(batch, values)
+        return self.outbox.append(encode_chunk(segments, {0: (offset + 1, 1)}))
 
     def passed(self, offset: int) -> None:
         self.now_us += 1_000
-        self.outbox.append(*encode_chunk([], {0: (offset, 1)}))
+        self.outbox.append(encode_chunk([], {0: (offset, 1)}))
 
     def handed(self, position: int, *behind: TargetCursor) -> None:
         self.cursors.flush(CursorChange(position, {}, list(behind), []))
@@ -510,8 +511,7 @@ def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:
     world.accept(event("1", amount=200))
     world.now_us += 1_000
     rows = [(0, targets["default/all"], int(Verdict.MATCH)), (0, targets["default/t"], int(Verdict.MATCH))]
-    batch, values = encode_chunk([Segment(0, 1, rows)], {0: (1, 1)})
-    first = world.outbox.append(batch, values)
+    first = world.outbox.append(encode_chunk([Segment(0, 1, rows)], {0: (1, 1)}))
     world.handed(first + 3, TargetCursor(targets["default/t"], None, (first + 1,)))
     remember(world, "", target=targets["default/all"])
     status, answer = call(world, "id=1", "brokers/default/why")

@@ -14,7 +14,7 @@ from headgate.log.files import FileOps
 from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.utf8())])
 
@@ -26,7 +26,7 @@ def batch(numbers: Sequence[int], text: str | None = "text") -> pa.RecordBatch:
 def append(writer: PartitionWriter, count: int, *, value: str | None = "v", text: str | None = "text") -> int:
     """Append `count` records whose `n` is their offset."""
     first = writer.next_offset
-    assert writer.append(batch(range(first, first + count), text), [value] * count) == first
+    assert writer.append(Encoded(batch(range(first, first + count), text), [value] * count)) == first
     return first
 
 

@@ -9,9 +9,10 @@ import threading
 import pytest
 
 from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
-from headgate.log.commit import Encoded, GroupCommit, Line
+from headgate.log.commit import GroupCommit, SubmitChain
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Encoded
 from tests.log.support import FaultyFiles, batch, last_segment, open_writer, read_all
 
 
@@ -25,14 +26,14 @@ class Gate:
         self.error: Exception | None = None
         self.next = 0
 
-    def append(self, batch, filter_values, **_):
+    def append(self, chunk):
         self.entered.set()
         assert self.open.wait(30)
         if self.error is not None:
             raise self.error
-        self.chunks.append(batch.column("n").to_pylist())
-        self.next += batch.num_rows
-        return self.next - batch.num_rows
+        self.chunks.append(chunk.batch.column("n").to_pylist())
+        self.next += chunk.batch.num_rows
+        return self.next - chunk.batch.num_rows
 
 
 def encode(groups) -> Encoded:
@@ -249,10 +250,10 @@ def test_nothing_of_a_line_is_stored_behind_what_failed_others_are():
         gate = Gate()
         gate.error = LogUnavailableError("disk full")
         commit = make(gate)
-        line = Line()
-        failing = commit.enqueue([1], 1, line)
+        chain = SubmitChain()
+        failing = commit.enqueue([1], 1, chain)
         await entered(gate)
-        behind, other = commit.enqueue([2], 1, line), commit.enqueue([3], 1)
+        behind, other = commit.enqueue([2], 1, chain), commit.enqueue([3], 1)
         gate.open.set()
         with pytest.raises(LogUnavailableError, match="disk full"):
             await failing
@@ -260,9 +261,9 @@ def test_nothing_of_a_line_is_stored_behind_what_failed_others_are():
         with pytest.raises(LogUnavailableError, match="one before it was not stored: disk full"):
             await behind
         with pytest.raises(LogUnavailableError, match="one before it"):
-            await commit.enqueue([4], 1, line)
+            await commit.enqueue([4], 1, chain)
         await asyncio.gather(other, return_exceptions=True)
-        assert await commit.enqueue([5], 1, Line()) >= 0
+        assert await commit.enqueue([5], 1, SubmitChain()) >= 0
         assert 2 not in [item for chunk in gate.chunks for item in chunk]
         assert 4 not in [item for chunk in gate.chunks for item in chunk]
         assert commit.queue_items == 0
@@ -277,8 +278,8 @@ def test_what_nobody_could_store_ends_its_line_within_one_chunk_too():
         commit = make(gate)
         first = commit.enqueue([0], 1)
         await entered(gate)
-        line = Line()
-        submits = [commit.enqueue([1], 1, line), commit.enqueue([-1], 1, line), commit.enqueue([2], 1, line)]
+        chain = SubmitChain()
+        submits = [commit.enqueue([1], 1, chain), commit.enqueue([-1], 1, chain), commit.enqueue([2], 1, chain)]
         other = commit.enqueue([3], 1)
         gate.open.set()
         outcomes = await asyncio.gather(first, *submits, other, return_exceptions=True)
@@ -296,14 +297,14 @@ def test_a_line_ends_with_what_was_never_begun(how):
         commit = make(gate, queue_items_max=4)
         first = commit.enqueue([0], 1)
         await entered(gate)
-        line = Line()
+        chain = SubmitChain()
         if how == "full":
-            refused = commit.enqueue([1] * 4, 1, line)
+            refused = commit.enqueue([1] * 4, 1, chain)
             with pytest.raises(OverloadedError):
                 await refused
         else:
-            commit.enqueue([1], 1, line).cancel()
-        behind = commit.enqueue([2], 1, line)
+            commit.enqueue([1], 1, chain).cancel()
+        behind = commit.enqueue([2], 1, chain)
         gate.open.set()
         assert await first == 0
         with pytest.raises(LogUnavailableError):

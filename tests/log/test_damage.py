@@ -21,7 +21,7 @@ from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.search import newest_first
 from headgate.log.verify import inspect
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.utf8())])
 CHUNKS = 9
@@ -60,7 +60,7 @@ def write(directory: Path, codec: Codec = Codec.NONE) -> None:
         directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES, codec=codec, clock_us=lambda: next(clock)
     ) as writer:
         for first in range(0, RECORDS, ROWS):
-            writer.append(batch(first), [value_of(first)] * ROWS)
+            writer.append(Encoded(batch(first), [value_of(first)] * ROWS))
 
 
 def rows(first: int, data: pa.RecordBatch) -> list[Row]:
@@ -187,7 +187,7 @@ def check_writer(directory: Path) -> None:
     """The writer opens behind the damage, and what it adds is read."""
     before, _ = read(directory)
     with PartitionWriter.open(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
-        first = writer.append(batch(RECORDS), ["late"] * ROWS)
+        first = writer.append(Encoded(batch(RECORDS), ["late"] * ROWS))
     added = [row for row in read(directory)[0] if row not in before]
     assert first <= RECORDS
     assert [row[1:] for row in added if row[0] >= first] == [good(RECORDS + index)[1:] for index in range(ROWS)]

@@ -58,8 +58,8 @@ def test_records_just_written_are_found(tmp_path, lookup):
 
 def test_cache_is_bounded_and_used(tmp_path, monkeypatch):
     reads = []
-    real = segments_module.Segment.body
-    monkeypatch.setattr(segments_module.Segment, "body", lambda *args: reads.append(args[1]) or real(*args))
+    real = segments_module.SegmentFile.body
+    monkeypatch.setattr(segments_module.SegmentFile, "body", lambda *args: reads.append(args[1]) or real(*args))
     with open_writer(tmp_path / "0") as writer:
         for _ in range(10):
             append(writer, 10, text="x" * 100)

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
+from headgate.log.writer import Encoded
 from tests.log.support import CODECS, batch, last_segment, open_writer
 
 VALUES = st.sampled_from(["a", "b", "c", "größe", "", None])
@@ -33,7 +34,7 @@ class LogModel(RuleBasedStateMachine):
     @rule(values=st.lists(VALUES, min_size=1, max_size=40), text=st.text(st.characters(exclude_categories=["Cs"])))
     def append(self, values, text) -> None:
         first = self.end
-        assert self.writer.append(batch(range(first, first + len(values)), text), values) == first
+        assert self.writer.append(Encoded(batch(range(first, first + len(values)), text), values)) == first
         self.chunks.append((first, values, text))
 
     @rule(codec=st.sampled_from(CODECS), bloom_bytes=st.integers(16, 255), segment_bytes_max=st.integers(1, 20_000))

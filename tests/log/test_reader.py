@@ -17,6 +17,7 @@ from headgate.log.format import Codec, pack_chunk
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.retention import retain
+from headgate.log.writer import Encoded
 from tests.log.support import append, batch, last_segment, open_files, open_writer, read_all
 from tests.support import REPOSITORY
 
@@ -306,6 +307,6 @@ def test_another_process_reads_while_this_one_writes(tmp_path):
 def test_batches_of_many_chunks_are_read_ahead(tmp_path):
     with open_writer(tmp_path) as writer:
         for first in range(0, 3_000, 3):
-            writer.append(batch(range(first, first + 3)), ["v"] * 3)
+            writer.append(Encoded(batch(range(first, first + 3)), ["v"] * 3))
     assert read_all(tmp_path) == list(range(3_000))
     assert read_all(tmp_path, 2_998) == [2_998, 2_999]

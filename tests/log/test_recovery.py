@@ -18,7 +18,7 @@ from headgate.log.format import Codec, encode_body, pack_chunk, unpack_chunk_hea
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import find_chunk, list_segments
 from headgate.log.verify import inspect
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import FaultyFiles, NoSync, append, batch, forget_published, last_segment, open_writer, read_all
 
 
@@ -179,9 +179,9 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     fake = b"".join(bytes(memoryview(p)) for p in pack_chunk(body, build(["v"], 16), first_offset=40, **options))
     schema = pa.schema([("data", pa.binary())])
     with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
-        writer.append(pa.record_batch([[b"one"]], schema=schema), ["v"])
+        writer.append(Encoded(pa.record_batch([[b"one"]], schema=schema), ["v"]))
         start = writer._end
-        writer.append(pa.record_batch([[fake.join(16 * [b"123456789"])]], schema=schema), ["v"])
+        writer.append(Encoded(pa.record_batch([[fake.join(16 * [b"123456789"])]], schema=schema), ["v"]))
     path = last_segment(tmp_path)
     whole = path.read_bytes()
     fd = os.open(path, os.O_RDONLY)

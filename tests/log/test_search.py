@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first, newest_of_all
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
@@ -19,7 +19,7 @@ def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: 
     for size in sizes:
         first = writer.next_offset
         batch = pa.record_batch({"n": pa.array(range(first, first + size), pa.int64())}, schema=SCHEMA)
-        writer.append(batch, [f"v{first % 5}"] * size)
+        writer.append(Encoded(batch, [f"v{first % 5}"] * size))
     writer.close()
 
 

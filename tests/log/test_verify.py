@@ -15,7 +15,7 @@ from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.recovery import list_segments
 from headgate.log.retention import retain
 from headgate.log.verify import inspect, partitions, records
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import NoSync, append, last_segment, open_writer
 
 
@@ -135,7 +135,7 @@ def test_text_that_is_no_utf8_is_found(tmp_path):
     schema = pa.schema([("text", pa.utf8())])
     broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xff"))
     with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
-        writer.append(pa.record_batch([broken], schema=schema), ["v"])
+        writer.append(Encoded(pa.record_batch([broken], schema=schema), ["v"]))
     [problem] = inspect(tmp_path, bodies=True).problems
     assert "schema" in problem.reason
 
@@ -226,7 +226,7 @@ def test_dump_command(partition):
 def test_dump_shows_bytes_and_no_control_characters(tmp_path):
     schema = pa.schema([("data", pa.binary()), ("text", pa.utf8())])
     with PartitionWriter.open(tmp_path, schema, files=NoSync(), clock_us=lambda: (1 << 63) - 1) as writer:
-        writer.append(pa.record_batch([[b"\xff\0", b"{}"], ["\x1b[2J", None]], schema=schema), [None, None])
+        writer.append(Encoded(pa.record_batch([[b"\xff\0", b"{}"], ["\x1b[2J", None]], schema=schema), [None, None]))
     lines = run("dump", tmp_path).stdout.splitlines()
     assert "\\u001b[2J" in lines[0]
     assert '{"base64": "/wA="}' in lines[0]

@@ -13,7 +13,7 @@ from headgate.log import writer as writer_module
 from headgate.log.errors import LogLockedError, LogSchemaError, LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import CODECS, SCHEMA, FaultyFiles, NoSync, append, batch, open_writer, read_all
 
 
@@ -101,8 +101,8 @@ def test_schema_change_starts_a_segment(tmp_path):
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
     with PartitionWriter.open(tmp_path, wider, files=NoSync()) as writer:
         assert len(list_segments(tmp_path)) == 1
-        writer.append(pa.record_batch([[2], ["x"], [True]], schema=wider), [None])
-        writer.append(pa.record_batch([[3], ["x"], [None]], schema=wider), [None])
+        writer.append(Encoded(pa.record_batch([[2], ["x"], [True]], schema=wider), [None]))
+        writer.append(Encoded(pa.record_batch([[3], ["x"], [None]], schema=wider), [None]))
     assert [first for first, _ in list_segments(tmp_path)] == [0, 2]
     with PartitionReader.open(tmp_path, start=0) as reader:
         assert [chunk.schema for chunk in iter(reader.read, None)] == [SCHEMA, wider, wider]
@@ -117,7 +117,7 @@ def test_schema_change_before_any_record_replaces_the_empty_segment(tmp_path):
             append(writer, 1)
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
     with PartitionWriter.open(tmp_path, wider, files=NoSync()) as writer:
-        writer.append(pa.record_batch([[0], ["x"], [True]], schema=wider), [None])
+        writer.append(Encoded(pa.record_batch([[0], ["x"], [True]], schema=wider), [None]))
     assert [first for first, _ in list_segments(tmp_path)] == [0]
     assert read_all(tmp_path) == [0]
 
@@ -154,7 +154,7 @@ def test_append_time_never_decreases(tmp_path):
 
 def test_event_times_are_kept(tmp_path):
     with open_writer(tmp_path) as writer:
-        writer.append(batch([0]), ["v"], time_range_us=(-5, 7))
+        writer.append(Encoded(batch([0]), ["v"], time_range_us=(-5, 7)))
         append(writer, 1)
     with PartitionReader.open(tmp_path, start=0) as reader:
         assert [chunk.time_range_us for chunk in iter(reader.read, None)] == [(-5, 7), None]
@@ -163,14 +163,14 @@ def test_event_times_are_kept(tmp_path):
 def test_unfit_batches_are_refused_and_leave_nothing(tmp_path, monkeypatch):
     with open_writer(tmp_path) as writer:
         with pytest.raises(LogSchemaError, match="0 records"):
-            writer.append(batch([]), [])
+            writer.append(Encoded(batch([]), []))
         with pytest.raises(LogSchemaError, match="2 filter values for a batch of 1"):
-            writer.append(batch([1]), ["a", "b"])
+            writer.append(Encoded(batch([1]), ["a", "b"]))
         with pytest.raises(LogSchemaError, match="columns"):
-            writer.append(pa.record_batch([[1]], names=["n"]), ["a"])
+            writer.append(Encoded(pa.record_batch([[1]], names=["n"]), ["a"]))
         monkeypatch.setattr(writer_module, "CHUNK_BODY_BYTES_MAX", 10_000)
         with pytest.raises(TooLargeError):
-            writer.append(batch([1], "x" * 10_000), ["a"])
+            writer.append(Encoded(batch([1], "x" * 10_000), ["a"]))
         assert append(writer, 1) == 0
     assert read_all(tmp_path) == [0]
 

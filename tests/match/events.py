@@ -9,7 +9,7 @@ from pathlib import Path
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.log.format import Codec
-from headgate.log.writer import PartitionWriter, wall_clock_us
+from headgate.log.writer import Encoded, PartitionWriter, wall_clock_us
 
 
 def event(number: int, kind: str = "test.created") -> StoredEvent:
@@ -33,7 +33,7 @@ def event(number: int, kind: str = "test.created") -> StoredEvent:
 
 def append(writer: PartitionWriter, entries: Sequence[StoredEvent]) -> int:
     """One chunk, filter value = type."""
-    return writer.append(to_batch(entries), [entry.event.type for entry in entries])
+    return writer.append(Encoded(to_batch(entries), [entry.event.type for entry in entries]))
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.control.routing import DeliverySpec, RoutingTable, Target
+from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.filter.compile.compiler import compile_filter
 from headgate.match.driver_link import DriverLink
 from headgate.match.matcher import Matcher
@@ -18,7 +18,7 @@ from tests.match.fakes import PATIENCE_S, FakeDispatcher
 
 pytestmark = pytest.mark.spark
 
-DELIVERY = DeliverySpec(0, "linear", 1.0, 1.0, False)
+DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 
 
 def target(number: int, **attributes: str) -> Target:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 
-import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.log.errors import LogUnavailableError
+from headgate.log.writer import Encoded
 from headgate.outbox.takeover import Accepted
 from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, Segment, decode_chunk, encode_chunk
 from tests.delivery.harness import run, until
@@ -27,21 +26,15 @@ class Disk:
         self.gate = threading.Semaphore(1_000_000)
         self.failures = 0
 
-    def append(
-        self,
-        batch: pa.RecordBatch,
-        filter_values: Sequence[str | None],
-        *,
-        time_range_us: tuple[int, int] | None = None,
-    ) -> int:
+    def append(self, chunk: Encoded) -> int:
         self.gate.acquire()
         if self.failures:
             self.failures -= 1
             raise LogUnavailableError("disk full")
         first = self.next_offset
-        self.chunks.append(decode_chunk(first, batch))
-        self.filter_values.append(list(filter_values))
-        self.next_offset += batch.num_rows
+        self.chunks.append(decode_chunk(first, chunk.batch))
+        self.filter_values.append(list(chunk.filter_values))
+        self.next_offset += chunk.batch.num_rows
         return first
 
 
@@ -169,11 +162,11 @@ SEGMENTS = st.lists(
 
 @given(SEGMENTS, st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 2**62), st.integers(0, 9)), min_size=1))
 def test_what_is_written_is_read_again(segments: list[Segment], progress: dict[int, tuple[int, int]]):
-    batch, filter_values = encode_chunk(segments, progress)
-    assert batch.schema == OUTBOX_SCHEMA
-    chunk = decode_chunk(77, batch)
+    encoded = encode_chunk(segments, progress)
+    assert encoded.batch.schema == OUTBOX_SCHEMA
+    chunk = decode_chunk(77, encoded.batch)
     flat = [(s.partition, s.generation, row) for s in segments for row in s.rows]
     assert [(s.partition, s.generation, row) for s in chunk.segments for row in s.rows] == flat
     assert chunk.watermarks == {partition: watermark for partition, (watermark, _) in progress.items()}
     assert chunk.next_position == 77 + len(flat) + len(progress)
-    assert filter_values == [str(row[1]) for _, _, row in flat] + ["-1"] * len(progress)
+    assert encoded.filter_values == [str(row[1]) for _, _, row in flat] + ["-1"] * len(progress)

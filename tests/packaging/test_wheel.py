@@ -69,6 +69,13 @@ def bin_folder(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
+def test_the_license_comes_along(sdist: Path, bin_folder: Path) -> None:
+    terms = (REPOSITORY / "LICENSE").read_bytes()
+    assert (sdist / "LICENSE").read_bytes() == terms
+    (installed,) = bin_folder.parent.glob("lib/*/site-packages/headgate-*.dist-info/licenses/LICENSE")
+    assert installed.read_bytes() == terms
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, where nothing of the repository is found; nor by the environment."""

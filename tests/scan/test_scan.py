@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headgate.control.logrules import LogRule
+from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import canonical
 from headgate.event.model import DataKind, Event
@@ -19,7 +19,7 @@ from headgate.filter.skipping.filter_value import FilterValueRule, filter_value_
 from headgate.filter.skipping.literals import literals
 from headgate.ingress.encode import Entries, encode
 from headgate.log.format import Codec
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter
@@ -59,14 +59,7 @@ def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions
                     for _ in range(rng.choice([1, 2, 5, 20]))
                 ]
                 chunk = encode(group)
-                writer.append(
-                    chunk.batch,
-                    chunk.filter_values,
-                    time_range_us=chunk.time_range_us,
-                    also=chunk.also,
-                    bloom_bytes=chunk.bloom_bytes,
-                    codec=chunk.codec,
-                )
+                writer.append(chunk)
                 stored[partition] += [Stored(entry.broker, entry.events[0], at_us) for entry in group]
     return stored
 
@@ -88,7 +81,7 @@ def test_a_broker_made_anew_misses_none_of_its_events_and_has_none_of_the_one_be
     chunks = [[entries(old, "a", "b")], [entries(old, "c"), entries(new, "d"), entries(old, "e")], [entries(new, "f")]]
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
         for chunk in map(encode, chunks):
-            writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
+            writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes))
     scan = Scan(tmp_path, Query(new, rules[new].value, values, cel=cel), {0: 0})
     found = [event.id for _ in range(3) for piece in scan.step(10) for event in piece.events()]
     scan.close()
@@ -192,7 +185,7 @@ def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tm
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
         for number in range(10):
             chunk = encode([Entries("ns/a", log, [Event("1.0", str(number), "/s", "t")])])
-            writer.append(chunk.batch, chunk.filter_values)
+            writer.append(Encoded(chunk.batch, chunk.filter_values))
     scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"other"})), {0: 0})
     places = []
     while not scan.at_end():
@@ -207,7 +200,7 @@ def test_a_wanted_value_that_was_only_the_filter_s_word_is_counted(tmp_path: Pat
     rule = filter_value_rule("type")
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
         chunk = encode([Entries("ns/b", LogRule(rule), [Event("1.0", "1", "/s", "t")])])
-        writer.append(chunk.batch, chunk.filter_values)
+        writer.append(Encoded(chunk.batch, chunk.filter_values))
     scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"t"})), {0: 0})
     assert scan.step(1) == []
     assert (scan.counters.chunks_read, scan.counters.false_positive_chunks) == (1, 1)
@@ -247,7 +240,7 @@ def test_turns_that_end_inside_chunks_find_and_count_what_long_ones_do(
 def one_chunk(directory: Path, events: list[Event], rule: FilterValueRule) -> None:
     with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
         chunk = encode([Entries("ns/a", LogRule(rule), events)])
-        writer.append(chunk.batch, chunk.filter_values, also=chunk.also)
+        writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also))
 
 
 @pytest.mark.parametrize("cel", [None, "ce.id != 'x'"])

@@ -62,7 +62,7 @@ def test_retention_goes_on_when_the_floor_cannot_be_read_for_a_while(
     settings.run_directory.mkdir()
     with PartitionWriter.open(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
         for number in range(3):
-            writer.append(*encode_chunk([], {0: (number, 1)}))
+            writer.append(encode_chunk([], {0: (number, 1)}))
         asyncio.run(work())
     assert tuple(looks[: len(ERRORS)]) == ERRORS
     assert [line["error"] for line in told if line["log_level"] == "error"] == [

@@ -18,9 +18,10 @@ from unittest import mock
 import pytest
 import structlog
 
-from headgate.delivery.attempts import Attempts
+from headgate.control.routing import DeliveryRules
+from headgate.delivery import retry
 from headgate.delivery.retry import Fate, Outcome, judge
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.targets import TargetState
 from tests.simulation.verdicts import faults, repeated
 from tests.simulation.world import World
 
@@ -81,22 +82,21 @@ def _remembers_nothing(state: TargetState) -> None:
     return None
 
 
-def _tries_once_more(attempts: Attempts, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
-    rules = state.target.delivery
-    return judge(outcome) is Fate.AGAIN and (rules.retry is None or delivery.failures <= rules.retry + 1)
+def _tries_once_more(rules: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
+    return judge(outcome) is Fate.AGAIN and (rules.retry is None or failures <= rules.retry + 1)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "said"),
     [
         (TargetState, "cursor", _remembers_nothing, "is lost"),
-        (Attempts, "_is_left", _tries_once_more, "allowed"),
-        (Attempts, "_is_left", _tries_once_more, "tried for longer"),
-        (TargetState, "startable", property(lambda state: bool(state.queue)), "at once"),
+        (retry, "is_left", _tries_once_more, "allowed"),
+        (retry, "is_left", _tries_once_more, "tried for longer"),
+        (TargetState, "startable", property(lambda state: bool(state.deliveries.queue)), "at once"),
     ],
 )
 def test_a_dispatcher_that_breaks_a_promise_is_found(
-    quiet: None, owner: type, name: str, wrong: object, said: str
+    quiet: None, owner: object, name: str, wrong: object, said: str
 ) -> None:
     with mock.patch.object(owner, name, wrong):
         found = [fault for seed in range(1, 31) for fault in faults(schedule(seed))]

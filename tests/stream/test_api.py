@@ -21,12 +21,12 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
 from headgate.log import damage
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Piece, Scan
 from headgate.server.proxy import ProcessProxy
 from headgate.stream import api, follow
@@ -34,7 +34,7 @@ from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
 BROKER = "ns/b"
-SERVED = Served(f"{BROKER}/1", DEFAULT_RULE)
+SERVED = ServedBroker(f"{BROKER}/1", DEFAULT_RULE)
 EVENTS = 12
 
 
@@ -58,7 +58,7 @@ class Log:
         for number in numbers:
             self._now_us = 1_000_000 * (number + 1)
             chunk = encode([Entries(broker, DEFAULT_RULE, [event(number)])])
-            self._writers[number % 2].append(chunk.batch, chunk.filter_values)
+            self._writers[number % 2].append(Encoded(chunk.batch, chunk.filter_values))
 
     def close(self) -> None:
         for writer in self._writers:
@@ -129,7 +129,7 @@ async def listening(app: Starlette, socket: Path) -> AsyncIterator[None]:
         await serving
 
 
-def scenario(tmp_path: Path, work, brokers: dict[str, Served] | None = None) -> None:  # type: ignore[no-untyped-def]
+def scenario(tmp_path: Path, work, brokers: dict[str, ServedBroker] | None = None) -> None:  # type: ignore[no-untyped-def]
     """Runs `work(client, log)` against the front's proxy before the reader."""
 
     async def run() -> None:
@@ -262,7 +262,7 @@ def test_a_follower_is_told_that_the_broker_is_gone(tmp_path: Path, monkeypatch:
     brokers = {BROKER: SERVED}
 
     async def work(client: Client, log: Log) -> None:
-        for now in (None, Served(f"{BROKER}/2", DEFAULT_RULE)):
+        for now in (None, ServedBroker(f"{BROKER}/2", DEFAULT_RULE)):
             brokers[BROKER] = SERVED
             async with client.open("from=next&follow=true") as source:
                 await source.readuntil(b'"progress"')

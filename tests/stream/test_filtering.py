@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.logrules import LogRule, Served
+from headgate.control.log_spec import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
@@ -24,8 +24,8 @@ from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
 from headgate.log.reader import PartitionReader
-from headgate.log.writer import PartitionWriter
-from headgate.scan.scan import Counters, Query, Scan
+from headgate.log.writer import Encoded, PartitionWriter
+from headgate.scan.scan import Query, Scan, ScanCounters
 from tests.ingress.support import call, fallback
 
 BROKER = "ns/b"
@@ -57,10 +57,12 @@ class Log:
         for at in range(0, len(values), size):
             events = [event(len(self.stored) + index, value) for index, value in enumerate(values[at : at + size])]
             chunk = encode([Entries(IDENTITY, rule, events)])
-            self._writer.append(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
+            self._writer.append(
+                Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes)
+            )
             self.stored += values[at : at + size]
 
-    def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], Counters]:
+    def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], ScanCounters]:
         """Offsets that a reader gets, and what it took."""
         wanted = frozenset(values) if values or unfiltered else None
         scan = Scan(self.directory, Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})
@@ -167,9 +169,9 @@ def test_a_size_out_of_bounds_stores_nothing(tmp_path: Path, size: int) -> None:
         PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA, bloom_bytes=size)
     with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
         with pytest.raises(ValueError, match=r"16\.\.255"):
-            writer.append(chunk.batch, chunk.filter_values, bloom_bytes=size)
+            writer.append(Encoded(chunk.batch, chunk.filter_values, bloom_bytes=size))
         for allowed in (BLOOM_BYTES_MIN, BLOOM_BYTES_MAX):
-            writer.append(chunk.batch, chunk.filter_values, bloom_bytes=allowed)
+            writer.append(Encoded(chunk.batch, chunk.filter_values, bloom_bytes=allowed))
         assert writer.next_offset == 2
 
 
@@ -184,7 +186,9 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     async def publish() -> None:
         with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
-            app = Ingress(Intake(Partitions([commit]), {BROKER: Served(IDENTITY, LogRule(BY_GROUP))}.get), fallback)
+            app = Ingress(
+                Intake(Partitions([commit]), {BROKER: ServedBroker(IDENTITY, LogRule(BY_GROUP))}.get), fallback
+            )
             for batch in range(40):
                 events = [values[index % 3](event(5 * batch + index, f"g{batch}")) for index in range(5)]
                 headers = [("content-type", "application/cloudevents-batch+json")]

@@ -13,13 +13,13 @@ import pytest
 
 from headgate.limits import READ_POLL_S
 from headgate.log.ends import LogEnds
+from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Query, Scan
-from headgate.scan.turns import LogScanner, Wish
 from headgate.stream import follow
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 from tests.log.support import open_files
-from tests.scan.test_find import BROKER, RULE, store
+from tests.scan.test_search import BROKER, RULE, store
 
 
 @pytest.mark.parametrize("who", ["scanner", "follower"])
@@ -38,8 +38,8 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
             if who == "scanner":
-                wish = Wish(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
-                reading = asyncio.create_task(LogScanner(tmp_path, threads).sift(wish))
+                request = ScanRequest(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
+                reading = asyncio.create_task(LogScanner(tmp_path, threads).scan_page(request))
             else:
                 turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
                 reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]

@@ -97,7 +97,7 @@ def test_what_is_published_is_read_and_consumed_through_the_front(server: Server
 
 
 def test_the_example_of_the_docs_runs(server: Server) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "grpc.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/grpc.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     code = example.replace("127.0.0.1:8081", server.grpc).replace("default/default", BROKER)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)

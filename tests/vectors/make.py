@@ -29,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.event.arrow import EVENT_SCHEMA
-from headgate.log.bloom import might_contain, probe
+from headgate.log.bloom import hash_value, might_contain
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     Codec,
@@ -38,7 +38,7 @@ from headgate.log.format import (
     unpack_segment_header,
 )
 from headgate.log.recovery import list_segments
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 
 VECTORS = Path(__file__).resolve().parent / "log"
 TIME_US = 1_767_225_600_000_000  # 2026-01-01T00:00:00Z
@@ -95,7 +95,7 @@ def batch(records: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 def append(writer: PartitionWriter, records: Sequence[dict[str, Any]], values: Sequence[str | None]) -> None:
     times = [r["time_us"] for r in records if r["time_us"] is not None]
-    writer.append(batch(records), values, time_range_us=(min(times), max(times)) if times else None)
+    writer.append(Encoded(batch(records), values, time_range_us=(min(times), max(times)) if times else None))
 
 
 def write_everything(directory: Path) -> None:
@@ -176,7 +176,7 @@ def chunks_of(data: bytes) -> Iterator[dict[str, Any]]:
             "at": at,
             **fields,
             "bloom_hex": bloom.hex(),
-            "may_contain": {v: might_contain(bloom, header.hash_count, [probe(v)]) for v in VALUES},
+            "may_contain": {v: might_contain(bloom, header.hash_count, [hash_value(v)]) for v in VALUES},
             "records": rows,
         }
         at += header.chunk_bytes
@@ -209,7 +209,7 @@ def make(root: Path) -> None:
     write_corrupt(root / "3")
     good = {"3": expect_corrupt(root / "3")}
     expected = {
-        "xxh64": {value: f"{(p := probe(value)).b << 32 | p.a:016x}" for value in VALUES},
+        "xxh64": {value: f"{(p := hash_value(value)).b << 32 | p.a:016x}" for value in VALUES},
         "partitions": {name: expect(root / name) for name in ("0", "1", "2")},
         "corrupt": good,
     }

@@ -1,4 +1,4 @@
-"""How does a program publish, read and consume? `AsyncClient` with asyncio, `Client` without; see docs/client.md.
+"""The Python client: `AsyncClient` with asyncio, `Client` without (docs/reference/client.md).
 
 from headgate.client import Client, new_event
 
@@ -24,7 +24,6 @@ from headgate.client.reader import AsyncReader
 from headgate.client.sync import Client, Consumer, Producer, Reader
 from headgate.client.values import (
     Analysis,
-    Condition,
     Filter,
     Place,
     Progress,
@@ -33,6 +32,7 @@ from headgate.client.values import (
     SeekProgress,
     Sought,
     Stats,
+    SupportsCel,
     json_of,
     new_event,
 )
@@ -54,7 +54,6 @@ __all__ = [
     "AsyncReader",
     "Client",
     "ClosedError",
-    "Condition",
     "ConflictError",
     "Consumer",
     "DataKind",
@@ -77,6 +76,7 @@ __all__ = [
     "ServerError",
     "Sought",
     "Stats",
+    "SupportsCel",
     "UnavailableError",
     "json_of",
     "new_event",

@@ -12,7 +12,7 @@ import msgspec
 
 from headgate.errors import InvalidInputError
 from headgate.event import json_text
-from headgate.event.attributes import make_event, media_type
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event, media_type
 from headgate.event.data import kind_of
 from headgate.event.errors import EventError
 from headgate.event.model import DataKind, Event, ExtensionValue
@@ -21,19 +21,19 @@ from headgate.rpc import headgate_pb2 as pb
 _JSON = "application/json"
 
 
-class Condition(Protocol):
-    """A filter that says itself in CEL: what `headgate.expr` builds."""
+class SupportsCel(Protocol):
+    """A filter that gives its CEL text: what `headgate.expr` builds."""
 
     def cel(self) -> str:
         """The CEL text."""
         ...
 
 
-Single = str | Condition | Mapping[str, object]
-"""CEL text, a condition of `headgate.expr`, or a JSON object as in a trigger's `spec.filter`."""
+Single = str | SupportsCel | Mapping[str, object]
+"""CEL text, an expression of `headgate.expr`, or a JSON object as in a trigger's `spec.filter`."""
 
 Filter = Single | Sequence[Mapping[str, object]]
-"""CEL text, a condition of `headgate.expr`, or JSON as in a trigger: an object `spec.filter`, a list `spec.filters`."""
+"""CEL text, an expression of `headgate.expr`, or JSON as a trigger has it: `spec.filter` or a list `spec.filters`."""
 
 Place = str | datetime
 """`earliest`, `latest`, `next` (readers only), a time of storing, or a position that was given before."""
@@ -222,7 +222,7 @@ def new_event(
         EventError: Names the attribute and the rule that it breaks.
     """
     attributes: dict[str, object] = {**(extensions or {})}
-    taken = attributes.keys() & {"specversion", "id", "source", "type", "data", *_OPTIONAL}
+    taken = attributes.keys() & {"data", *CONTEXT_ATTRIBUTES}
     if taken:
         raise EventError("is no extension", attribute=min(taken))
     media = media_type(datacontenttype) if datacontenttype is not None else None
@@ -253,9 +253,6 @@ def new_event(
     return make_event(attributes, kind, stored)
 
 
-_OPTIONAL = ("subject", "time", "datacontenttype", "dataschema")
-
-
 def json_of(event: Event) -> object:
     """An event's JSON data, decoded.
 
@@ -265,10 +262,12 @@ def json_of(event: Event) -> object:
     if event.data_kind is not DataKind.JSON or event.data is None:
         kind = "no data" if event.data is None else f"data of {event.datacontenttype or 'no media type'}"
         raise InvalidInputError(f"event {event.id!r} has {kind}, not JSON", hint="its bytes are in event.data")
+    json_text.allow_deep_json()  # a program's own process: nothing of Headgate ran at its start
     return msgspec.json.decode(event.data)
 
 
 def _json_bytes(value: object) -> bytes:
+    json_text.allow_deep_json()
     try:
         text = msgspec.json.encode(value)
         json_text.parse(text)

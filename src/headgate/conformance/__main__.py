@@ -1,4 +1,4 @@
-"""python -m headgate.conformance SUITE FILE: which cases pass, by id, and how many?
+"""`python -m headgate.conformance SUITE FILE`: runs the cases of a file and counts those that pass.
 
 Exit status: 0 when nothing failed, 1 when a case did, 2 when the file cannot be used.
 """
@@ -15,7 +15,8 @@ import msgspec
 import typer
 
 from headgate.conformance import cel, cesql, eventbridge, http, pulsar, selectors
-from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, Run, Verdict
+from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, CaseStatus, Run
+from headgate.event.json_text import allow_deep_json
 
 SUITES: Final[Mapping[str, Run]] = {
     "cel": cel.run,
@@ -41,6 +42,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Leave out the cases that passed.")] = False,
 ) -> None:
     """Run a file of conformance cases."""
+    allow_deep_json()
     if suite not in SUITES:
         _fail(f"unknown suite {suite}: one of {', '.join(SUITES)}")
     if url and suite != "http":
@@ -50,7 +52,7 @@ def run(
         with file.open("rb") as lines:
             for result in http.run_at(url, lines) if url else SUITES[suite](lines):
                 counts[result.verdict] += 1
-                if quiet and result.verdict is Verdict.PASSED:
+                if quiet and result.verdict is CaseStatus.PASSED:
                     continue
                 shown = f"{result.verdict}  {result.id}{': ' if result.detail else ''}{result.detail}"
                 typer.echo(msgspec.json.encode(result).decode() if as_json else shown)
@@ -61,9 +63,9 @@ def run(
     if not counts:
         _fail(f"{file} has no cases")
     summary: dict[str, str | int] = {"suite": suite, "cases": counts.total()}
-    summary.update((verdict.value, counts[verdict]) for verdict in Verdict)
+    summary.update((verdict.value, counts[verdict]) for verdict in CaseStatus)
     typer.echo(msgspec.json.encode(summary).decode() if as_json else _summary(summary))
-    raise typer.Exit(EXIT_FAILED if counts[Verdict.FAILED] else 0)
+    raise typer.Exit(EXIT_FAILED if counts[CaseStatus.FAILED] else 0)
 
 
 def _summary(summary: Mapping[str, str | int]) -> str:

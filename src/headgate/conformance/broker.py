@@ -1,4 +1,4 @@
-"""Does a broker do what the Broker contract says? Each numbered requirement as a check, run against any broker.
+"""The Broker contract: each numbered requirement as a check, run against any broker.
 
     with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as stage:
         findings = run(stage)
@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
-from headgate.conformance.broker_scene import Check, Scene
-from headgate.conformance.broker_stage import Needs, RefusedError, SkippedError, Stage, ViolationError
-from headgate.conformance.cases import Verdict
+from headgate.conformance.broker_context import Check, CheckContext
+from headgate.conformance.broker_environment import (
+    BrokerApiError,
+    CheckEnvironment,
+    Facility,
+    SkippedError,
+    ViolationError,
+)
+from headgate.conformance.cases import CaseStatus
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
 """All of them, in the order of their ids."""
@@ -26,9 +32,9 @@ CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHEC
 _AT_ONCE: Final = 10
 """Checks that run together: most of the time they wait, and a broker takes many new triggers at once."""
 _WITHOUT: Final = {
-    Needs.API: "needs triggers: no --api was given",
-    Needs.RESTART: "needs the broker to be killed and started again: no --restart was given",
-    Needs.METRICS: "needs the broker's numbers: no --metrics was given",
+    Facility.API: "needs triggers: no --api was given",
+    Facility.RESTART: "needs the broker to be killed and started again: no --restart was given",
+    Facility.METRICS: "needs the broker's numbers: no --metrics was given",
 }
 
 
@@ -47,11 +53,11 @@ class Finding:
     id: str
     level: str
     title: str
-    result: Verdict
+    result: CaseStatus
     seen: str
 
 
-def run(stage: Stage, only: Iterable[str] = ()) -> list[Finding]:
+def run(stage: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
     """Run checks; those that kill the broker come last, one by one.
 
     Args:
@@ -60,30 +66,30 @@ def run(stage: Stage, only: Iterable[str] = ()) -> list[Finding]:
     """
     wanted = frozenset(only)
     chosen = [check for check in CHECKS if not wanted or check.id in wanted]
-    together = [check for check in chosen if Needs.RESTART not in check.needs]
-    alone = [check for check in chosen if Needs.RESTART in check.needs]
+    together = [check for check in chosen if Facility.RESTART not in check.needs]
+    alone = [check for check in chosen if Facility.RESTART in check.needs]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="check") as threads:
         results = dict(zip(together, threads.map(lambda check: _find(stage, check), together), strict=True))
     results.update((check, _find(stage, check)) for check in alone)
     return [results[check] for check in chosen]
 
 
-def _find(stage: Stage, check: Check) -> Finding:
-    found: Callable[[Verdict, str], Finding] = lambda result, seen: Finding(  # noqa: E731
+def _find(stage: CheckEnvironment, check: Check) -> Finding:
+    found: Callable[[CaseStatus, str], Finding] = lambda result, seen: Finding(  # noqa: E731
         check.id, check.level, check.title, result, seen
     )
     for need in check.needs:
         if need not in stage.offers:
-            return found(Verdict.SKIPPED, _WITHOUT[need])
+            return found(CaseStatus.SKIPPED, _WITHOUT[need])
     try:
-        with Scene(stage, check.id.lower()) as scene:
-            return found(Verdict.PASSED, check.work(scene))
+        with CheckContext(stage, check.id.lower()) as scene:
+            return found(CaseStatus.PASSED, check.work(scene))
     except SkippedError as skipped:
-        return found(Verdict.SKIPPED, skipped.message)
-    except (ViolationError, RefusedError) as violation:
-        return found(Verdict.FAILED, violation.message)
+        return found(CaseStatus.SKIPPED, skipped.message)
+    except (ViolationError, BrokerApiError) as violation:
+        return found(CaseStatus.FAILED, violation.message)
     except (LookupError, TypeError, ValueError, AttributeError) as error:  # an object that has another form
-        return found(Verdict.FAILED, f"an answer does not have the form it should: {type(error).__name__}: {error}")
+        return found(CaseStatus.FAILED, f"an answer does not have the form it should: {type(error).__name__}: {error}")
 
 
 def table(findings: Sequence[Finding]) -> str:

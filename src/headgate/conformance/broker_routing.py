@@ -1,4 +1,4 @@
-"""R01-R09: is an event routed, answered, retried and buried as the specification says?"""
+"""R01-R09: routing, replies, retries and dead letters as the specification has them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ import itertools
 import time
 from typing import Final
 
-from headgate.conformance.broker_scene import MAY, MUST, Check, Scene, expect
-from headgate.conformance.broker_stage import Answered, Delivery, Needs, Respond, SkippedError, ViolationError, answer
+from headgate.conformance.broker_context import MAY, MUST, Check, CheckContext, expect
+from headgate.conformance.broker_environment import (
+    Answered,
+    Facility,
+    ReceivedRequest,
+    Respond,
+    SkippedError,
+    ViolationError,
+    answer,
+)
 
 FAST: Final = {"backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
 _HUGE_BYTES: Final = 8 << 20
@@ -17,7 +25,7 @@ _STEPS_MAX: Final = 200
 def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") -> Respond:
     """A subscriber that answers events of a type with an event, and takes all others."""
 
-    def respond(delivery: Delivery) -> Answered:
+    def respond(delivery: ReceivedRequest) -> Answered:
         if delivery.attribute("type") != type_:
             return 202, b"", {}
         headers = {"ce-specversion": "1.0", "ce-id": event_id, "ce-source": "/reply", "ce-type": reply_type}
@@ -26,7 +34,7 @@ def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") ->
     return respond
 
 
-def _durable(scene: Scene) -> str:
+def _durable(scene: CheckContext) -> str:
     url = scene.broker()
     back = {"up": False}
     inbox = scene.inbox("t", lambda _: (202 if back["up"] else 503, b"", {}))
@@ -42,7 +50,7 @@ def _durable(scene: Scene) -> str:
     return "killed right after the last answer: all of 50 acknowledged events came after the restart"
 
 
-def _exactly_once(scene: Scene) -> str:
+def _exactly_once(scene: CheckContext) -> str:
     url = scene.broker()
     inboxes = {"all": scene.inbox("all"), "some": scene.inbox("some")}
     scene.trigger("all", inboxes["all"], wait=False)
@@ -56,7 +64,7 @@ def _exactly_once(scene: Scene) -> str:
     return "50 events came to each of 2 triggers once"
 
 
-def _equal_subscribers(scene: Scene) -> str:
+def _equal_subscribers(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("one", inbox, wait=False)
@@ -67,7 +75,7 @@ def _equal_subscribers(scene: Scene) -> str:
     return "2 triggers with the same subscriber: 2 deliveries"
 
 
-def _data_unchanged(scene: Scene) -> str:
+def _data_unchanged(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -85,7 +93,7 @@ def _data_unchanged(scene: Scene) -> str:
     return "JSON with odd spaces and numbers, all 256 bytes and text came byte for byte"
 
 
-def _replies(scene: Scene) -> str:
+def _replies(scene: CheckContext) -> str:
     url = scene.broker()
     replier = scene.inbox("replier", reply_to("order", "r", "receipt"))
     other = scene.inbox("other")
@@ -98,7 +106,7 @@ def _replies(scene: Scene) -> str:
     return "the reply came to another trigger and to the one that made it"
 
 
-def _reply_not_stored(scene: Scene) -> str:
+def _reply_not_stored(scene: CheckContext) -> str:
     url = scene.broker()
     huge = b'"' + b"x" * _HUGE_BYTES + b'"'
     headers = {"ce-specversion": "1.0", "ce-id": "huge", "ce-source": "/c", "ce-type": "huge"}
@@ -115,11 +123,11 @@ def _reply_not_stored(scene: Scene) -> str:
     return "a reply of 8 MiB, too large to be stored: the event was delivered again, `retry` times"
 
 
-def _loops(scene: Scene) -> str:
+def _loops(scene: CheckContext) -> str:
     url = scene.broker()
     numbers = itertools.count(1)
 
-    def echo(_: Delivery) -> Answered:
+    def echo(_: ReceivedRequest) -> Answered:
         number = next(numbers)
         if number > _STEPS_MAX:
             return 202, b"", {}
@@ -137,11 +145,11 @@ def _loops(scene: Scene) -> str:
     return f"a trigger that answers itself ended after {count} deliveries"
 
 
-def _retries(scene: Scene) -> str:
+def _retries(scene: CheckContext) -> str:
     url = scene.broker()
     until = {"recovers": 3}
 
-    def recover(_: Delivery) -> Answered:
+    def recover(_: ReceivedRequest) -> Answered:
         until["recovers"] -= 1
         return (202 if until["recovers"] <= 0 else 503), b"", {}
 
@@ -160,10 +168,10 @@ def _retries(scene: Scene) -> str:
     return "retry 3: 4 attempts and no more, linear pauses kept; taken at the third attempt: 3"
 
 
-def _dead_letters(scene: Scene) -> str:
+def _dead_letters(scene: CheckContext) -> str:
     failures = {"left": 2}
 
-    def hesitate(_: Delivery) -> Answered:
+    def hesitate(_: ReceivedRequest) -> Answered:
         failures["left"] -= 1
         return (202 if failures["left"] < 0 else 503), b"", {}
 
@@ -188,9 +196,9 @@ def _dead_letters(scene: Scene) -> str:
     return "an initial event and a reply came to the sink; a failing sink is tried again; without one: dropped"
 
 
-_API: Final = (Needs.API,)
+_API: Final = (Facility.API,)
 CHECKS: Final = (
-    Check("R01", MUST, "Events are durable before they are acknowledged", (Needs.API, Needs.RESTART), _durable),
+    Check("R01", MUST, "Events are durable before they are acknowledged", (Facility.API, Facility.RESTART), _durable),
     Check("R02", MUST, "Each associated Trigger is evaluated exactly once per event", _API, _exactly_once),
     Check("R03", MUST, "One delivery per matching Trigger, with equal subscribers too", _API, _equal_subscribers),
     Check("R04", MUST, "Event data is not modified", _API, _data_unchanged),

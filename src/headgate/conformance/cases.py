@@ -1,4 +1,4 @@
-"""What is a case, and what came of it? Shared by all suites: a file's lines in, results out."""
+"""Cases and their results, for all suites: lines of a file in, results out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 _Case = TypeVar("_Case", bound=msgspec.Struct)
 
 
-class Verdict(enum.StrEnum):
+class CaseStatus(enum.StrEnum):
     """What came of a case."""
 
     PASSED = "passed"
     FAILED = "failed"
     KNOWN = "known"  # fails, and is listed with its reason
-    SKIPPED = "skipped"  # says of itself that it binds nobody but its source
+    SKIPPED = "skipped"  # binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Result:
     """
 
     id: str
-    verdict: Verdict
+    verdict: CaseStatus
     detail: str = ""
 
 
@@ -70,13 +70,13 @@ def read(lines: Iterable[bytes], form: type[_Case]) -> Iterator[_Case]:
 def judged(id: str, fault: str, known: Mapping[str, str]) -> Result:
     """The result of a case with this fault (empty: none); a listed case that does not fail is a failure of the list."""
     if id not in known:
-        return Result(id, Verdict.FAILED, fault) if fault else Result(id, Verdict.PASSED)
+        return Result(id, CaseStatus.FAILED, fault) if fault else Result(id, CaseStatus.PASSED)
     if fault:
-        return Result(id, Verdict.KNOWN, known[id])
-    return Result(id, Verdict.FAILED, f"is listed as failing ({known[id]}) but passes")
+        return Result(id, CaseStatus.KNOWN, known[id])
+    return Result(id, CaseStatus.FAILED, f"is listed as failing ({known[id]}) but passes")
 
 
-def said(outcome: Outcome) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """A filter's value as files write it: `match`, `no_match`; an error with its message."""
     match outcome.kind:
         case OutcomeKind.TRUE:

@@ -1,4 +1,4 @@
-"""Does CEL mean here what the CEL specification says? Its conformance cases through the wrapper that filters use.
+"""CEL's conformance cases, run through the wrapper that filters use.
 
 A case declares its own variables and may use libraries that filters do not have, so it gets an environment of its own;
 compiling, evaluating and every workaround are those of filters. A value is compared by CEL itself and by its type.
@@ -45,7 +45,7 @@ class Declared(msgspec.Struct):
     overloads: list[dict[str, Any]] = []
 
 
-class Expected(msgspec.Struct):
+class ExpectedValue(msgspec.Struct):
     """What a case must give: a value, a type or an error."""
 
     value: _Typed | None = None
@@ -53,7 +53,7 @@ class Expected(msgspec.Struct):
     error: list[str] | None = None
 
 
-class Case(msgspec.Struct):
+class CelCase(msgspec.Struct):
     """A line of the file."""
 
     id: str
@@ -61,7 +61,7 @@ class Case(msgspec.Struct):
     container: str
     type_env: list[Declared]
     bindings: dict[str, _Typed]
-    expect: Expected
+    expect: ExpectedValue
     disable_check: bool = False
     check_only: bool = False
 
@@ -72,11 +72,11 @@ Meaning = Callable[[str], str]
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, as they are written."""
-    for case in read(lines, Case):
+    for case in read(lines, CelCase):
         yield judged(case.id, fault(case), KNOWN)
 
 
-def fault(case: Case, meaning: Meaning = str) -> str:
+def fault(case: CelCase, meaning: Meaning = str) -> str:
     """What is wrong with a case when `meaning` of its expressions is evaluated; empty when nothing is."""
     environment = Environment.of_case(_variables(case), _functions(case), case.container)
     # The wrapper refuses a NUL as a character; the cases have it in literals, where an escape says the same.
@@ -113,11 +113,11 @@ def fault(case: Case, meaning: Meaning = str) -> str:
     return "" if outcome.kind is OutcomeKind.TRUE else f"{shown.text} {outcome.message}".strip()
 
 
-def _variables(case: Case) -> dict[str, TypeName]:
+def _variables(case: CelCase) -> dict[str, TypeName]:
     return {item.ident: _type(item.type) for item in case.type_env if item.ident}
 
 
-def _functions(case: Case) -> dict[str, Signature]:
+def _functions(case: CelCase) -> dict[str, Signature]:
     return {
         item.function: (tuple(map(_type, item.overloads[0]["params"])), _type(item.overloads[0]["result"]))
         for item in case.type_env

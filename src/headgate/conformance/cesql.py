@@ -1,4 +1,4 @@
-"""Does CESQL give the value and the error that its test suite gives? Both computed by cel-cpp from the translation."""
+"""CESQL's test suite: values and errors of the translation, computed by cel-cpp."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from headgate.conformance.cases import Result, judged, read
+from headgate.event.attributes import OPTIONAL_ATTRIBUTES, REQUIRED_ATTRIBUTES
 from headgate.event.model import Event
 from headgate.filter.cel.engine import OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
@@ -35,12 +36,11 @@ _FULL: Final[Mapping[str, _Value]] = {
     "exstring": "exstring",
 }
 """The event of a case that brings none."""
-_OPTIONAL: Final = ("subject", "time", "dataschema", "datacontenttype")
 _REFUSED: Final = {"parse", "missingFunction"}
 """Errors that are known before there is an event: the filter is refused."""
 
 
-class Case(msgspec.Struct):
+class CesqlCase(msgspec.Struct):
     """A line of the file."""
 
     file: str
@@ -55,11 +55,11 @@ class Case(msgspec.Struct):
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
-    for case in read(lines, Case):
+    for case in read(lines, CesqlCase):
         yield judged(f"{case.file}/{case.index}: {case.name}", _fault(case), KNOWN)
 
 
-def _fault(case: Case) -> str:
+def _fault(case: CesqlCase) -> str:
     try:
         found = translate(str(case.expression))
     except FilterError as error:
@@ -70,7 +70,7 @@ def _fault(case: Case) -> str:
         return "an error" if outcome is OutcomeKind.ERROR else f"no error instead of {case.error}"
     if fails:
         beside = (_is_value(cel, case.result, view) for cel in found.otherwise)
-        outcome = next((said for said in beside if said is not OutcomeKind.ERROR), OutcomeKind.ERROR)
+        outcome = next((kind for kind in beside if kind is not OutcomeKind.ERROR), OutcomeKind.ERROR)
     if outcome is not OutcomeKind.TRUE:
         return f"another value than {case.result!r}"
     if found.type is Type.BOOLEAN:
@@ -78,18 +78,18 @@ def _fault(case: Case) -> str:
     return ""
 
 
-def _event(case: Case) -> Event:
+def _event(case: CesqlCase) -> Event:
     attributes = {**(case.event or _FULL), **case.overrides}
-    required = {name: str(attributes.pop(name)) for name in ("specversion", "id", "source", "type")}
-    optional = {name: str(attributes.pop(name)) for name in _OPTIONAL if name in attributes}
+    required = {name: str(attributes.pop(name)) for name in REQUIRED_ATTRIBUTES}
+    optional = {name: str(attributes.pop(name)) for name in OPTIONAL_ATTRIBUTES if name in attributes}
     return msgspec.structs.replace(Event(**required, extensions=attributes), **optional)  # type: ignore[arg-type]
 
 
 def _is_value(cel: str, value: _Value, view: EventView) -> OutcomeKind:
-    """Whether cel-cpp says that the CEL text has this value, type included."""
+    """Whether the CEL text has this value by cel-cpp, type included."""
     written = string_literal(value) if isinstance(value, str) else json.dumps(value)
-    asked = f"[dyn({cel})].exists(v, type(v) == type({written}) && v == {written})"
-    return compile_expression(asked).evaluate(view.activation).kind
+    expression = f"[dyn({cel})].exists(v, type(v) == type({written}) && v == {written})"
+    return compile_expression(expression).evaluate(view.activation).kind
 
 
 def _as_filter(found: Translation, view: EventView, *, wanted: bool) -> str:

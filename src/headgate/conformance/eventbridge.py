@@ -1,4 +1,4 @@
-"""Do event patterns match what Amazon EventBridge and event-ruler match? A case's event is the whole tree."""
+"""Event patterns against cases of Amazon EventBridge and event-ruler; a case's event is the whole tree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read, said
+from headgate.conformance.cases import Result, judged, outcome_text, read
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.view import decode_json
@@ -20,7 +20,7 @@ KNOWN: Final = {
 }
 
 
-class Case(msgspec.Struct):
+class EventPatternCase(msgspec.Struct):
     """A line of the file; pattern and event stay text, because a decoder changes number literals."""
 
     name: str
@@ -31,12 +31,12 @@ class Case(msgspec.Struct):
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
-    for case in read(lines, Case):
+    for case in read(lines, EventPatternCase):
         found = _outcome(case)
         yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
 
 
-def _outcome(case: Case) -> str:
+def _outcome(case: EventPatternCase) -> str:
     event = decode_json(bytes(case.event))
     if event is None:
         return "event that CEL cannot hold"
@@ -45,4 +45,4 @@ def _outcome(case: Case) -> str:
         compiled = compile_cel(text)
     except FilterError as error:
         return "invalid" if not error.limit or error.limit.startswith("PATTERN_") else f"over a limit: {error.message}"
-    return said(compile_expression(compiled.cel).evaluate(Activation({"ce": {}, "data": event[0]})))
+    return outcome_text(compile_expression(compiled.cel).evaluate(Activation({"ce": {}, "data": event[0]})))

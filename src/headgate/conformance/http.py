@@ -1,6 +1,6 @@
-"""Are requests accepted and refused as the CloudEvents HTTP binding says? By ingress in this process, or at a URL.
+"""The CloudEvents HTTP binding: requests accepted and refused, by ingress in this process or at a URL.
 
-In this process the events that would be stored are compared too; over the network only what the answer says.
+In this process the events that would be stored are compared too; over the network only the answer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.conformance.cases import CaseError, Result, judged, read
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.model import DataKind, Event
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
-from headgate.log.commit import Line
+from headgate.log.commit import SubmitChain
 
 KNOWN: Final = {
     "data-string-nul": "a choice: U+0000 in a JSON string is legal, but cel-cpp cuts the string there, so filters would"
@@ -37,7 +37,7 @@ _ANSWER_S: Final = 30
 _STATUS_UNAVAILABLE: Final = (429, 503)
 
 
-class Expected(msgspec.Struct):
+class ExpectedAnswer(msgspec.Struct):
     """What must come of a request; without `status` any refusal will do."""
 
     accept: bool
@@ -45,14 +45,14 @@ class Expected(msgspec.Struct):
     events: list[dict[str, Any]] | None = None
 
 
-class Case(msgspec.Struct):
+class HttpCase(msgspec.Struct):
     """A line of the file."""
 
     name: str
     method: str
     headers: list[tuple[str, str]]
     body_b64: str
-    expect: Expected
+    expect: ExpectedAnswer
 
 
 class _Memory:
@@ -61,22 +61,22 @@ class _Memory:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    async def enqueue(self, items: Entries, size_bytes: int, line: Line | None = None) -> int:
+    async def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> int:
         self.events.extend(items.events)
         return len(self.events) - len(items)
 
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""
-    for case in read(lines, Case):
+    for case in read(lines, HttpCase):
         log = _Memory()
-        brokers = {_PATH[1:]: Served(_PATH[1:] + "/uid", DEFAULT_RULE)}
+        brokers = {_PATH[1:]: ServedBroker(_PATH[1:] + "/uid", DEFAULT_RULE)}
         status = asyncio.run(_answered(case, Ingress(Intake(Partitions([log]), brokers.get), _nobody)))
         events = [_described(_as_sent(case, event)) for event in log.events]
         yield judged(case.name, _compared(case.expect, status, events), KNOWN)
 
 
-def _as_sent(case: Case, event: Event) -> Event:
+def _as_sent(case: HttpCase, event: Event) -> Event:
     """The event without the trace context of its request, which ingress stores with it as the tracing extension."""
     trace = context(*(next((text for name, text in case.headers if name.lower() == key), None) for key in _TRACE))
     added = trace if context_of(event) == trace else {}
@@ -97,7 +97,7 @@ def run_at(url: str, lines: Iterable[bytes]) -> Iterator[Result]:
     target = urlsplit(url)
     if target.scheme != "http" or target.hostname is None:
         raise CaseError(f"{url} is no http:// URL")
-    for case in read(lines, Case):
+    for case in read(lines, HttpCase):
         # A connection a case: a server that refuses a body unread closes it.
         connection = http.client.HTTPConnection(target.hostname, target.port, timeout=_ANSWER_S)
         try:
@@ -109,7 +109,7 @@ def run_at(url: str, lines: Iterable[bytes]) -> Iterator[Result]:
         yield judged(case.name, _compared(case.expect, status, None), KNOWN)
 
 
-def _compared(expected: Expected, status: int, events: list[dict[str, Any]] | None) -> str:
+def _compared(expected: ExpectedAnswer, status: int, events: list[dict[str, Any]] | None) -> str:
     """What is wrong; empty when nothing is."""
     accepted = status < 300
     if accepted != expected.accept or (expected.status is not None and status != expected.status):
@@ -125,7 +125,7 @@ def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-async def _answered(case: Case, app: ASGIApp) -> int:
+async def _answered(case: HttpCase, app: ASGIApp) -> int:
     statuses: list[int] = []
     body = base64.b64decode(case.body_b64)
 
@@ -177,7 +177,7 @@ def _data(kind: DataKind, data: bytes) -> object:
             return base64.b64encode(data).decode()
 
 
-def _sent(connection: http.client.HTTPConnection, path: str, case: Case) -> int:
+def _sent(connection: http.client.HTTPConnection, path: str, case: HttpCase) -> int:
     body = base64.b64decode(case.body_b64)
     connection.putrequest(case.method, path, skip_accept_encoding=True)
     for name, value in case.headers:

@@ -1,4 +1,4 @@
-"""Do tags find what Pulsar's pull request 8544 says they find?"""
+"""Tags against the cases of Pulsar's pull request 8544."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, read, said
+from headgate.conformance.cases import Result, judged, outcome_text, read
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
@@ -16,7 +16,7 @@ KNOWN: Final[dict[str, str]] = {}
 """Cases that fail, by id, with the reason."""
 
 
-class Case(msgspec.Struct):
+class PulsarCase(msgspec.Struct):
     """A line of the file: tags that a consumer asks for, and a message's properties."""
 
     name: str
@@ -27,14 +27,14 @@ class Case(msgspec.Struct):
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
-    for case in read(lines, Case):
+    for case in read(lines, PulsarCase):
         found = _outcome(case)
         yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
 
 
-def _outcome(case: Case) -> str:
+def _outcome(case: PulsarCase) -> str:
     try:
         expression = compile_expression(compile_filter({"tags": case.predicate}).cel)
     except FilterError as error:
         return f"refused: {error.message}"
-    return said(expression.evaluate(Activation({"ce": case.properties})))
+    return outcome_text(expression.evaluate(Activation({"ce": case.properties})))

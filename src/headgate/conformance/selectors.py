@@ -1,4 +1,4 @@
-"""Do selectors select what strict JMS selects? Cases from RabbitMQ, ActiveMQ and Qpid.
+"""Selectors of strict JMS against cases of RabbitMQ, ActiveMQ and Qpid.
 
 A selector is unknown where neither it nor its negation selects. A case whose source only says "no match" (`folded`) may
 be false or unknown.
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, Verdict, judged, read
+from headgate.conformance.cases import CaseStatus, Result, judged, read
 from headgate.filter.cel.engine import Activation, OutcomeKind, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
@@ -24,7 +24,7 @@ _ATTRIBUTES: Final = {"JMSType": "type", "JMSMessageID": "id"}
 _REQUIRED: Final[dict[str, object]] = {"id": "1", "source": "/conformance", "specversion": "1.0", "type": "case"}
 
 
-class Case(msgspec.Struct):
+class SelectorCase(msgspec.Struct):
     """A line of the file; a value is an object of its type and its text."""
 
     source: str
@@ -40,17 +40,17 @@ class Case(msgspec.Struct):
 
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
-    for case in read(lines, Case):
+    for case in read(lines, SelectorCase):
         id = f"{case.source}/{case.name}"
         if case.dialect_specific:
-            yield Result(id, Verdict.SKIPPED, case.note or "binds its source alone")
+            yield Result(id, CaseStatus.SKIPPED, case.note or "binds its source alone")
             continue
         found = _outcome(case)
         right = found == case.expect or (case.folded and case.expect == "false" and found == "unknown")
         yield judged(id, "" if right else f"{found} instead of {case.expect}", KNOWN)
 
 
-def _outcome(case: Case) -> str:
+def _outcome(case: SelectorCase) -> str:
     event = Activation({"ce": _REQUIRED | attributes(case.headers) | attributes(case.properties)})
     try:
         selects, rejects = (_holds(text, event) for text in (case.selector, f"NOT ({case.selector})"))

@@ -1,4 +1,4 @@
-"""Who compiles filters, and would it compile them the same way today? The filter room's compiler with a version."""
+"""The filter compiler of the store, with its version."""
 
 from __future__ import annotations
 

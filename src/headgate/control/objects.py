@@ -1,4 +1,4 @@
-"""What is a Broker, a Trigger, a Subscription? Knative's objects (eventing.knative.dev/v1) and ours as typed structs.
+"""Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -78,7 +78,7 @@ class ManagedFields(_Struct, frozen=True):
     Attributes:
         operation: `Apply` or `Update`.
         time: RFC 3339, of his last write.
-        fields_v1: The fields as a tree, in JSON: nobody walks it but who looks for owners.
+        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
         subresource: Nothing but the object itself is written by clients.
     """
 
@@ -117,6 +117,11 @@ class Metadata(_Struct, frozen=True):
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
 
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Reference(_Struct, frozen=True):
     """`KReference`: another object by name."""
@@ -135,7 +140,7 @@ class Destination(_Struct, frozen=True):
     ref: Reference | None = None
 
 
-class Delivery(_Struct, frozen=True):
+class DeliverySpec(_Struct, frozen=True):
     """`spec.delivery` as written; `delivery.resolve` gives it units and defaults.
 
     Up to `format` they are Knative's, behind it Headgate's.
@@ -192,7 +197,7 @@ class BrokerSpec(_Struct, frozen=True):
     """`config` is kept and immutable, and has no effect here."""
 
     config: Reference | None = None
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
     log: LogSpec | None = None
 
 
@@ -225,7 +230,7 @@ class TriggerSpec(_Struct, frozen=True):
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
     subscriber: Destination = Destination()
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
 
 
 class TriggerStatus(_Struct, frozen=True):
@@ -274,7 +279,7 @@ class SubscriptionSpec(_Struct, frozen=True):
     consumer_filter: str = ""
     type: str = ""
     max_deliveries: int | None = None
-    delivery: Delivery | None = None
+    delivery: DeliverySpec | None = None
     ack_timeout: str = ""
     filter_from: str = ""
 

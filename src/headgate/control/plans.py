@@ -1,4 +1,4 @@
-"""How is a compiled filter stored? As msgpack beside its trigger, so that a restart compiles nothing."""
+"""Compiled filters as msgpack beside their triggers, so that a restart compiles nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a request ask for? Kubernetes' query parameters and Accept headers, checked and typed."""
+"""Kubernetes' query parameters and Accept headers, checked and typed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
-from headgate.control.reading import Selector
+from headgate.control.pages import Selector
 from headgate.control.selectors import field_selector, label_selector
 from headgate.control.watch import WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
 
 
-class Form(StrEnum):
+class Representation(StrEnum):
     """How objects are to be written."""
 
     OBJECT = "object"
@@ -46,7 +46,7 @@ class ListQuery:
         selector: On labels; None for all.
         limit: Objects in the answer; None for all of them.
         after: (namespace, name) behind which it goes on.
-        version: resourceVersion of the first page, when this is a later one, or the one that is asked for.
+        version: resourceVersion of the first page, when this is a later one, or the requested one.
         exact: Whether objects are wanted as they were at `version`.
         at_least: The resourceVersion that must have been reached; 0 for any.
     """
@@ -62,7 +62,7 @@ class ListQuery:
     at_least: int = 0
 
 
-def form_of(accept: str) -> Form:
+def representation_of(accept: str) -> Representation:
     """The form that an Accept header prefers; anything unknown is the object itself."""
     for choice in accept.split(","):
         parameters = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
@@ -70,12 +70,12 @@ def form_of(accept: str) -> Form:
         if (
             parameters.get("g") == "meta.k8s.io"
             and parameters.get("v") == "v1"
-            and wanted in (Form.TABLE, Form.METADATA)
+            and wanted in (Representation.TABLE, Representation.METADATA)
         ):
-            return Form(wanted)
+            return Representation(wanted)
         if not wanted and choice.split(";")[0].strip() in ("application/json", "*/*"):
-            return Form.OBJECT
-    return Form.OBJECT
+            return Representation.OBJECT
+    return Representation.OBJECT
 
 
 def is_set(query: Mapping[str, str], name: str) -> bool:
@@ -87,7 +87,7 @@ def is_dry_run(values: list[str]) -> bool:
     """The `dryRun` parameter.
 
     Raises:
-        MalformedObjectError: It says something other than `All`.
+        MalformedObjectError: It is something other than `All`.
     """
     wanted = [value for value in values if value]
     if any(value != "All" for value in wanted):
@@ -141,7 +141,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
     """
     fields = field_selector(query.get("fieldSelector", ""))
     if fields.namespace is not None:
-        # Nothing lies in two namespaces; the empty name is nobody's.
+        # Nothing lies in two namespaces; no object has the empty name.
         namespace = fields.namespace if namespace in (None, fields.namespace) else ""
     limit = _integer(query, "limit", 0)
     version, match = _version_match(query)
@@ -181,7 +181,7 @@ def _version_match(query: Mapping[str, str]) -> tuple[int, str]:
     return version, match
 
 
-def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Form) -> WatchQuery:
+def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], form: Representation) -> WatchQuery:
     """The parameters of a watch.
 
     Raises:
@@ -197,7 +197,7 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
         name=wanted.name,
         selector=wanted.selector,
         since=None if since == 0 or initial else since,
-        is_table=form is Form.TABLE,
+        is_table=form is Representation.TABLE,
         include_object=include_object(query),
         bookmarks=is_set(query, "allowWatchBookmarks"),
         initial_bookmark=initial,

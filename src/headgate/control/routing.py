@@ -1,4 +1,4 @@
-"""What do the other rooms see of the objects? Who gets what, without Kubernetes' shapes."""
+"""The routing table: targets and their rules, without Kubernetes' shapes, for the other rooms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PullType = Literal["exclusive", "failover", "shared"]
 
 
 @dataclass(frozen=True, slots=True)
-class DeliverySpec:
+class DeliveryRules:
     """How events go to a target.
 
     Attributes:
@@ -27,7 +27,7 @@ class DeliverySpec:
         retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.
         format: Binary or structured mode, or batches.
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
-            a sink was asked for that has no address, they stay in the dead-letter store.
+            a sink is configured that has no address, they stay in the dead-letter store.
         parallelism: Attempts at the same time.
         batch_size: Events of one batch at most.
         batch_wait_s: How long an event waits for others of its batch.
@@ -61,7 +61,7 @@ class DeliverySpec:
 
 
 @dataclass(frozen=True, slots=True)
-class PullSpec:
+class PullRules:
     """How consumers share a subscription.
 
     Attributes:
@@ -100,8 +100,8 @@ class Target:
     broker: str
     filter: CompiledFilter
     subscriber_uri: str
-    delivery: DeliverySpec
-    pull: PullSpec | None = None
+    delivery: DeliveryRules
+    pull: PullRules | None = None
     needs: int = 0
 
 

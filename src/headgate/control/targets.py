@@ -1,4 +1,4 @@
-"""Which row does routing keep of an object that is matched for, and what becomes of a table of them?
+"""Routing rows of triggers and subscriptions, and the routing table made of them.
 
 Writes in the caller's transaction.
 """
@@ -12,21 +12,21 @@ from typing import Final
 import msgspec
 
 from headgate.control.compiling import FilterCompiler
-from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
-from headgate.control.facts import broker_at, brokers, bump, counter, public_url
-from headgate.control.objects import Broker, Delivery, Metadata, ObjectKey, Routed, Subscription, Trigger
+from headgate.control.delivery_spec import delivery_rules, is_ordered, keeps_filter_errors
+from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan
-from headgate.control.pulling import pull_spec, wanted
-from headgate.control.reconcile import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
-from headgate.control.routing import DeliverySpec, PullSpec, RoutingTable, Target
+from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
+from headgate.control.rows import broker_at, brokers, bump, counter, public_url
+from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
-_DELIVERY: Final = msgspec.json.Decoder(Delivery)
-_PULL: Final = msgspec.json.Decoder(PullSpec)
+_DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
+_PULL: Final = msgspec.json.Decoder(PullRules)
 
 
 class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,7 +48,7 @@ def put_target(
         The object's target id.
     """
     meta = obj.metadata
-    way = _way(obj, public_url)
+    way = _route(obj, public_url)
     old = connection.execute(
         "SELECT id, routed, plan, needs, broker_uid FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
         (obj.kind, meta.namespace, meta.name),
@@ -67,7 +67,7 @@ def put_target(
     if (filter_changed and way.routed) or way.routed != was_routed:
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
-    asked, filters = wanted(obj)
+    filter_, filters = compiler_input(obj)
     broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
@@ -86,7 +86,7 @@ def put_target(
             is_ordered(meta),
             way.sink_broker,
             way.pull,
-            msgspec.json.encode(_Filter(asked, tuple(filters))),
+            msgspec.json.encode(_Filter(filter_, tuple(filters))),
             compiler,
             encoded,
             needs,
@@ -96,7 +96,7 @@ def put_target(
     return target
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _Route(msgspec.Struct, frozen=True):
     """How events leave: to a subscriber, or with consumers who come."""
 
     subscriber: str = ""
@@ -111,14 +111,14 @@ class _Way(msgspec.Struct, frozen=True):
         return bool(self.subscriber) or self.pull is not None
 
 
-def _way(obj: Routed, public_url: str) -> _Way:
+def _route(obj: Routed, public_url: str) -> _Route:
     delivery = obj.spec.delivery
     rules = msgspec.json.encode(delivery) if delivery is not None else None
     sink_broker = sink_of(obj.metadata, delivery, public_url).broker
     if isinstance(obj, Subscription):
-        return _Way(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_spec(obj)))
+        return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
     broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Way(subscriber_uri(obj, public_url), broker, rules, sink_broker)
+    return _Route(subscriber_uri(obj, public_url), broker, rules, sink_broker)
 
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
@@ -149,7 +149,7 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
 
 
 def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
-    """Compile anew what another version of the compiler wrote; what comes out different shares one generation.
+    """Recompile what another version of the compiler wrote; what comes out different shares one generation.
 
     A filter that no longer compiles leaves routing and is named on its object.
 
@@ -164,8 +164,8 @@ def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
         try:
             written = _FILTER.decode(text)
             compiled = compiler.compile(written.filter, written.filters)
-            if buries_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
-                compiled = watchful(compiled)
+            if keeps_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
+                compiled = preserve_errors(compiled)
             plan, problem = encode_plan(compiled), ""
         except InvalidInputError as error:
             plan, problem = None, error.message
@@ -203,7 +203,7 @@ class SnapshotCache:
     def __init__(self) -> None:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, {}, ())
-        self._targets: dict[int, tuple[Target, Delivery | None, bool]] = {}
+        self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
         self._brokers: dict[str, Broker] = {}
         self._public_url = ""
 
@@ -212,7 +212,7 @@ class SnapshotCache:
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table
-        found = {f"{broker.metadata.namespace}/{broker.metadata.name}": broker for broker in brokers(connection)}
+        found = {broker.metadata.path: broker for broker in brokers(connection)}
         served = {path: broker for path, broker in found.items() if is_served(broker)}
         self._drop_deleted(connection)
         url, before = public_url(connection), self._brokers
@@ -253,19 +253,19 @@ class SnapshotCache:
             target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
 
-    def _rules_of(self, trigger: str, broker_path: str, own: Delivery | None, *, ordered: bool) -> DeliverySpec:
+    def _rules_of(self, trigger: str, broker_path: str, own: DeliverySpec | None, *, ordered: bool) -> DeliveryRules:
         """The trigger's rules as a whole, else the broker's as a whole (C20), with the sink's address."""
         if own is None and (broker := self._brokers.get(broker_path)) is not None:
             chosen, owner = broker.spec.delivery, broker.metadata
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
-        return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
 
 
-def _of_broker(pull: PullSpec, uid: str) -> PullSpec:
-    """With a broker made anew a subscription's history begins anew."""
+def _of_broker(pull: PullRules, uid: str) -> PullRules:
+    """With another broker of the same name a subscription's backfill starts again."""
     return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 
-def _rules(brokers: dict[str, Broker]) -> dict[str, Delivery | None]:
+def _rules(brokers: dict[str, Broker]) -> dict[str, DeliverySpec | None]:
     return {path: broker.spec.delivery for path, broker in brokers.items()}

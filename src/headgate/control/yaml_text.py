@@ -2,7 +2,7 @@
 
 libyaml follows YAML 1.1 in its syntax and leaves the meaning of scalars to its caller. Here `no`, `1:30` and a date
 stay the text that was written, as in YAML 1.2's core schema. The parser runs in C and holds the interpreter for one
-event at a time, so whoever reads a body in a thread of its own holds up no other for longer than that.
+event at a time, so a body that is read in a thread holds up no other thread for longer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BASES: Final = {"0b": 2, "0o": 8, "0x": 16}
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class YamlLimits:
     """What a text may hold.
 
     Attributes:
@@ -60,7 +60,7 @@ class _InvalidYamlError(Exception):
         self.mark = mark
 
 
-def documents(body: bytes, bounds: Bounds) -> Iterator[object]:
+def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
     """The documents of a text that are not empty.
 
     Args:
@@ -68,7 +68,7 @@ def documents(body: bytes, bounds: Bounds) -> Iterator[object]:
         bounds: What it may hold; reading ends where it holds more.
 
     Raises:
-        MalformedObjectError: It is no YAML, or over its bounds; the message says where.
+        MalformedObjectError: It is no YAML, or over its bounds; the message has the line.
     """
     try:
         text = body.decode("utf-8-sig")
@@ -121,7 +121,7 @@ class _Open:
 class _Builder:
     """The values of one text. Nothing in it is recursive: a deep text costs no stack."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: YamlLimits) -> None:
         self._bounds = bounds
         self._open: list[_Open] = []
         self._anchors: dict[str, tuple[object, int, int]] = {}

@@ -1,131 +1,106 @@
-"""Who may try now, and what follows? Attempts of all targets, retries and their pauses.
+"""Attempts of all targets: when the next one starts, and what follows from it.
 
-A target starts its queue's next delivery whenever it has fewer than its `parallelism` under way (an ordered one:
-none of the same key, see `lanes.py`) and there is a place (see `places.py`); else it stands in line. A waiting retry
-holds no place.
+A target starts its queue's next delivery whenever it has fewer than its `parallelism` in flight (an ordered one: none
+of the same key, see `key_queues.py`) and there is a permit (see `permits.py`); else it waits for a permit. A delivery
+that is backing off holds none.
+
+A target with `format: batch` sends several deliveries in one attempt, when `batchSize` events wait or when the first of
+them has waited for `batchWait`; what is tried again goes at once. One answer is the answer for all its events: taken,
+or tried again together. A batch that is refused for good (400, 413, ...) is sent again event by event, so that only
+those are given up that are refused alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Protocol
 
 from headgate import limits
-from headgate.delivery.batches import Batches
-from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetter, dead_letter_of
-from headgate.delivery.encoding import Headers, traced
+from headgate.delivery import encoding
+from headgate.delivery.attempt_service import AttemptService, OutgoingMessage
+from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
 from headgate.delivery.events import Events, SharedEvent, load_or_none
-from headgate.delivery.health import Health
-from headgate.delivery.journal import Recorder
-from headgate.delivery.permits import Places
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Answered, Replies
-from headgate.delivery.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, is_left, judge, pause_s
-from headgate.delivery.spans import AttemptTracing, context_sent, end
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.lifecycle import Attempt, Delivery
+from headgate.delivery.permits import Permits
+from headgate.delivery.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge
+from headgate.delivery.targets import TargetState
 from headgate.delivery.tasks import tell_failure
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook
-from headgate.event.identity import path_of
+from headgate.delivery.verdicts import LastLook
+from headgate.event.hops import hops_of
 from headgate.observe import metrics
-from headgate.observe.tracing import Span
 from headgate.outbox.errors import EventGoneError
+
+_DECIDED_S = 0.2
+"""How often to look whether the attempt of a half-open circuit has ended that is somebody else's (a replay's)."""
+
+Members = list[tuple[Delivery, SharedEvent]]
+Results = list[tuple[Delivery, str]]
+"""How deliveries of an attempt end; an empty text for one that is tried again."""
+
+
+class DeliveryOwner(Protocol):
+    """Who keeps the targets' deliveries and cursors."""
+
+    def end(self, state: TargetState, delivery: Delivery, result: str) -> None:
+        """A delivery has ended."""
+
+    def has_room(self, state: TargetState) -> None:
+        """An attempt of the target is over."""
+
+    def changed(self, state: TargetState) -> None:
+        """A delivery of the target will be tried again."""
 
 
 class Attempts:
-    """Everything under way. Lives on one event loop.
+    """The attempts of all targets. Lives on one event loop.
 
     Args:
+        owner: Keeps the deliveries.
         events: The log.
-        transport: The HTTP client.
-        judge_filter: Decides CANDIDATE rows.
-        errors: Where filter errors are counted, and what is wrong with subscribers.
-        on_end: Called with (state, delivery, result) when a delivery has ended; it holds no place then.
-        on_room: Called with the state after an attempt of it.
-        on_rest: Called with the state when a delivery of it will be tried again.
-        replies: For answers that are events.
-        bury: Stores a dead letter; returns when it is on disk.
-        journal: Remembers attempts for people.
-        tracing: Makes spans; None for none.
-        clocks: Time, and the jitter of pauses.
+        service: Makes attempts.
+        look: Decides what the matcher left open.
+        dead_letters: For events that are given up.
     """
 
     def __init__(
         self,
+        owner: DeliveryOwner,
         events: Events,
-        transport: Transport,
-        judge_filter: Judge,
-        errors: FilterErrors,
-        on_end: Callable[[TargetState, Delivery, str], None],
-        on_room: Callable[[TargetState], None],
-        on_rest: Callable[[TargetState], None],
-        *,
-        replies: Replies,
-        bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: Recorder,
-        tracing: AttemptTracing | None = None,
-        clocks: Clocks = SYSTEM,
+        service: AttemptService,
+        look: LastLook,
+        dead_letters: DeadLetterQueue,
     ) -> None:
+        self._owner = owner
         self._events = events
-        self.transport = transport
-        self.look = LastLook(judge_filter, errors)
-        self._errors = errors
-        self._health = Health(errors.trouble, clocks)
-        self.on_end = on_end
-        self._on_room = on_room
-        self._on_rest = on_rest
-        self.replies = replies
-        self._bury = bury
-        self._chance = clocks.chance
-        self._tracing = tracing
-        self._journal = journal
-        self.clock = clocks.now
-        self._clock_us = clocks.now_us
+        self._service = service
+        self._look = look
+        self._dead_letters = dead_letters
+        self._clock = service.clocks.now
+        self._clock_us = service.clocks.now_us
         self._loop = asyncio.get_running_loop()
-        self.places = Places(self.pump, clocks.now)
+        self.permits = Permits(self.pump, self._clock, self._loop)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: dict[Delivery, asyncio.TimerHandle] = {}
+        self._pauses: dict[Delivery, asyncio.TimerHandle] = {}
         self._held: dict[TargetState, asyncio.TimerHandle] = {}
-        self._batches = Batches(self, events)
         self.stopping = False
         self.warm_from = 0
         """Events of rows from this outbox position on were read a moment ago (by the matcher): in the page cache."""
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
-        cautious = self.places.cautious(state)
+        cautious = self.permits.cautious(state)
         while state.startable and not self.stopping:
-            if cautious and state.flying:
+            if cautious and state.deliveries.attempts:
                 break
-            if (state.circuit.opened or state.target.delivery.rate_per_s is not None) and self._held_back(state):
+            if self._is_held(state):
                 break
-            if not self.places.free(state):
+            if not self.permits.available(state):
                 break
-            if state.target.delivery.format == "batch":
-                if not self._batches.start(state):
-                    break
-                continue
-            delivery = state.queue.popleft()
-            if delivery.key is None and state.target.delivery.ordered and not self._enters(state, delivery):
-                continue
-            if delivery.due_us and self.rests(state, delivery):
-                continue
-            self.take(state, delivery)
-            event = self._events.kept(delivery.partition, delivery.offset)
-            if event is None:
-                if delivery.position < self.warm_from:
-                    self.spawn(self._attempt_later(state, delivery))
-                    continue
-                try:
-                    event = self._events.recent(delivery.partition, delivery.offset)
-                except EventGoneError:
-                    self.places.land(state, delivery)
-                    self.on_end(state, delivery, "lost")
-                    continue
-                metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
-            if self._passes(state, delivery, event):
-                self.spawn(self._attempt(state, delivery, event))
-        self.places.watch()
+            if not self._start(state):
+                break
+        self.permits.watch()
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Run a task that `stop` waits for; what it raises is a bug and reaches the loop's exception handler."""
@@ -134,11 +109,11 @@ class Attempts:
         task.add_done_callback(self._done)
 
     async def stop(self, deadline_s: float) -> None:
-        """Start nothing more; let what is under way end for so long, then break it off (a restart repeats it)."""
+        """Start nothing more; let what is in flight end for so long, then break it off (a restart repeats it)."""
         self.stopping = True
-        for timer in [*self._timers.values(), *self._held.values()]:
+        for timer in [*self._pauses.values(), *self._held.values()]:
             timer.cancel()
-        self.places.close()
+        self.permits.close()
         if self._tasks:
             await asyncio.wait(list(self._tasks), timeout=deadline_s)
         tasks = list(self._tasks)
@@ -146,220 +121,269 @@ class Attempts:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- one attempt ----------------------------------------------------------------------------------
+    # --- which deliveries go out next -----------------------------------------------------------------
 
-    def _passes(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> bool:
-        """The last look before delivery: the right broker, and what the matcher left open; else the delivery ends."""
-        result = self.look(state.target, delivery, event)
-        if not result:
-            self.places.load(state, delivery, event.size_bytes)
-            return True
-        if result == "error" and state.target.delivery.filter_errors_buried:
-            self.spawn(self._bury_filter_error(state, delivery, event))
+    def _start(self, state: TargetState) -> bool:
+        """Start an attempt with the first of the queue; False when it has to wait, for time or for more events."""
+        rules, deliveries = state.target.delivery, state.deliveries
+        is_batch = rules.format == "batch"
+        if is_batch and not self._is_ripe(state):
             return False
-        self.places.land(state, delivery)
-        self.on_end(state, delivery, result)
-        return False
+        size_max = rules.batch_size if is_batch else 1
+        attempt: Attempt | None = None
+        while queue := deliveries.queue:
+            first = queue[0]
+            if attempt is not None and (len(attempt.deliveries) >= size_max or first.alone):
+                break
+            if first.key is None and rules.ordered and not is_batch and not self._takes_key(state, first):
+                return True
+            if first.due_us and self._is_early(state, first):
+                if is_batch and rules.ordered:
+                    break
+                continue
+            if attempt is None:
+                attempt = self.permits.acquire(state)
+            deliveries.start(attempt)
+            if first.alone:
+                break
+        if attempt is None:
+            return False
+        self.spawn(self._attempt(state, attempt))
+        return True
 
-    async def _bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
-        await self.bury_filter_error(state, delivery, event)
-        self.places.land(state, delivery)
-        self.on_end(state, delivery, "dead_lettered")
-        self.go_on(state)
+    def _is_ripe(self, state: TargetState) -> bool:
+        """Whether a batch of what is queued goes out now."""
+        rules, queue = state.target.delivery, state.deliveries.queue
+        first = queue[0]
+        if len(queue) < rules.batch_size and not (state.ripe or first.failures or first.alone):
+            if state.gathering is None:
+                state.gathering = self._loop.call_later(rules.batch_wait_s, self._ripen, state)
+            return False
+        if state.gathering is not None:
+            state.gathering.cancel()
+        state.gathering, state.ripe = None, False
+        return True
 
-    async def bury_filter_error(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
-        """Store the dead letter of an event for which the filter is an error."""
-        words = self.look.words(state.target, event).encode()
-        outcome = Outcome(CODE_FILTER_ERROR, body=words[: limits.ERROR_BODY_BYTES_MAX])
-        now_us = self._clock_us()
-        await self._bury(dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us))
+    def _ripen(self, state: TargetState) -> None:
+        state.gathering, state.ripe = None, bool(state.deliveries.queue)
+        if state.ripe:
+            self.pump(state)
 
-    def _enters(self, state: TargetState, delivery: Delivery) -> bool:
-        """Whether an ordered target's delivery may start now; else it waits in its lane, or its key is being read."""
-        event = self._events.kept(delivery.partition, delivery.offset)
-        if event is None and delivery.position >= self.warm_from:
+    def _takes_key(self, state: TargetState, first: Delivery) -> bool:
+        """Whether an ordered target's first delivery has its key; else it waits for it, or the key is being read."""
+        event = self._events.kept(first.partition, first.offset)
+        if event is None and first.position >= self.warm_from:
             try:
-                event = self._events.recent(delivery.partition, delivery.offset)
+                event = self._events.recent(first.partition, first.offset)
             except EventGoneError:
-                self.on_end(state, delivery, "lost")
+                self._owner.end(state, first, "lost")
                 return False
         if event is not None:
-            return state.lanes.enter(delivery, event.key)
-        state.resolving = True
-        self.spawn(self._enter_later(state, delivery))
+            return state.deliveries.take_key(event.key)
+        self.spawn(self._read_key(state, state.deliveries.read_key()))
         return False
 
-    async def _enter_later(self, state: TargetState, delivery: Delivery) -> None:
+    async def _read_key(self, state: TargetState, delivery: Delivery) -> None:
         event = await load_or_none(self._events, delivery.partition, delivery.offset)
-        state.resolving = False
         if event is None or state.gone:
-            self.on_end(state, delivery, "gone" if event else "lost")
-        elif state.lanes.enter(delivery, event.key):
-            state.queue.appendleft(delivery)
-        self.pump(state)
-        self._on_room(state)
-
-    async def _attempt_later(self, state: TargetState, delivery: Delivery) -> None:
-        try:
-            event = await self._events.load(delivery.partition, delivery.offset)
-        except EventGoneError:
-            self.places.land(state, delivery)
-            self.on_end(state, delivery, "lost")
-            self.go_on(state)
-            return
-        if self._passes(state, delivery, event):
-            await self._attempt(state, delivery, event)
+            self._owner.end(state, delivery, "gone" if event else "lost")
         else:
-            self.go_on(state)
-
-    async def _attempt(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
-        target = state.target
-        headers, body = event.wire if target.delivery.format == "binary" else event.wire_json
-        span, headers = self.begin(state, delivery, event, headers)
-        outcome = await self.transport.post(target.subscriber_uri, headers, body, target.delivery.timeout_s)
-        self.heard(state, delivery, outcome)
-        if outcome.reply is not None:
-            answered = Answered(path_of(target.broker), event.event, event.root)
-            outcome = await self.replies.store(answered, outcome.reply, context_sent(span, event))
-        end(span, outcome)
-        if judge(outcome) is Fate.DELIVERED:
-            self.places.land(state, delivery)
-            self.delivered(state, delivery, event, outcome)
-        else:
-            # The place is held meanwhile: who fails cannot do so faster than the disk takes letters.
-            buried = await self.failed(state, delivery, event, outcome, self.clock())
-            self.places.land(state, delivery)
-            self.conclude(state, [delivery], outcome, buried=buried)
-        self.go_on(state)
-
-    def begin(
-        self, state: TargetState, delivery: Delivery, event: SharedEvent, headers: Headers, count: int = 1
-    ) -> tuple[Span | None, Headers]:
-        """An attempt with `count` events begins; its span, if spans are made, and the headers that name it."""
-        if self._tracing is None:
-            return None, headers
-        span = self._tracing.attempt(state.target.name, event, delivery.failures, count)
-        return span, traced(headers, span.context)
-
-    def heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
-        """What an attempt says of the subscriber, whatever becomes of the event."""
-        now = self.clock()
-        metrics.SEND_SECONDS.observe(now - delivery.started_at)
-        if delivery.failures:
-            metrics.RETRIES.inc()
-        slow = not outcome.answered or now - delivery.started_at > limits.SLOW_AFTER_S
-        self.places.set_slow(state, slow and outcome.reason not in UNSENT)
-        if not slow:
-            state.answered_at = now
-        self._health.heard(state, delivery, outcome)
-
-    def delivered(self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome) -> None:
-        """The subscriber took it, and its reply is stored."""
-        self._remember(state, delivery, outcome, "")
-        metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
-        self.on_end(state, delivery, "delivered")
-
-    async def failed(
-        self, state: TargetState, delivery: Delivery, event: SharedEvent, outcome: Outcome, at: float
-    ) -> bool:
-        """Count an attempt that failed at a time; True when it was the last one and the event is buried now."""
-        self._remember(state, delivery, outcome, outcome.label)
-        metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
-        delivery.fail(at)
-        target = state.target
-        if self._is_left(state, delivery, outcome) or state.gone or not target.delivery.has_sink:
-            return False
-        now_us = self._clock_us()
-        await self._bury(dead_letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
-        return True
-
-    def _remember(self, state: TargetState, delivery: Delivery, outcome: Outcome, reason: str) -> None:
-        number = delivery.failures + 1
-        self._journal.attempt(delivery.partition, delivery.offset, state.target.id, number, outcome.status, reason)
-
-    def conclude(self, state: TargetState, deliveries: list[Delivery], outcome: Outcome, *, buried: bool) -> None:
-        """What follows for deliveries that failed together: an end, or a pause that they share."""
-        again: list[Delivery] = []
-        for delivery in deliveries:
-            if state.gone:
-                self.on_end(state, delivery, "dead_lettered" if buried else "gone")
-            elif not buried and self._is_left(state, delivery, outcome):
-                again.append(delivery)
-            else:
-                self._health.given_up(state, delivery, outcome)
-                if not buried:
-                    said = f"{outcome.reason or f'status {outcome.status}'} at attempt {delivery.failures}"
-                    place = f"partition {delivery.partition}, offset {delivery.offset}"
-                    self._errors.dropped(state.target.id, f"{place}: {said}")
-                self.on_end(state, delivery, "dead_lettered" if buried else "failed")
-        if again:
-            now_us = self._clock_us()
-            failures = max(delivery.failures for delivery in again)
-            wait_s = pause_s(state.target.delivery, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
-            for delivery in again:
-                delivery.due_us = now_us + int(wait_s * 1e6)
-            self._rest(state, again, wait_s)
-            self._on_rest(state)
-
-    def _is_left(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> bool:
-        """Whether a failed delivery has another attempt."""
-        return is_left(state.target.delivery, outcome, delivery.failures, delivery.tried_us / 1e6)
-
-    def rests(self, state: TargetState, delivery: Delivery) -> bool:
-        """Whether a delivery that an earlier process tried is not due yet; it rests then."""
-        spec = state.target.delivery
-        longest_s = max(backoff_s(spec, delivery.failures), spec.retry_after_max_s) * (1.0 + JITTER)
-        # A clock that was set back must not make a pause of days.
-        wait_s = min((delivery.due_us - self._clock_us()) / 1e6, longest_s)
-        if wait_s <= 0:
-            delivery.due_us = 0
-            return False
-        self._rest(state, [delivery], wait_s)
-        return True
-
-    def _rest(self, state: TargetState, deliveries: list[Delivery], wait_s: float) -> None:
-        state.resting += len(deliveries)
-        self._timers[deliveries[0]] = self._loop.call_later(wait_s, self._again, state, deliveries)
-
-    def _again(self, state: TargetState, deliveries: list[Delivery]) -> None:
-        del self._timers[deliveries[0]]
-        state.resting -= len(deliveries)
-        for delivery in reversed(deliveries):
-            delivery.due_us = 0
-            if state.gone:
-                self.on_end(state, delivery, "gone")
-            else:
-                # First in line: its turn came before all that is queued.
-                state.queue.appendleft(delivery)
+            state.deliveries.key_read(delivery, event.key)
         self.pump(state)
-        if state.gone:
-            self._on_room(state)
+        self._owner.has_room(state)
 
-    # --- places ---------------------------------------------------------------------------------------
-
-    def take(self, state: TargetState, delivery: Delivery) -> None:
-        """An attempt begins: it has a place, and counts for the target's rate."""
-        self.places.take(state, delivery)
-        if state.rate is not None:
-            state.rate.take(delivery.started_at)
-
-    def go_on(self, state: TargetState) -> None:
-        """After an attempt: others in line first, then the target's next one."""
-        self.places.go_on(state)
-        self._on_room(state)
-
-    def _held_back(self, state: TargetState) -> bool:
+    def _is_held(self, state: TargetState) -> bool:
         """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
-        wait_s = state.wait_s(self.clock())
+        if not state.subscriber.circuit.opened and state.target.delivery.rate_per_s is None:
+            return False
+        wait_s = state.subscriber.wait_s(self._clock())
         if wait_s <= 0:
             return False
-        if wait_s != float("inf") and state not in self._held:
+        if wait_s == float("inf"):
+            if state.deliveries.attempts:
+                return True  # its end decides
+            wait_s = _DECIDED_S
+        if state not in self._held:
             self._held[state] = self._loop.call_later(wait_s, self._let_go, state)
         return True
 
     def _let_go(self, state: TargetState) -> None:
         del self._held[state]
         self.pump(state)
+
+    # --- one attempt ----------------------------------------------------------------------------------
+
+    async def _attempt(self, state: TargetState, attempt: Attempt) -> None:
+        members = await self._members(state, attempt)
+        conclude: Callable[[], None] | None = None
+        if members:
+            outcome = await self._send(state, members)
+            if len(members) > 1 and judge(outcome) is Fate.FAILED and not state.gone:
+                conclude = partial(self._split, state, members)
+            else:
+                # The permit is held meanwhile: who fails cannot do so faster than the disk takes dead letters.
+                results, pause_s = await self._settle(state, members, outcome)
+                conclude = partial(self._conclude, state, results, outcome, pause_s)
+        self.permits.release(state, attempt)
+        if conclude is not None:
+            conclude()
+        self.permits.go_on(state)
+        self._owner.has_room(state)
+
+    async def _members(self, state: TargetState, attempt: Attempt) -> Members:
+        """Those of an attempt that go out, with their events; the others end, or return if it grows too large."""
+        target, chosen = state.target, attempt.deliveries
+        members: Members = []
+        size_bytes = 0
+        for index, delivery in enumerate(chosen):
+            try:
+                event = self._events.kept(delivery.partition, delivery.offset) or await self._read(delivery)
+            except EventGoneError:
+                self._owner.end(state, delivery, "lost")
+                continue
+            size_bytes += event.size_bytes
+            if members and size_bytes > limits.BATCH_BYTES_MAX // 2:  # Base64 and escapes make it longer
+                size_bytes -= event.size_bytes
+                state.deliveries.give_back(chosen[index:])
+                break
+            result = self._look(target, delivery, event)
+            if result == "error" and target.delivery.filter_errors_buried:
+                await self._give_up_unjudged(state, delivery, event)
+                result = "dead_lettered"
+            if result:
+                self._owner.end(state, delivery, result)
+            else:
+                members.append((delivery, event))
+        if members:
+            self.permits.charge(state, attempt, size_bytes)
+        return members
+
+    async def _read(self, delivery: Delivery) -> SharedEvent:
+        if delivery.position < self.warm_from:
+            return await self._events.load(delivery.partition, delivery.offset)
+        event = self._events.recent(delivery.partition, delivery.offset)
+        metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+        return event
+
+    async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
+        """Store the dead letter of an event for which the filter is an error."""
+        message = self._look.message(state.target, event).encode()
+        outcome = Outcome(CODE_FILTER_ERROR, body=message[: limits.ERROR_BODY_BYTES_MAX])
+        now_us = self._clock_us()
+        await self._dead_letters.put(
+            dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
+        )
+
+    async def _send(self, state: TargetState, members: Members) -> Outcome:
+        delivery, event = members[0]
+        to = state.recipient
+        if to.rules.format == "batch":
+            events = [member.event for _, member in members]
+            furthest = max((member for _, member in members), key=lambda member: hops_of(member.event))
+            headers, body = encoding.batch(events, furthest.event, furthest.root)
+        else:
+            furthest = event
+            headers, body = event.wire if to.rules.format == "binary" else event.wire_json
+        message = OutgoingMessage(
+            headers, body, event.event, furthest.event, furthest.root, len(members), event.append_time_us
+        )
+        return await self._service.send(to, delivery, message, partial(self._heard, state, delivery))
+
+    def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+        """What an attempt says of the target's speed, whatever becomes of the event."""
+        now = self._clock()
+        took_s = now - delivery.started_at
+        metrics.SEND_SECONDS.observe(took_s)
+        if delivery.failures:
+            metrics.RETRIES.inc()
+        slow = not outcome.answered or took_s > limits.SLOW_AFTER_S
+        self.permits.set_slow(state, slow and outcome.reason not in UNSENT)
+        if not slow:
+            state.subscriber.answered_at = now
+
+    def _split(self, state: TargetState, members: Members) -> None:
+        """A batch is refused for good: its events go out one by one."""
+        for delivery, _ in members:
+            delivery.alone = True
+        state.deliveries.give_back(delivery for delivery, _ in members)
+
+    async def _settle(self, state: TargetState, members: Members, outcome: Outcome) -> tuple[Results, float]:
+        """How the deliveries of an attempt end, and the pause in seconds that those share that are tried again."""
+        results: Results = []
+        pause_s = 0.0
+        at = self._clock()  # of the answer to all: storing dead letters takes its time
+        for delivery, event in members:
+            decision = self._service.settle(state.recipient, delivery, outcome, at)
+            if decision.fate is Fate.DELIVERED:
+                metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+                results.append((delivery, "delivered"))
+                continue
+            metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
+            if decision.fate is Fate.AGAIN:
+                pause_s = max(pause_s, decision.pause_s)
+                results.append((delivery, ""))
+            elif state.gone:
+                results.append((delivery, "failed"))
+            else:
+                now_us = self._clock_us()
+                result = await give_up(self._dead_letters, state.target, delivery, event, outcome, now_us=now_us)
+                results.append((delivery, result))
+        return results, pause_s
+
+    def _conclude(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
+        """Deliveries end, or back off."""
+        again: list[Delivery] = []
+        due_us = self._clock_us() + int(pause_s * 1e6)
+        for delivery, result in results:
+            if result == "delivered":
+                self._owner.end(state, delivery, result)
+            elif state.gone:
+                self._owner.end(state, delivery, result if result == "dead_lettered" else "gone")
+            elif not result:
+                state.deliveries.back_off(delivery)
+                delivery.due_us = due_us
+                again.append(delivery)
+            else:
+                self._given_up(state, delivery, result, outcome)
+        if again:
+            self._pause(state, again, pause_s)
+            self._owner.changed(state)
+
+    def _given_up(self, state: TargetState, delivery: Delivery, result: str, outcome: Outcome) -> None:
+        self._service.health.given_up(state.subscriber, delivery, outcome)
+        if result == "failed":
+            why = f"{outcome.reason or f'status {outcome.status}'} at attempt {delivery.failures}"
+            where = f"partition {delivery.partition}, offset {delivery.offset}"
+            self._look.errors.dropped(state.target.id, f"{where}: {why}")
+        self._owner.end(state, delivery, result)
+
+    # --- pauses ---------------------------------------------------------------------------------------
+
+    def _is_early(self, state: TargetState, first: Delivery) -> bool:
+        """Whether the first delivery, which an earlier process tried, is not due yet; it backs off then."""
+        rules = state.target.delivery
+        longest_s = max(backoff_s(rules, first.failures), rules.retry_after_max_s) * (1.0 + JITTER)
+        # A clock that was set back must not make a pause of days.
+        wait_s = min((first.due_us - self._clock_us()) / 1e6, longest_s)
+        if wait_s <= 0:
+            first.due_us = 0
+            return False
+        self._pause(state, [state.deliveries.not_due()], wait_s)
+        return True
+
+    def _pause(self, state: TargetState, deliveries: Sequence[Delivery], wait_s: float) -> None:
+        self._pauses[deliveries[0]] = self._loop.call_later(wait_s, self._again, state, deliveries)
+
+    def _again(self, state: TargetState, deliveries: Sequence[Delivery]) -> None:
+        del self._pauses[deliveries[0]]
+        for delivery in reversed(deliveries):
+            if state.gone:
+                self._owner.end(state, delivery, "gone")
+            else:
+                state.deliveries.due(delivery)
+        self.pump(state)
+        if state.gone:
+            self._owner.has_room(state)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -1,4 +1,4 @@
-"""May this target be tried now? A circuit breaker and a rate limit, for each target its own; pure.
+"""A circuit breaker and a rate limit, for each subscriber its own. Pure.
 
     closed --CIRCUIT_FAILURES_MAX failures in a row--> open --pause--> half-open --one attempt--> closed | open
 
@@ -38,13 +38,13 @@ class Circuit:
         self._pause_s = 0.0
         self._until = 0.0
 
-    def wait_s(self, now: float, flying: int) -> float:
+    def wait_s(self, now: float, in_flight: int) -> float:
         """Seconds until the next attempt may start; infinite while one is under way that decides."""
         if not self.opened:
             return 0.0
         if now < self._until:
             return self._until - now
-        return float("inf") if flying else 0.0
+        return float("inf") if in_flight else 0.0
 
     def heard(self, outcome: Outcome, now: float) -> bool:
         """An attempt has ended; True when the circuit has opened, stayed open or closed by it: worth telling."""

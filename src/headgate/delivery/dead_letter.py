@@ -9,8 +9,8 @@ from headgate import limits
 from headgate.control.objects import OWN_API_VERSION
 from headgate.control.routing import Target
 from headgate.delivery.events import SharedEvent
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
-from headgate.delivery.targets import Delivery
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 
@@ -88,6 +88,20 @@ def dead_letter_of(
         attempts=delivery.failures,
         sink=target.delivery.dead_letter_uri or "",
     )
+
+
+async def give_up(
+    queue: DeadLetterQueue, target: Target, delivery: Delivery, event: SharedEvent, outcome: Outcome, *, now_us: int
+) -> str:
+    """Store the dead letter of a delivery that failed for good.
+
+    Returns:
+        How it ends: `dead_lettered`, or `failed` where its target has no sink.
+    """
+    if not target.delivery.has_sink:
+        return "failed"
+    await queue.put(dead_letter_of(target, delivery, event, outcome, reason=outcome.label, now_us=now_us))
+    return "dead_lettered"
 
 
 def _path(target: Target) -> str:

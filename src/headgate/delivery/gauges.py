@@ -1,4 +1,4 @@
-"""What do the dispatcher's gauges show? Sampled once a second, so that a delivery pays for none of them."""
+"""The dispatcher's gauges: sampled once a second, so that a delivery pays for none of them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Gauges:
         metrics.TARGETS_LAGGING.set(sum(state.lag is not None for state in scheduler.behind))
         for slow, count in scheduler.attempts_taken.items():
             metrics.ATTEMPTS.labels("slow" if slow else "healthy").set(count)
-        metrics.CIRCUITS_OPEN.set(sum(state.circuit.opened for state in scheduler.behind))
+        metrics.CIRCUITS_OPEN.set(sum(state.subscriber.circuit.opened for state in scheduler.behind))
         await self._sample_triggers()
         cache = program.cache_info()
         for name, value in (("hits", cache.hits), ("misses", cache.misses), ("size", cache.currsize)):
@@ -74,9 +74,9 @@ class Gauges:
         worst = heapq.nlargest(
             limits.METRICS_TRIGGERS_MAX,
             self._scheduler.behind,
-            key=lambda state: (state.lag is not None, len(state.live)),
+            key=lambda state: (state.lag is not None, len(state.deliveries.live)),
         )
-        metrics.TRIGGER_BACKLOG.replace({state.target.name: len(state.live) for state in worst})
+        metrics.TRIGGER_BACKLOG.replace({state.target.name: len(state.deliveries.live) for state in worst})
         oldest = [(state.target.name, delivery) for state in worst if (delivery := state.oldest) is not None]
         ages: dict[str, float] = {}
         for name, delivery in oldest:

@@ -15,15 +15,16 @@ import structlog
 
 from headgate import limits
 from headgate.delivery.clock import Clocks
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import UNSENT, Fate, Outcome, judge
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.subscribers import Subscriber
 
 _TELL_S: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
-class Health:
+class SubscriberHealth:
     """The health of all targets' subscribers. Lives on one event loop.
 
     Args:
@@ -36,52 +37,56 @@ class Health:
         self._report = report
         self._clocks = clocks
 
-    def heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+    def heard(self, subscriber: Subscriber, delivery: Delivery, outcome: Outcome) -> None:
         """An attempt has ended: what it says of the subscriber, whatever becomes of the event."""
         now = self._clocks.now()
         if outcome.reason in UNSENT:
-            self._tell(state, f"UrlRefused: {outcome.detail}")
+            self._tell(subscriber, f"UrlRefused: {outcome.detail}")
             return
-        told = state.circuit.heard(outcome, now)
+        told = subscriber.circuit.heard(outcome, now)
         if judge(outcome) is not Fate.AGAIN:
-            state.taken_at, state.failing_since = now, None
-        elif state.failing_since is None:
+            subscriber.taken_at, subscriber.failing_since = now, None
+        elif subscriber.failing_since is None:
             # An event that failed before something else was taken says nothing of the time until now.
             begun = delivery.begun()
-            state.failing_since = begun if begun > state.taken_at else delivery.started_at
-        if not state.circuit.opened:
-            self._tell(state, self._failing(state, outcome, now))
+            subscriber.failing_since = begun if begun > subscriber.taken_at else delivery.started_at
+        if not subscriber.circuit.opened:
+            self._tell(subscriber, self._failing(subscriber, outcome, now))
         elif told:
-            self._tell(state, state.circuit.describe(outcome))
+            self._tell(subscriber, subscriber.circuit.describe(outcome))
 
-    def _failing(self, state: TargetState, outcome: Outcome, now: float) -> str:
+    def _failing(self, subscriber: Subscriber, outcome: Outcome, now: float) -> str:
         """What is wrong with a subscriber whose circuit is closed; the same words as long as it is the same."""
-        if state.failing_since is None or now - state.failing_since < limits.UNHEALTHY_AFTER_S:
+        if subscriber.failing_since is None or now - subscriber.failing_since < limits.UNHEALTHY_AFTER_S:
             return ""
-        since_s = self._clocks.now_us() / 1e6 - (now - state.failing_since)
+        since_s = self._clocks.now_us() / 1e6 - (now - subscriber.failing_since)
         since = datetime.fromtimestamp(round(since_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         why = outcome.reason or f"status {outcome.status}"
         return f"AttemptsFail: nothing was taken since {since}; last: {why}"
 
-    def _tell(self, state: TargetState, trouble: str) -> None:
-        if trouble == state.trouble:
+    def _tell(self, subscriber: Subscriber, trouble: str) -> None:
+        if trouble == subscriber.trouble:
             return
-        if not trouble or not state.trouble:
+        if not trouble or not subscriber.trouble:
             level = _log.warning if trouble else _log.info
-            level("subscriber in trouble" if trouble else "subscriber is well", trigger=state.target.name, why=trouble)
-        state.trouble = trouble
-        self._report(state.target.id, trouble)
+            level(
+                "subscriber in trouble" if trouble else "subscriber is well",
+                trigger=subscriber.target.name,
+                why=trouble,
+            )
+        subscriber.trouble = trouble
+        self._report(subscriber.target.id, trouble)
 
-    def given_up(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
+    def given_up(self, subscriber: Subscriber, delivery: Delivery, outcome: Outcome) -> None:
         """Tell the operator that an event is given up, once a second per target."""
-        state.failures_untold += 1
+        subscriber.failures_untold += 1
         now = self._clocks.now()
-        if now - state.told_at < _TELL_S:
+        if now - subscriber.told_at < _TELL_S:
             return
         _log.warning(
             "events given up",
-            trigger=state.target.name,
-            count=state.failures_untold,
+            trigger=subscriber.target.name,
+            count=subscriber.failures_untold,
             last_partition=delivery.partition,
             last_offset=delivery.offset,
             attempts=delivery.failures,
@@ -89,4 +94,4 @@ class Health:
             reason=outcome.reason,
             detail=outcome.detail,
         )
-        state.failures_untold, state.told_at = 0, now
+        subscriber.failures_untold, subscriber.told_at = 0, now

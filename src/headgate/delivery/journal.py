@@ -55,7 +55,7 @@ _ORIGIN_CODE: Final = {origin: code for code, origin in enumerate(_ORIGINS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """An attempt, or the end of a delivery.
 
     Attributes:
@@ -81,7 +81,7 @@ class Entry:
     origin: Origin = Origin.DELIVERY
 
 
-class Recorder(Protocol):
+class AttemptRecorder(Protocol):
     """What the scheduler needs of a journal."""
 
     def attempt(
@@ -100,7 +100,7 @@ class Recorder(Protocol):
         """A delivery has ended otherwise than by a good attempt."""
 
 
-class Forgetful:
+class NullJournal:
     """Remembers nothing."""
 
     def attempt(
@@ -113,10 +113,10 @@ class Forgetful:
         reason: str,
         origin: Origin = Origin.DELIVERY,
     ) -> None:
-        """See `Recorder`."""
+        """See `AttemptRecorder`."""
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
-        """See `Recorder`."""
+        """See `AttemptRecorder`."""
 
 
 class Journal:
@@ -194,7 +194,7 @@ class Journal:
             _log.warning("attempts were not written down", error=str(error))
 
 
-def entries(directory: Path, partition: int, offset: int) -> Iterator[Entry]:
+def entries(directory: Path, partition: int, offset: int) -> Iterator[JournalEntry]:
     """What is known of an event's deliveries, the oldest first; safe beside a running server."""
     event = _EVENT.pack(offset, partition)
     with ExitStack() as stack:
@@ -217,7 +217,7 @@ def _opened(directory: Path, stack: ExitStack) -> list[BinaryIO]:
     return files
 
 
-def _found(piece: bytes, event: bytes) -> Iterator[Entry]:
+def _found(piece: bytes, event: bytes) -> Iterator[JournalEntry]:
     """The entries of an event in a piece that begins with one; not one by one, a file has a million."""
     at = piece.find(event)
     while at >= 0:
@@ -230,5 +230,5 @@ def _found(piece: bytes, event: bytes) -> Iterator[Entry]:
                 known = reason < len(_REASONS) and result < len(_RESULTS)
                 reason_text, result_text = (_REASONS[reason], _RESULTS[result]) if known else ("other", "other")
                 why = _ORIGINS[origin] if origin < len(_ORIGINS) else Origin.DELIVERY
-                yield Entry(time_us, partition, offset, target, attempt, status, reason_text, result_text, why)
+                yield JournalEntry(time_us, partition, offset, target, attempt, status, reason_text, result_text, why)
         at = piece.find(event, at + 1)

@@ -1,47 +1,42 @@
-"""Which event of a key may go next? Of an ordered target, one delivery of each partition key at a time. Pure.
+"""Queues of an ordered target's deliveries with the same partition key: one of each key at a time. Pure.
 
-A key's lane is busy from its first delivery's start until that one has ended, retries, burial and all; what comes
-meanwhile waits behind it, in the order in which it came. Other keys go on. Events without a partition key share a lane.
+A key is taken from its first delivery's start until that one has ended, with all its retries; what comes meanwhile
+waits behind it, in the order in which it came. Other keys go on. Events without a partition key share a queue.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from headgate.delivery.targets import Delivery
+T = TypeVar("T")
 
 
-class Lanes:
-    """The lanes of one target. What waits is in memory anyway: at most a queue's length."""
+class KeyQueues(Generic[T]):
+    """The keys of one target. What waits is in memory anyway: at most a queue's length."""
+
+    __slots__ = ("_taken",)
 
     def __init__(self) -> None:
-        self._busy: dict[str, deque[Delivery]] = {}
+        self._taken: dict[str, deque[T]] = {}
 
-    def enter(self, delivery: Delivery, key: str) -> bool:
-        """Whether the delivery may start; else it waits in its lane until `leave` brings it back."""
-        delivery.key = key
-        waiting = self._busy.get(key)
+    def enter(self, key: str, one: T) -> bool:
+        """Take the key; when it is taken, wait until `leave` returns this one."""
+        waiting = self._taken.get(key)
         if waiting is None:
-            self._busy[key] = deque()
+            self._taken[key] = deque()
             return True
-        waiting.append(delivery)
+        waiting.append(one)
         return False
 
-    def leave(self, key: str) -> Delivery | None:
-        """A delivery of the key has ended: the next one, whose lane it is now; None leaves the lane free."""
-        waiting = self._busy[key]
+    def leave(self, key: str) -> T | None:
+        """Who has the key has ended: the next one, who has it now; None leaves the key free."""
+        waiting = self._taken[key]
         if waiting:
             return waiting.popleft()
-        del self._busy[key]
+        del self._taken[key]
         return None
 
-    def drain(self) -> list[Delivery]:
-        """Everything that waits, taken out; the lanes stay with those that have them."""
-        waiting = [delivery for lane in self._busy.values() for delivery in lane]
-        for lane in self._busy.values():
-            lane.clear()
-        for delivery in waiting:
-            delivery.key = None
-        return waiting
+    def withdraw(self, key: str, one: T) -> None:
+        """One that waits does not any more."""
+        self._taken[key].remove(one)

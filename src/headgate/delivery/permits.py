@@ -1,10 +1,10 @@
-"""Who has a place for an attempt, and who stands in line for one? All targets share them.
+"""Permits: the right to have an attempt in flight, which all targets share, and the line of those who wait for one.
 
-Targets that answer share ATTEMPTS_HEALTHY_MAX places. The places of a target that turns out not to answer are moved
-to the other side's account: at once the healthy ones can go on, while no slow target starts another attempt above
-ATTEMPTS_SLOW_MAX. When that account is full ("crowded"), a target that has not answered lately gets one place to prove
-itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either. Each account has half
-of ATTEMPT_BYTES_MAX: large events that hang must not take the memory of those that do not.
+Targets that answer share ATTEMPTS_HEALTHY_MAX permits. The permits of a target that turns out not to answer are counted
+on the other side: at once the healthy ones can go on, while no slow target starts another attempt above
+ATTEMPTS_SLOW_MAX. When that side is full ("crowded"), a target that has not answered lately gets one permit to prove
+itself before it gets more, so that hundreds of hanging targets do not fill ATTEMPTS_MAX either. Each side has half of
+ATTEMPT_BYTES_MAX: large events that hang must not take the memory of those that do not.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate import limits
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.lifecycle import Attempt
+from headgate.delivery.targets import TargetState
 
 _SWEEP_S: Final = 0.25
 
 
-class Accounts:
-    """How many attempts are under way on either side, and what they carry. Sides: slow or not."""
+class PermitCounts:
+    """How many permits are taken on either side, and the bytes of their attempts. Sides: slow or not. Pure."""
 
     def __init__(self) -> None:
         self._taken = {False: 0, True: 0}
@@ -30,16 +31,16 @@ class Accounts:
 
     @property
     def by_side(self) -> dict[bool, int]:
-        """Attempts under way to targets that answer (False) and to those that do not (True)."""
+        """Attempts in flight to targets that answer (False) and to those that do not (True)."""
         return dict(self._taken)
 
     @property
     def crowded(self) -> bool:
-        """Whether those who do not answer have all the places they may have."""
+        """Whether those who do not answer have all the permits that they may have."""
         return self._taken[True] >= self._max[True]
 
-    def free(self, slow: bool) -> bool:
-        """Whether one more may start."""
+    def available(self, slow: bool) -> bool:
+        """Whether one more may be taken."""
         taken = self._taken
         return (
             taken[slow] < self._max[slow]
@@ -47,40 +48,43 @@ class Accounts:
             and self._bytes[slow] < limits.ATTEMPT_BYTES_MAX // 2
         )
 
-    def take(self, slow: bool) -> None:
-        """One starts."""
+    def acquire(self, slow: bool) -> None:
+        """One is taken."""
         self._taken[slow] += 1
 
-    def load(self, slow: bool, size_bytes: int) -> None:
-        """It carries an event of this size."""
+    def charge(self, slow: bool, size_bytes: int) -> None:
+        """Its attempt carries events of this size."""
         self._bytes[slow] += size_bytes
 
     def release(self, slow: bool, size_bytes: int) -> None:
-        """It ended."""
+        """One is free again."""
         self._taken[slow] -= 1
         self._bytes[slow] -= size_bytes
 
     def move(self, count: int, size_bytes: int, to_slow: bool) -> None:
-        """A target changed sides with so many attempts under way, which carry so much."""
+        """A target changed sides with so many attempts in flight, which carry so much."""
         self._taken[to_slow] += count
         self._taken[not to_slow] -= count
         self._bytes[to_slow] += size_bytes
         self._bytes[not to_slow] -= size_bytes
 
 
-class Places:
-    """The places of all targets, and the line before either side's. Lives on one event loop.
+class Permits:
+    """The permits of all targets, and the line before either side's. Lives on one event loop.
 
     Args:
         pump: Starts what may start of a target: its turn has come.
         clock: Monotonic seconds.
+        loop: For the look at attempts that hang.
     """
 
-    def __init__(self, pump: Callable[[TargetState], None], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, pump: Callable[[TargetState], None], clock: Callable[[], float], loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._pump = pump
         self._clock = clock
-        self._loop = asyncio.get_running_loop()
-        self._accounts = Accounts()
+        self._loop = loop
+        self._counts = PermitCounts()
         self._busy: set[TargetState] = set()
         self._lines: dict[bool, deque[TargetState]] = {False: deque(), True: deque()}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -88,54 +92,56 @@ class Places:
 
     @property
     def taken(self) -> dict[bool, int]:
-        """Attempts under way, by whether their targets are slow."""
-        return self._accounts.by_side
+        """Attempts in flight, by whether their targets are slow."""
+        return self._counts.by_side
 
     def cautious(self, state: TargetState) -> bool:
-        """Whether a target has to prove itself with one attempt before it gets more places."""
-        return self._accounts.crowded and self._clock() - state.answered_at > limits.SLOW_AFTER_S
+        """Whether a target has to prove itself with one attempt before it gets more permits."""
+        return self._counts.crowded and self._clock() - state.subscriber.answered_at > limits.SLOW_AFTER_S
 
-    def free(self, state: TargetState) -> bool:
-        """Whether an attempt of this target may start; else the target stands in line now."""
-        if self._accounts.free(state.slow):
+    def available(self, state: TargetState) -> bool:
+        """Whether an attempt of this target may start; else the target waits for a permit now."""
+        if self._counts.available(state.slow):
             return True
-        self._stand(state)
+        self._wait(state)
         return False
 
-    def take(self, state: TargetState, delivery: Delivery) -> None:
-        """An attempt begins: it has a place."""
-        self._accounts.take(state.slow)
-        delivery.started_at = self._clock()
-        delivery.size_bytes = 0
-        state.flying[delivery.position] = delivery
+    def acquire(self, state: TargetState) -> Attempt:
+        """An attempt begins: it has a permit, and counts for the rate of its subscriber."""
+        attempt = Attempt(self._clock())
+        self._counts.acquire(state.slow)
+        state.deliveries.open(attempt)
+        state.subscriber.begin(attempt.started_at)
         self._busy.add(state)
+        return attempt
 
-    def load(self, state: TargetState, delivery: Delivery, size_bytes: int) -> None:
+    def charge(self, state: TargetState, attempt: Attempt, size_bytes: int) -> None:
         """It carries so many bytes."""
-        delivery.size_bytes = size_bytes
-        self._accounts.load(state.slow, size_bytes)
+        attempt.size_bytes = size_bytes
+        self._counts.charge(state.slow, size_bytes)
 
-    def land(self, state: TargetState, delivery: Delivery) -> None:
-        """An attempt is over: its place is free."""
-        del state.flying[delivery.position]
-        if not state.flying:
+    def release(self, state: TargetState, attempt: Attempt) -> None:
+        """An attempt is over: its permit is free."""
+        state.deliveries.close(attempt)
+        state.subscriber.end()
+        if not state.deliveries.attempts:
             self._busy.discard(state)
-        self._accounts.release(state.slow, delivery.size_bytes)
+        self._counts.release(state.slow, attempt.size_bytes)
 
     def go_on(self, state: TargetState) -> None:
-        """After an attempt: who stands in line comes before the target that has just had its turn."""
-        if state.startable and self._lines[state.slow]:
-            self._stand(state)
+        """After an attempt: who waits for a permit comes before the target that has just had its turn."""
+        if self._lines[state.slow] and state.startable:
+            self._wait(state)
         self._serve()
-        if not state.parked:
+        if not state.waiting_for_permit:
             self._pump(state)
 
     def set_slow(self, state: TargetState, slow: bool) -> None:
-        """The target turned out to answer, or not to; what it has under way changes sides with it."""
+        """The target turned out to answer, or not to; its attempts in flight change sides with it."""
         if slow != state.slow:
             state.slow = slow
-            size_bytes = sum(delivery.size_bytes for delivery in state.flying.values())
-            self._accounts.move(len(state.flying), size_bytes, slow)
+            attempts = state.deliveries.attempts
+            self._counts.move(len(attempts), sum(attempt.size_bytes for attempt in attempts), slow)
 
     def watch(self) -> None:
         """Look for attempts that hang, for as long as there are any; nothing else would tell before their timeout."""
@@ -143,28 +149,28 @@ class Places:
             self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        """Nobody in line has a turn any more."""
+        """Nobody who waits has a turn any more."""
         self._closed = True
         if self._sweeper is not None:
             self._sweeper.cancel()
 
-    def _stand(self, state: TargetState) -> None:
-        if not state.parked:
-            state.parked = True
+    def _wait(self, state: TargetState) -> None:
+        if not state.waiting_for_permit:
+            state.waiting_for_permit = True
             self._lines[state.slow].append(state)
 
     def _serve(self) -> None:
         for slow, line in self._lines.items():
-            while line and self._accounts.free(slow) and not self._closed:
+            while line and self._counts.available(slow) and not self._closed:
                 first = line.popleft()
-                first.parked = False
+                first.waiting_for_permit = False
                 self._pump(first)
 
     def _sweep(self) -> None:
         self._sweeper = None
         limit = self._clock() - limits.SLOW_AFTER_S
         for state in self._busy:
-            if not state.slow and next(iter(state.flying.values())).started_at < limit:
+            if not state.slow and next(iter(state.deliveries.attempts)).started_at < limit:
                 self.set_slow(state, True)
         self._serve()
         self.watch()

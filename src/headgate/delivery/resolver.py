@@ -22,7 +22,7 @@ from typing import Final
 from pyreqwest.client import Client
 
 from headgate import limits
-from headgate.control.egress import Address, Destination, UrlPolicy, UrlRefusedError
+from headgate.control.egress import Address, Endpoint, UrlPolicy, UrlRefusedError
 from headgate.delivery.retry import Outcome
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
@@ -154,7 +154,7 @@ class Routes:
                 return old
             return self._keep(url, self._failed("connection", f"{destination.host}: {error}", limits.DNS_FAILURE_S))
 
-    async def _judge(self, destination: Destination, addresses: list[str]) -> Route:
+    async def _judge(self, destination: Endpoint, addresses: list[str]) -> Route:
         """The addresses that the policy lets through; all others are as if they were not there."""
         good: list[Address] = []
         problem = ""
@@ -171,7 +171,7 @@ class Routes:
         hops = [await self._hop(destination, address) for address in good[: limits.DNS_ADDRESSES_MAX]]
         return Route(hops, None, now + limits.DNS_TTL_S, now + limits.DNS_STALE_S)
 
-    async def _hop(self, destination: Destination, address: Address) -> Hop:
+    async def _hop(self, destination: Endpoint, address: Address) -> Hop:
         if destination.scheme == "https":
             return Hop(destination.url, (), await self._client_for(destination.host, str(address)))
         host = f"[{address}]" if address.version == 6 else str(address)

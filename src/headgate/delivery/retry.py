@@ -1,4 +1,4 @@
-"""What does a subscriber's answer mean? Pure: the data plane's table of statuses, and the pauses between attempts."""
+"""The meaning of a subscriber's answer: the data plane's table of statuses, and the pauses between attempts. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from headgate import limits
-from headgate.control.routing import DeliverySpec
+from headgate.control.routing import DeliveryRules
 
 RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 """Answers whose Retry-After counts."""
@@ -30,6 +30,23 @@ class Fate(StrEnum):
     DELIVERED = "delivered"
     AGAIN = "again"
     FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What follows from one attempt for one event.
+
+    Attributes:
+        fate: Delivered, tried again, or given up.
+        pause_s: Seconds until it is tried again.
+    """
+
+    fate: Fate
+    pause_s: float = 0.0
+
+
+DELIVERED: Final = Decision(Fate.DELIVERED)
+GIVEN_UP: Final = Decision(Fate.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +113,16 @@ def judge(outcome: Outcome) -> Fate:
     return Fate.AGAIN
 
 
-def is_left(spec: DeliverySpec, outcome: Outcome, failures: int, tried_s: float) -> bool:
+def decide(
+    spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float, *, now_s: float, chance: float
+) -> Decision:
+    """What follows from an attempt that failed; the arguments are those of `is_left` and `pause_s`."""
+    if is_left(spec, outcome, failures, tried_s):
+        return Decision(Fate.AGAIN, pause_s(spec, failures, outcome, now_s=now_s, chance=chance))
+    return GIVEN_UP
+
+
+def is_left(spec: DeliveryRules, outcome: Outcome, failures: int, tried_s: float) -> bool:
     """Whether there is another attempt after this outcome: by number where the rules say `retry`, else by time.
 
     Args:
@@ -110,7 +136,7 @@ def is_left(spec: DeliverySpec, outcome: Outcome, failures: int, tried_s: float)
     return tried_s < limits.RETRY_S_DEFAULT if spec.retry is None else failures <= spec.retry
 
 
-def backoff_s(spec: DeliverySpec, retry: int) -> float:
+def backoff_s(spec: DeliveryRules, retry: int) -> float:
     """Seconds before the retry number `retry` (from 1): linear delay x retry, exponential delay x 2^retry.
 
     Who is tried for a time, and not for a number of times, is tried often enough to be met soon after its return.
@@ -122,7 +148,7 @@ def backoff_s(spec: DeliverySpec, retry: int) -> float:
     return min(spec.backoff_delay_s * factor, longest_s)
 
 
-def pause_s(spec: DeliverySpec, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
+def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, chance: float) -> float:
     """Seconds before the retry number `retry`: the back-off, or what the subscriber asked for when that is longer.
 
     Args:

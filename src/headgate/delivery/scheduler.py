@@ -1,14 +1,14 @@
-"""Who gets what? Outbox rows in, ended deliveries out; every target for itself.
+"""All deliveries of the dispatcher: outbox rows in, ended deliveries out; every target for itself.
 
 A row becomes a `Delivery` in its target's bounded queue. Where the queue is full the target *lags*: it no longer
 takes rows along but reads its own again from the outbox once it has room. So a target that does not answer costs a
 bounded amount of memory and nobody else's time.
 
-    row -> ended: gone, error            target deleted; the filter's value is a CEL error
-        -> queue -> attempt -> ended: delivered, filtered, error, foreign, lost, gone
-             ^       |   |
-             +-pause-+   +-> buried -> ended: dead_lettered     no retries are left, or none would help
-          retries are left   no sink -> ended: failed
+A delivery's way through the states is in `lifecycle.py`. It ends as:
+
+    delivered, filtered, error, foreign, lost, gone       or without an attempt: error, lost, gone, expired
+    dead_lettered    no retries are left, or none would help
+    failed           the same, and there is no sink
 
 An answer that is an event is stored by front within the attempt; when it cannot be, the attempt has failed.
 
@@ -21,21 +21,18 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from headgate import limits
 from headgate.control.routing import RoutingTable, Target
+from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.attempts import Attempts
-from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.cursors import CursorChange, TargetCursor
-from headgate.delivery.dead_letter import DeadLetter
+from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
-from headgate.delivery.journal import Forgetful, Recorder
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
-from headgate.delivery.spans import AttemptTracing
-from headgate.delivery.targets import Delivery, Lag, TargetState
-from headgate.delivery.verdicts import FilterErrors, Judge
+from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.targets import Lag, TargetState
+from headgate.delivery.verdicts import LastLook
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.outbox.errors import EventGoneError
@@ -48,68 +45,57 @@ _FILTER_ERRORS: Final = metrics.FILTERED.labels("error")
 _MATCHES: Final = {int(verdict): metrics.MATCHES.labels(verdict.name.lower()) for verdict in Verdict}
 
 
+class SchedulerListener(Protocol):
+    """What the scheduler tells the dispatcher. Every method returns at once."""
+
+    def target_unknown(self) -> None:
+        """There is a row of an unknown target: `update` is called with a newer table if there is one."""
+
+    def cursors_changed(self) -> None:
+        """There is something to flush: cursors or filter errors."""
+
+    def rows_walked(self) -> None:
+        """Handed rows have left memory."""
+
+    def row_kept(self, target: int) -> None:
+        """There is a row for this subscription: it stays in the outbox."""
+
+
 class Scheduler:
     """All deliveries of the dispatcher. Lives on one event loop.
 
     Args:
+        listener: Hears what follows from rows and deliveries.
         events: The log.
         backlog: The outbox, for targets that lag.
-        transport: The HTTP client.
-        replies: For answers that are events.
-        bury: Stores a dead letter; returns when it is on disk.
-        judge_filter: Decides CANDIDATE rows.
-        errors: Where filter errors are counted.
-        refresh: Called for a row of an unknown target: brings `update` a newer table if there is one.
-        on_change: Called when there is something to flush: cursors or filter errors.
-        on_room: Called when handed rows have left memory.
-        on_pulled: Called with a subscription's target when there is a row for it: it stays in the outbox.
-        journal: Remembers attempts for people; None for nobody.
-        tracing: Makes spans; None for none.
-        clocks: Time, and the jitter of pauses.
+        service: Makes attempts.
+        look: Decides CANDIDATE rows, and counts filter errors.
+        dead_letters: For events that are given up.
+
+    Attributes:
+        rows_waiting: Rows that were handed over and not walked yet.
+        live_count: Deliveries in memory.
+        behind: Targets with deliveries in memory.
     """
 
     def __init__(
         self,
+        listener: SchedulerListener,
         *,
         events: Events,
         backlog: Backlog,
-        transport: Transport,
-        replies: Replies,
-        bury: Callable[[DeadLetter], Awaitable[None]],
-        judge_filter: Judge,
-        errors: FilterErrors,
-        refresh: Callable[[], None],
-        on_change: Callable[[], None] = lambda: None,
-        on_room: Callable[[], None] = lambda: None,
-        on_pulled: Callable[[int], None] = lambda _: None,
-        journal: Recorder | None = None,
-        tracing: AttemptTracing | None = None,
-        clocks: Clocks = SYSTEM,
+        service: AttemptService,
+        look: LastLook,
+        dead_letters: DeadLetterQueue,
     ) -> None:
-        self._journal = journal if journal is not None else Forgetful()
+        self._listener = listener
         self._events = events
         self._backlog = backlog
-        self._judge_filter = judge_filter
-        self._errors = errors
-        self._refresh = refresh
-        self._on_change = on_change
-        self._on_room = on_room
-        self._on_pulled = on_pulled
+        self._look = look
+        self._journal = service.journal
+        self._subscribers = service.subscribers
         self._loop = asyncio.get_running_loop()
-        self._attempts = Attempts(
-            events,
-            transport,
-            judge_filter,
-            errors,
-            self.end,
-            self._has_room,
-            self._touch,
-            replies=replies,
-            bury=bury,
-            journal=self._journal,
-            tracing=tracing,
-            clocks=clocks,
-        )
+        self._attempts = Attempts(self, events, service, look, dead_letters)
         self._table: dict[int, Target] = {}
         self._states: dict[int, TargetState] = {}
         self._dirty: set[TargetState] = set()
@@ -122,7 +108,6 @@ class Scheduler:
         self.rows_waiting = 0
         self.live_count = 0
         self.behind: set[TargetState] = set()
-        """Targets with deliveries in memory."""
 
     @property
     def handed(self) -> int:
@@ -132,7 +117,7 @@ class Scheduler:
     @property
     def attempts_taken(self) -> dict[bool, int]:
         """Attempts under way, by whether their targets are slow."""
-        return self._attempts.places.taken
+        return self._attempts.permits.taken
 
     # --- routing --------------------------------------------------------------------------------------
 
@@ -142,16 +127,14 @@ class Scheduler:
         for state in list(self._states.values()):
             target = self._table.get(state.target.id)
             if target is not None:
-                state.target, state.gone = target, False  # what was gone may come back under its name and number
+                state.route(target)  # what was gone may come back under its name and number
                 continue
             state.gone = True
-            state.lag = state.tail = None
-            waiting = [*state.queue, *state.lanes.drain()]
-            state.queue.clear()
-            for delivery in waiting:
+            state.lag = None
+            for delivery in state.deliveries.unstarted():
                 self.end(state, delivery, "gone")
-            self._touch(state)
-            self._has_room(state)
+            self.changed(state)
+            self.has_room(state)
 
     def find(self, target: int) -> Target | None:
         """A target as routing has it now."""
@@ -166,11 +149,11 @@ class Scheduler:
                 _ENDED["gone"].inc(len(cursor.pending))
                 self._gone.append(cursor.target)
                 continue
-            state = self._states[cursor.target] = TargetState(target)
+            state = self._states[cursor.target] = TargetState(self._subscribers.of(target))
             state.stored = True
             floor = position if cursor.lag_from is None else cursor.lag_from
-            state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending))
-            state.retries = {tried.position: tried for tried in cursor.retries}
+            tried = {tried.position: tried for tried in cursor.retries}
+            state.lag = Lag(min(cursor.pending, default=floor), floor, set(cursor.pending), tried)
             # The stored row may say "up to G", and G is about to move: its own floor must be stored with it.
             self._dirty.add(state)
             self._loop.call_soon(self._refill, state)
@@ -217,8 +200,8 @@ class Scheduler:
             self._watermarks.update(chunk.watermarks)
             self.rows_waiting -= chunk.next_position - chunk.first_position
             self._mark_time()
-            self._on_change()
-            self._on_room()
+            self._listener.cursors_changed()
+            self._listener.rows_walked()
 
     def _mark_time(self) -> None:
         """Remember how far we were when, to know which rows are CACHED_PAGES_S old."""
@@ -233,20 +216,20 @@ class Scheduler:
         _MATCHES[verdict].inc()
         if state is None:
             if target in self._table:
-                self._on_pulled(target)
+                self._listener.row_kept(target)
             else:
                 _ENDED["gone"].inc()
         elif verdict == Verdict.ERROR and not state.target.delivery.filter_errors_kept:
             self._error(state, partition, offset)
         elif state.lag is not None:
-            if state.tail is not None:
-                if len(state.tail) < limits.TARGET_QUEUE_MAX:
-                    state.tail.append(Delivery(position, partition, offset, verdict))
+            if (tail := state.lag.tail) is not None:
+                if len(tail) < limits.TARGET_QUEUE_MAX:
+                    tail.append(Delivery(position, partition, offset, verdict))
                 else:
-                    state.tail = None
-        elif len(state.live) >= self._bound():
+                    state.lag.tail = None
+        elif len(state.deliveries.live) >= self._bound():
             state.lag = Lag(position, position)
-            self._touch(state)
+            self.changed(state)
         else:
             self._enqueue(state, Delivery(position, partition, offset, verdict))
             self._attempts.pump(state)
@@ -255,11 +238,11 @@ class Scheduler:
         """The state of a target that has none yet; None when it does not exist (any more) or is a subscription."""
         known = self._table.get(target)
         if known is None:
-            self._refresh()
+            self._listener.target_unknown()
             known = self._table.get(target)
         if known is None or known.pull is not None:
             return None
-        state = self._states[target] = TargetState(known)
+        state = self._states[target] = TargetState(self._subscribers.of(known))
         return state
 
     def _error(self, state: TargetState, partition: int, offset: int) -> None:
@@ -267,13 +250,13 @@ class Scheduler:
         _ENDED["error"].inc()
         _FILTER_ERRORS.inc()
         target = state.target
-        if not self._errors.add(target.id):
+        if not self._look.errors.add(target.id):
             return
         try:
             event = self._events.recent(partition, offset)
         except EventGoneError:
             return
-        self._errors.describe(target.id, self._judge_filter(target.filter.cel, event).message, event)
+        self._look.errors.describe(target.id, self._look.message(target, event), event)
 
     def _bound(self) -> int:
         """How many deliveries a target may have in memory now."""
@@ -281,8 +264,7 @@ class Scheduler:
         return limits.TARGET_CROWDED_MAX if full else limits.TARGET_QUEUE_MAX
 
     def _enqueue(self, state: TargetState, delivery: Delivery) -> None:
-        state.live[delivery.position] = delivery
-        state.queue.append(delivery)
+        state.deliveries.arrive(delivery)
         self.behind.add(state)
         self.live_count += 1
         self._dirty.add(state)
@@ -294,31 +276,30 @@ class Scheduler:
 
         Args:
             state: The target's.
-            delivery: It holds no place any more.
+            delivery: One of its.
             result: One of `_RESULTS`.
         """
-        del state.live[delivery.position]
-        if not state.live:
+        state.deliveries.end(delivery)
+        if not state.deliveries.live:
             self.behind.discard(state)
         self.live_count -= 1
-        if delivery.key is not None and (behind := state.lanes.leave(delivery.key)) is not None:
-            state.queue.appendleft(behind)
         self._count(state, delivery, result)
-        self._touch(state)
+        self.changed(state)
 
     def _count(self, state: TargetState, delivery: Delivery, result: str) -> None:
         _ENDED[result].inc()
         if result == "lost":
-            self._errors.dropped(
+            self._look.errors.dropped(
                 state.target.id, f"partition {delivery.partition}, offset {delivery.offset}: the log no longer holds it"
             )
         if result != "delivered":
             self._journal.end(delivery.partition, delivery.offset, state.target.id, result)
 
-    def _has_room(self, state: TargetState) -> None:
+    def has_room(self, state: TargetState) -> None:
+        """See `attempts.DeliveryOwner`."""
         if state.lag is not None:
             self._refill(state)
-        elif state.gone and not state.live and not state.refilling:
+        elif state.gone and not state.deliveries.live and not state.refilling:
             self._states.pop(state.target.id, None)
 
     # --- backlog --------------------------------------------------------------------------------------
@@ -326,7 +307,7 @@ class Scheduler:
     def _refill(self, state: TargetState) -> None:
         """Read a piece of the backlog when half the queue is free."""
         bound = self._bound()
-        room = bound - len(state.live)
+        room = bound - len(state.deliveries.live)
         if state.lag is None or state.refilling or self._attempts.stopping or room < bound // 2:
             return
         state.refilling = True
@@ -336,29 +317,27 @@ class Scheduler:
         # A task starts between two turns: `_handed` is exact here, and rows from it on go to the tail.
         lag, upto = state.lag, self._handed
         if lag is not None:
-            state.tail = []
+            lag.tail = []
             page = await self._backlog.read(state.target.id, lag.next, upto, room, lag.wants)
         state.refilling = False
-        if lag is None or state.lag is None:  # deleted meanwhile
-            self._has_room(state)
+        if lag is None or state.lag is not lag:  # deleted meanwhile
+            self.has_room(state)
             return
-        lag.next = page.reached
-        lag.unread = {position for position in lag.unread if position >= page.reached}
+        lag.read_to(page.reached)
         for delivery in (Delivery(*row) for row in page.rows):
             if self._is_counted(state, delivery):
                 continue
-            if state.retries and (tried := state.retries.pop(delivery.position, None)) is not None:
+            if lag.tried and (tried := lag.tried.pop(delivery.position, None)) is not None:
                 delivery.resume(tried)
             self._enqueue(state, delivery)
-        if page.reached >= upto and state.tail is not None:
+        tail, lag.tail = lag.tail, None
+        if page.reached >= upto and tail is not None:
             state.lag = None
-            state.retries.clear()
-            for delivery in state.tail:
+            for delivery in tail:
                 self._enqueue(state, delivery)
-        state.tail = None
-        self._touch(state)
+        self.changed(state)
         self._attempts.pump(state)
-        self._has_room(state)
+        self.has_room(state)
 
     async def end_lag(
         self, state: TargetState, upto: int, decide: Callable[[TargetState, Delivery], Awaitable[str]]
@@ -374,12 +353,11 @@ class Scheduler:
             finally:
                 state.refilling = False
             for delivery, result in zip(deliveries, results, strict=True):
-                state.retries.pop(delivery.position, None)
+                lag.tried.pop(delivery.position, None)
                 self._count(state, delivery, result)
-            lag.next = page.reached
-            lag.unread = {position for position in lag.unread if position >= page.reached}
-            self._touch(state)
-        self._has_room(state)
+            lag.read_to(page.reached)
+            self.changed(state)
+        self.has_room(state)
 
     def _is_counted(self, state: TargetState, delivery: Delivery) -> bool:
         """Whether a row is an error of the filter, which was counted when it was handed over the first time."""
@@ -387,9 +365,10 @@ class Scheduler:
 
     # --- cursors, life --------------------------------------------------------------------------------
 
-    def _touch(self, state: TargetState) -> None:
+    def changed(self, state: TargetState) -> None:
+        """See `attempts.DeliveryOwner`."""
         self._dirty.add(state)
-        self._on_change()
+        self._listener.cursors_changed()
 
     def take_change(self) -> CursorChange:
         """What has changed since the last call; the caller writes it down, all or nothing."""

@@ -1,13 +1,14 @@
-"""Which spans does a delivery make? One for its match, one for each attempt, both children of what stored the event."""
+"""Spans of deliveries: one for the match, one for each attempt, both children of what stored the event."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from headgate.delivery.events import SharedEvent
+from headgate.delivery.journal import Origin
 from headgate.delivery.retry import Fate, Outcome, judge
-from headgate.event.trace import Context, context_of
+from headgate.event.model import Event
+from headgate.event.trace import context_of
 from headgate.observe.tracing import Span, Tracing, Value, destination, event_attributes
 
 
@@ -23,12 +24,13 @@ class AttemptTracing:
         self._tracing = tracing
         self._clock_us = clock_us
 
-    def attempt(self, trigger: str, shared: SharedEvent, failures: int, count: int = 1) -> Span:
+    def attempt(
+        self, trigger: str, event: Event, failures: int, count: int, origin: Origin, stored_us: int = 0
+    ) -> Span:
         """An attempt with `count` events, of which this is the first, begins.
 
-        Before the first attempt the match has ended, which began when the event was stored.
+        Before the first attempt of a delivery the match has ended, which began when the event was stored.
         """
-        event = shared.event
         attributes: dict[str, Value] = event_attributes(
             destination("trigger", trigger),
             "http",
@@ -39,19 +41,15 @@ class AttemptTracing:
             event.subject,
         )
         parent = context_of(event)
-        if not failures:
-            stored_us = shared.append_time_us
+        if origin is not Origin.DELIVERY:
+            attributes["headgate.origin"] = origin.value
+        elif not failures:
             match = self._tracing.start("match", parent, attributes, at_us=stored_us)
             match.end(at_us=max(stored_us, self._clock_us()))
         attributes["headgate.attempt"] = failures + 1
         if count > 1:
             attributes["messaging.batch.message_count"] = count
         return self._tracing.start("deliver", parent, attributes)
-
-
-def context_sent(span: Span | None, shared: SharedEvent) -> Context:
-    """The context of an attempt's own header: its span's, or the one that its event carries."""
-    return span.context if span is not None else context_of(shared.event)
 
 
 def end(span: Span | None, outcome: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""Is this event wanted after all? cel-cpp's word on what the matcher left open, and words for filter errors."""
+"""The last look before delivery: cel-cpp's answer to what the matcher left open, and messages for filter errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 from headgate.control.routing import Target, TargetReport
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.targets import Delivery
+from headgate.delivery.lifecycle import Delivery
 from headgate.event.identity import path_of
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import Outcome, OutcomeKind, program
@@ -121,11 +121,14 @@ class LastLook:
     Args:
         judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
         errors: Where filter errors are counted.
+
+    Attributes:
+        errors: The same.
     """
 
     def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
         self._judge_filter = judge_filter
-        self._errors = errors
+        self.errors = errors
 
     def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
         """How the delivery ends without an attempt: `foreign`, `filtered`, `error`; empty when it goes out."""
@@ -142,12 +145,12 @@ class LastLook:
                 result = "filtered"
             elif decision.kind is OutcomeKind.ERROR:
                 result = "error"
-                if self._errors.add(target.id):
-                    self._errors.describe(target.id, decision.message, event)
+                if self.errors.add(target.id):
+                    self.errors.describe(target.id, decision.message, event)
         if not delivery.failures:
             _FILTERED[result or "matched"].inc()
         return result
 
-    def words(self, target: Target, event: SharedEvent) -> str:
+    def message(self, target: Target, event: SharedEvent) -> str:
         """Why the filter is an error."""
         return self._judge_filter(target.filter.cel, event).message

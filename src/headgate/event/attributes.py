@@ -1,4 +1,4 @@
-"""Are these attributes those of a valid event? The type system and the context attributes of CloudEvents."""
+"""The type system and the context attributes of CloudEvents, checked."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from headgate.limits import (
     VALUES_CACHED_MAX,
 )
 
+REQUIRED_ATTRIBUTES: Final = frozenset({"specversion", "id", "source", "type"})
+"""Context attributes that every event has."""
+OPTIONAL_ATTRIBUTES: Final = ("subject", "time", "datacontenttype", "dataschema")
+CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_ATTRIBUTES)
+"""Attributes that CloudEvents defines; every other one is an extension."""
+TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
+"""Context attributes whose values are strings where they are present; an extension may be anything."""
 INT32_MIN: Final = -(1 << 31)
 INT32_MAX: Final = (1 << 31) - 1
 
@@ -37,10 +44,10 @@ _MEDIA_TYPE: Final = re.compile(
 )
 _PARAMETER: Final = re.compile(rf"({_TOKEN})=({_TOKEN}|{_QUOTED})")
 # Most timestamps: a day that every month has, so that nothing needs to be computed.
-USUAL_TIME: Final = (
+COMMON_TIME: Final = (
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
 )
-_is_usual_time: Final = re.compile(USUAL_TIME).fullmatch
+_is_common_time: Final = re.compile(COMMON_TIME).fullmatch
 
 
 class MediaType:
@@ -163,7 +170,7 @@ def make_event(
             _check_characters({**named, "datacontenttype": content_type, schema_name: schema, **extensions})
     if not is_source(source):
         raise EventError("must be a URI-reference (RFC 3986)", attribute="source")
-    if time is not None and _is_usual_time(time) is None and rfc3339.micros(time) is None:
+    if time is not None and _is_common_time(time) is None and rfc3339.micros(time) is None:
         raise EventError("must be a timestamp as in RFC 3339 (2018-04-05T17:31:00Z)", attribute="time")
     if media is None and content_type is not None and media_type(content_type) is None:
         raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")

@@ -1,4 +1,4 @@
-"""The places of connections: bounded for all clients and for each, the oldest idle one given up for a new one.
+"""Slots of connections: bounded for all clients and for each, the oldest idle connection closed for a new one.
 
 A client is an address, or the /64 network of an IPv6 address, of which one machine may use every address. A connection
 is idle while no request has begun on it: none has come, its head is not whole, or the last one is answered. So a client
@@ -18,27 +18,27 @@ _REFUSED: Final = CONNECTIONS_CLOSED.labels("refused")
 _IPV6_CLIENT_BITS: Final = 64
 
 
-class Connection(Protocol):
-    """What holds a place."""
+class Evictable(Protocol):
+    """A connection that holds a slot."""
 
-    def give_up(self) -> None:
-        """Closes it; it leaves its place itself when it is closed."""
+    def evict(self) -> None:
+        """Closes the connection; its slot is released already."""
 
 
-class Place:
-    """The place of one connection.
+class ConnectionSlot:
+    """The slot of one connection.
 
     Args:
-        connection: Who has it.
-        client: Whose it is.
+        connection: Holds the slot.
+        client: Opened the connection.
     """
 
-    __slots__ = ("client", "connection", "is_free")
+    __slots__ = ("client", "connection", "is_released")
 
-    def __init__(self, connection: Connection, client: _Client) -> None:
+    def __init__(self, connection: Evictable, client: _Client) -> None:
         self.connection = connection
         self.client = client
-        self.is_free = False
+        self.is_released = False
 
 
 class _Client:
@@ -49,7 +49,7 @@ class _Client:
     def __init__(self, name: str) -> None:
         self.name = name
         self.count = 0
-        self.idle: dict[Place, None] = {}
+        self.idle: dict[ConnectionSlot, None] = {}
 
 
 class Connections:
@@ -57,17 +57,17 @@ class Connections:
 
     def __init__(self) -> None:
         self._clients: dict[str, _Client] = {}
-        self._idle: dict[Place, None] = {}
+        self._idle: dict[ConnectionSlot, None] = {}
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def enter(self, connection: Connection, address: str) -> Place | None:
-        """A place for a new connection, idle at first; None when there is none and no idle one to give up.
+    def acquire(self, connection: Evictable, address: str) -> ConnectionSlot | None:
+        """A slot for a new connection, idle at first; None when all are taken and no connection is idle.
 
         Args:
-            connection: Who wants it.
+            connection: The new one.
             address: Of the client; empty when it has none.
         """
         name = client_of(address)
@@ -77,47 +77,47 @@ class Connections:
         elif self._count >= limits.CONNECTIONS_MAX:
             oldest = next(iter(self._idle), None)
         else:
-            return self._placed(connection, client)
+            return self._acquired(connection, client)
         if oldest is None:
             _REFUSED.inc()
             return None
         _EVICTED.inc()
-        self.leave(oldest)
-        oldest.connection.give_up()
-        return self._placed(connection, client)
+        self.release(oldest)
+        oldest.connection.evict()
+        return self._acquired(connection, client)
 
-    def _placed(self, connection: Connection, client: _Client) -> Place:
-        place = Place(connection, client)
+    def _acquired(self, connection: Evictable, client: _Client) -> ConnectionSlot:
+        slot = ConnectionSlot(connection, client)
         self._clients[client.name] = client
         client.count += 1
         self._count += 1
-        self.rest(place)
-        return place
+        self.end_request(slot)
+        return slot
 
-    def work(self, place: Place) -> None:
+    def begin_request(self, slot: ConnectionSlot) -> None:
         """A request has begun."""
-        self._idle.pop(place, None)
-        place.client.idle.pop(place, None)
+        self._idle.pop(slot, None)
+        slot.client.idle.pop(slot, None)
 
-    def rest(self, place: Place) -> None:
-        """There is no request any more."""
-        if not place.is_free:
-            self._idle[place] = place.client.idle[place] = None
+    def end_request(self, slot: ConnectionSlot) -> None:
+        """The answer is sent: the connection is idle."""
+        if not slot.is_released:
+            self._idle[slot] = slot.client.idle[slot] = None
 
-    def leave(self, place: Place) -> None:
-        """The place is free; the second time nothing happens."""
-        if place.is_free:
+    def release(self, slot: ConnectionSlot) -> None:
+        """The connection is closed; idempotent."""
+        if slot.is_released:
             return
-        self.work(place)
-        place.is_free = True
+        self.begin_request(slot)
+        slot.is_released = True
         self._count -= 1
-        place.client.count -= 1
-        if not place.client.count:
-            del self._clients[place.client.name]
+        slot.client.count -= 1
+        if not slot.client.count:
+            del self._clients[slot.client.name]
 
 
 def client_of(address: str) -> str:
-    """Whose connections are counted together."""
+    """The client whose connections are counted together: an address or a /64 network."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""Why may a request not come in, beside an invalid event? The room's errors."""
+"""Errors of requests to publish, beside those of invalid events."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BrokerReplacedError(UnavailableError):
     code = "broker-replaced"
 
 
-class EventFormatError(FatalError):
+class StoredEventFormatError(FatalError):
     """The log's events are in another version's format."""
 
     code = "event-format"

@@ -1,8 +1,8 @@
-"""Into which partition does an event go, and when is it stored?
+"""Partitioning: which partition an event goes to, and when it is stored.
 
-An event with the extension `partitionkey` goes where its key's hash says, always; one without goes where the name of
-its producer says, when that numbers its events, else to the next partition in turn. A batch stays together unless its
-events have keys of several partitions.
+An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
+partition of its producer's name, when that numbers its events, else to the next partition in turn. A batch stays
+together unless its events have keys of several partitions.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 
 import xxhash
 
-from headgate.control.logrules import LogRule, Served
+from headgate.control.log_spec import LogRule, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension
 from headgate.ingress.encode import Entries
 from headgate.ingress.errors import PartlyStoredError
 from headgate.ingress.producers import Producing, produced
-from headgate.log.commit import Line
+from headgate.log.commit import SubmitChain
 
 
 class EventLog(Protocol):
     """What ingress needs of a partition; `headgate.log.commit.GroupCommit` is one."""
 
-    def enqueue(self, items: Entries, size_bytes: int, line: Line | None = None) -> Awaitable[int]:
+    def enqueue(self, items: Entries, size_bytes: int, chain: SubmitChain | None = None) -> Awaitable[int]:
         """Stores events, all or none; done, with the offset of the first one, once they are on disk."""
         ...
 
@@ -49,7 +49,7 @@ class Partitions:
         """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
         return xxhash.xxh64_intdigest(key.encode()) % self._count
 
-    async def store(self, broker: Served, events: Sequence[Event], size_bytes: int) -> None:
+    async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
 
         Args:
@@ -93,9 +93,9 @@ class Partitions:
 
         Raises:
             ProducerReplacedError: The producer has another stream; nothing is stored.
-            OverloadedError: As in `store`; the stream's line has ended.
-            UnavailableError: As in `store`; the stream's line has ended.
-            PartlyStoredError: As in `store`; the stream's line has ended.
+            OverloadedError: As in `store`; the stream's chain has ended.
+            UnavailableError: As in `store`; the stream's chain has ended.
+            PartlyStoredError: As in `store`; the stream's chain has ended.
         """
         producing.check_in_force()
         own = self.of_key(producing.producer)
@@ -111,7 +111,7 @@ class Partitions:
         for index, (numbers, part) in parts.items():
             entries = Entries(producing.broker, rule, part, produced(producing.producer, numbers))
             share_bytes = size_bytes * len(part) // len(events)
-            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.line))
+            done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.chain))
             producing.submitted(index, numbers[-1], done)
             under_way.append(done)
         await _all_stored(under_way)

@@ -1,4 +1,4 @@
-"""How is a refusal told? Problem details (RFC 9457) with what a client can act on."""
+"""Problem details (RFC 9457) of a refused request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.limits import RETRY_AFTER_OVERLOAD_S, RETRY_AFTER_UNAVAILABLE_S
 CONTENT_TYPE: Final = b"application/problem+json"
 
 
-class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+class ProblemDetails(msgspec.Struct, frozen=True, omit_defaults=True):
     """The body of a refusal.
 
     Attributes:
@@ -38,11 +38,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""
 
 
-def problem(error: HeadgateError) -> Problem:
+def problem(error: HeadgateError) -> ProblemDetails:
     """Describes an error to the client that caused it."""
     status = error.http_status
     attribute, index = (error.attribute, error.index) if isinstance(error, EventError) else ("", None)
-    return Problem(
+    return ProblemDetails(
         f"urn:headgate:problem:{error.code}",
         HTTPStatus(status).phrase,
         status,

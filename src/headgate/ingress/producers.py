@@ -1,7 +1,7 @@
-"""Which events of a producer that numbers them are stored already? The newest number by producer and partition.
+"""Numbered producers: which of their events are stored already, by producer and partition.
 
-A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is told
-to be, and not stored twice. Three things make one number enough:
+A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is
+acknowledged, and not stored twice. Three things make one number enough:
 
 * an event goes to the same partition whenever it comes (by its key, else by its producer);
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
@@ -28,7 +28,7 @@ import structlog
 
 from headgate.errors import ConflictError, InvalidInputError
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
-from headgate.log.commit import Line
+from headgate.log.commit import SubmitChain
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.reader import PartitionReader
@@ -51,10 +51,10 @@ class Producing:
 
     Attributes:
         owner: Who made it.
-        broker: The broker's identity: one made anew knows of no number of the one before it.
+        broker: The broker's identity: one created again knows no number of the one before it.
         producer: Its name.
         newest: By partition, the newest number stored.
-        line: Of everything that the stream submits.
+        chain: Of everything that the stream submits.
         replaced: Is set when another stream has taken its place.
         under_way: What it has submitted and is not known to be stored or not.
         closed: Whether it has ended.
@@ -64,7 +64,7 @@ class Producing:
     broker: str
     producer: str
     newest: dict[int, int]
-    line: Line = field(default_factory=Line)
+    chain: SubmitChain = field(default_factory=SubmitChain)
     replaced: asyncio.Event = field(default_factory=asyncio.Event)
     under_way: set[asyncio.Future[int]] = field(default_factory=set)
     closed: bool = False
@@ -217,7 +217,7 @@ class Producers:
                         if "produced" in chunk.schema.names:
                             self._recover(partition, chunk.batch)
                 except CorruptChunkError as error:
-                    # Who wants to read on there is told; that a producer may store an event twice stops nothing.
+                    # Readers of that place get the error; that a producer may store an event twice stops nothing.
                     _log.error("producers' numbers cannot be read on", partition=partition, error=error.message)
 
     def _recover(self, partition: int, batch: pa.RecordBatch) -> None:
@@ -247,5 +247,5 @@ class Producers:
 
 
 def produced(producer: str, numbers: Sequence[int]) -> list[str]:
-    """What the column `produced` says of a producer's events."""
+    """The values of the column `produced` for a producer's events."""
     return [f"{number}:{producer}" for number in numbers]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from headgate.delivery.journal import Entry
+from headgate.delivery.journal import JournalEntry
 from headgate.filter.tools.trace import Trace
 from headgate.inspect.find import Found, OtherBroker
 
@@ -66,7 +66,7 @@ class Explanation:
     found: Found | None = None
     trace: Trace | None = None
     attempts: AttemptSummary | None = None
-    history: tuple[Entry, ...] = ()
+    history: tuple[JournalEntry, ...] = ()
     next: Mapping[int, int] = field(default_factory=dict)
     other: OtherBroker | None = None
     searched_to_us: int = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
+from headgate.deadletters.store import DeadLetterReader, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.delivery.journal import DIRECTORY, Entry, entries
+from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import Found
@@ -22,9 +21,9 @@ from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
-from headgate.subscriptions.cursor import Saved
+from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
@@ -80,14 +79,14 @@ class Records:
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the dispatcher's cursors cannot be read now: {error}") from error
 
-    def subscriptions(self) -> Mapping[int, Saved]:
+    def subscriptions(self) -> Mapping[int, SavedCursor]:
         """The cursors of subscriptions by target id.
 
         Raises:
             UnavailableError: The file is busy.
         """
         try:
-            return PullStore.read(self._data / PULL_FILE)
+            return SubscriptionStore.read(self._data / PULL_FILE)
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the subscriptions' cursors cannot be read now: {error}") from error
 
@@ -142,15 +141,22 @@ class Records:
             return chunk.append_time_us if chunk is not None else 0
 
     def dead_letter(self, target: int, position: int) -> StoredDeadLetter | None:
-        """The dead letter of a row, while it is kept."""
+        """The dead letter of a row, while it is kept.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        with closing(DeadLetterStore(path)) as letters:
-            found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
+        try:
+            with DeadLetterReader.open(path) as stored:
+                found = stored.page("target = ? AND position = ?", (target, position), after=0, limit=1)
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the dead letters cannot be read now: {error}") from error
         return found[0] if found else None
 
-    def attempts(self, found: Found) -> tuple[Entry, ...]:
+    def attempts(self, found: Found) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
         return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from headgate.control.objects import Condition, Trigger
 from headgate.deadletters.store import DeadLetterState, StoredDeadLetter
-from headgate.delivery.journal import Entry, Origin
+from headgate.delivery.journal import JournalEntry, Origin
 from headgate.event import rfc3339
 from headgate.event.status import status_text
 from headgate.inspect.explanation import AttemptSummary
@@ -23,18 +23,18 @@ ENDS: Final = {
 CHANGED_SINCE: Final = "the filter of today wants the event; the trigger had another one when it was matched"
 
 
-def attempts_of_delivery(history: tuple[Entry, ...]) -> list[Entry]:
+def attempts_of_delivery(history: tuple[JournalEntry, ...]) -> list[JournalEntry]:
     """The attempts of the delivery itself, without those of replays and dead letters."""
     return [one for one in history if one.origin is Origin.DELIVERY and one.attempt]
 
 
-def delivery_end(history: tuple[Entry, ...]) -> Entry | None:
+def delivery_end(history: tuple[JournalEntry, ...]) -> JournalEntry | None:
     """How the delivery has ended: a good attempt or an end without one, while it is known."""
     ends = [one for one in history if one.origin is Origin.DELIVERY and not one.reason]
     return ends[-1] if ends else None
 
 
-def ended_text(end: Entry, history: tuple[Entry, ...]) -> str:
+def ended_text(end: JournalEntry, history: tuple[JournalEntry, ...]) -> str:
     """How the delivery has ended, with the last status."""
     tried = attempts_of_delivery(history)
     after = f"; the last answer was {status_text(tried[-1].status)}" if tried else ""
@@ -44,7 +44,7 @@ def ended_text(end: Entry, history: tuple[Entry, ...]) -> str:
     return f"the delivery has ended, {time_text(end.time_us)}: {says}"
 
 
-def _took_letter(history: tuple[Entry, ...]) -> str:
+def _took_letter(history: tuple[JournalEntry, ...]) -> str:
     """What became of a dead letter that is no longer kept."""
     good = [one for one in history if one.origin in _TOOK and not one.reason]
     if not good:
@@ -56,7 +56,7 @@ def _took_letter(history: tuple[Entry, ...]) -> str:
 _TOOK: Final = {Origin.DEAD_LETTER: "the dead-letter sink", Origin.REDRIVE: "the subscriber, after a redrive,"}
 
 
-def replayed_text(history: tuple[Entry, ...]) -> str:
+def replayed_text(history: tuple[JournalEntry, ...]) -> str:
     """What is added of the last replay."""
     replays = [one for one in history if one.origin is Origin.REPLAY]
     if not replays:

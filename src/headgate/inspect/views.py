@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.deadletters.store import StoredDeadLetter
-from headgate.delivery.journal import Entry
+from headgate.delivery.journal import JournalEntry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.tools.trace import Part, Trace
@@ -270,7 +270,7 @@ def _summary(attempts: AttemptSummary | None) -> AttemptsView | None:
     return AttemptsView(attempts.failed, _time(attempts.next_us), attempts.code, attempts.answer)
 
 
-def _entry(entry: Entry) -> EntryView:
+def _entry(entry: JournalEntry) -> EntryView:
     return EntryView(_time(entry.time_us), entry.origin, entry.attempt, entry.status, entry.reason, entry.result)
 
 

@@ -20,11 +20,11 @@ from dataclasses import replace
 from functools import cached_property
 
 from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
-from headgate.control.reconcile import identity_of
 from headgate.control.routing import Target
+from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, TargetCursor
-from headgate.delivery.journal import Entry
+from headgate.delivery.journal import JournalEntry
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.filter.cel.engine import OutcomeKind
@@ -155,7 +155,7 @@ class Why:
         trigger: Trigger,
         target: Target,
         event: _RecordedEvent,
-        history: tuple[Entry, ...],
+        history: tuple[JournalEntry, ...],
         row: MatchRow,
         judge: _Judge,
     ) -> Explanation:
@@ -178,7 +178,7 @@ class Why:
         return Explanation(EventFate.ENDED, says, trace=judged)
 
     def _without_row(
-        self, trigger: Trigger, target: Target, event: _RecordedEvent, history: tuple[Entry, ...], judge: _Judge
+        self, trigger: Trigger, target: Target, event: _RecordedEvent, history: tuple[JournalEntry, ...], judge: _Judge
     ) -> Explanation:
         found = event.found
         created_us = rfc3339.micros(trigger.metadata.creation_timestamp) or 0
@@ -223,7 +223,7 @@ class _RecordedEvent:
         return self.found.offset < self._records.watermark(self.found.partition, self.cursors)
 
     @cached_property
-    def attempts(self) -> tuple[Entry, ...]:
+    def attempts(self) -> tuple[JournalEntry, ...]:
         return self._records.attempts(self.found)
 
     @cached_property
@@ -274,7 +274,7 @@ def _refused(judged: Trace) -> Explanation | None:
 
 
 def _waiting(
-    position: int, handed: int, cursor: TargetCursor | None, history: tuple[Entry, ...]
+    position: int, handed: int, cursor: TargetCursor | None, history: tuple[JournalEntry, ...]
 ) -> AttemptSummary | None:
     """What is known of a delivery that has not ended; None when it has."""
     tried = attempts_of_delivery(history)

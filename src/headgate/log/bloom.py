@@ -1,4 +1,4 @@
-"""May this chunk hold the value? Bloom filters over filter values: no false negatives, few bytes.
+"""Bloom filters over filter values: no false negatives, few bytes.
 
 Sizes are bytes (16..255), positions are bits. Each filter chooses its own number of hashes from its distinct values:
 a fixed k = 2 (as in RabbitMQ streams) costs ten times more false positives at 10 values in 16 bytes.
@@ -34,17 +34,17 @@ class Bloom(NamedTuple):
     unfiltered: bool
 
 
-class Probe(NamedTuple):
-    """A value's two 32-bit halves, computed once and asked of many filters."""
+class ValueHash(NamedTuple):
+    """A value's two 32-bit halves, computed once and tested in many filters."""
 
     a: int
     b: int
 
 
-def probe(value: str) -> Probe:
+def hash_value(value: str) -> ValueHash:
     """Hash a filter value; the value is not empty."""
     h = xxhash.xxh64_intdigest(value.encode())
-    return Probe(h & _U32, h >> 32)
+    return ValueHash(h & _U32, h >> 32)
 
 
 def hash_count(bits_count: int, distinct_count: int) -> int:
@@ -88,13 +88,13 @@ def build(values: Iterable[str | None], size_bytes: int) -> Bloom:
 _DIGITS = bytes(48 + min(i, 1) for i in range(256))
 
 
-def might_contain(bits: bytes, k: int, wanted: Iterable[Probe]) -> bool:
+def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
     """False: none of `wanted` is in the chunk. True: perhaps. An empty filter holds nothing.
 
     Args:
         bits: The filter's bytes as stored.
         k: The stored hash count.
-        wanted: Probes of the values asked for.
+        wanted: Hashes of the wanted values.
     """
     m = len(bits) * 8
     if not m:

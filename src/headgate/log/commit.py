@@ -1,4 +1,4 @@
-"""How do many submitters share one fsync? Group commit: what waited while a chunk was written becomes the next chunk.
+"""Group commit: what waited while a chunk was written becomes the next chunk, so many submits share one fsync.
 
 Accumulating (on the event loop) and writing (in a thread of its own) are two things, with one bounded queue between.
 """
@@ -9,15 +9,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-import pyarrow as pa
 import structlog
 
 from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
 from headgate.limits import COMMIT_BATCH_BYTES_MAX
 from headgate.log.errors import LogUnavailableError
-from headgate.log.format import Codec
+from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 
 _log = structlog.get_logger(__name__)
@@ -25,35 +24,15 @@ T = TypeVar("T", bound=Sized)
 """What one submit brings: anything that knows how many records it is."""
 
 
-class Encoded(NamedTuple):
-    """A chunk to be: what `PartitionWriter.append` takes."""
-
-    batch: pa.RecordBatch
-    filter_values: Sequence[str | None]
-    time_range_us: tuple[int, int] | None
-    also: Sequence[str | None] = ()
-    bloom_bytes: int | None = None
-    codec: Codec | None = None
-
-
 class Appender(Protocol):
-    """What group commit needs of a writer."""
+    """What group commit needs of a writer; `PartitionWriter` is one."""
 
-    def append(
-        self,
-        batch: pa.RecordBatch,
-        filter_values: Sequence[str | None],
-        *,
-        time_range_us: tuple[int, int] | None = None,
-        also: Sequence[str | None] = (),
-        bloom_bytes: int | None = None,
-        codec: Codec | None = None,
-    ) -> int:
-        """Store records durably and return the first one's offset."""
+    def append(self, chunk: Encoded) -> int:
+        """Stores a chunk durably; returns the offset of its first record."""
         ...
 
     def probe(self) -> None:
-        """Prove that records can be stored now.
+        """Proves that chunks can be stored now.
 
         Raises:
             LogUnavailableError: They cannot.
@@ -61,11 +40,11 @@ class Appender(Protocol):
         ...
 
 
-class Line:
+class SubmitChain:
     """Submits that may not overtake each other: once one has failed, those behind it fail as well, untried.
 
     Attributes:
-        problem: Why the first of them failed; None while none has. Whoever sets it ends the line.
+        problem: Why the first of them failed; None while none has. Whoever sets it ends the chain.
     """
 
     __slots__ = ("problem",)
@@ -74,28 +53,28 @@ class Line:
         self.problem: HeadgateError | None = None
 
     def behind(self) -> HeadgateError:
-        """What those behind it are told, which may be stored some day."""
+        """The error of those behind it, which may be retried."""
         return LogUnavailableError(f"one before it was not stored: {self.problem.message if self.problem else ''}")
 
     def end(self, error: Exception) -> None:
-        """One has failed; the first says why."""
+        """One has failed; the first error is kept."""
         if self.problem is None:
             self.problem = error if isinstance(error, HeadgateError) else LogUnavailableError(f"not stored: {error}")
 
 
 class _Submit(Generic[T]):
-    __slots__ = ("done", "items", "line", "size_bytes")
+    __slots__ = ("chain", "done", "items", "size_bytes")
 
-    def __init__(self, items: T, size_bytes: int, line: Line | None, done: asyncio.Future[int]) -> None:
+    def __init__(self, items: T, size_bytes: int, chain: SubmitChain | None, done: asyncio.Future[int]) -> None:
         self.items = items
         self.size_bytes = size_bytes
-        self.line = line
+        self.chain = chain
         self.done = done
 
     def fail(self, error: Exception) -> None:
         """Nothing of it is stored."""
-        if self.line is not None:
-            self.line.end(error)
+        if self.chain is not None:
+            self.chain.end(error)
         if not self.done.done():
             self.done.set_exception(_own(error))
 
@@ -106,7 +85,7 @@ class GroupCommit(Generic[T]):
     Args:
         writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
         encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread. When it fails for
-            a group, each submit of the group is tried alone, so that nobody fails for another's items.
+            a group, each submit of the group is tried alone, so that no submit fails for another one's items.
         queue_items_max: Items that may wait or be in the making; beyond it submits are refused.
         queue_bytes_max: The same in bytes.
         batch_items_max: Items of one chunk, unless one submit alone has more.
@@ -148,7 +127,7 @@ class GroupCommit(Generic[T]):
         """Items that wait or are being written."""
         return self._items
 
-    def enqueue(self, items: T, size_bytes: int, line: Line | None = None) -> asyncio.Future[int]:
+    def enqueue(self, items: T, size_bytes: int, chain: SubmitChain | None = None) -> asyncio.Future[int]:
         """Have items stored, behind all that were enqueued before. The items of one submit stay together, in order.
 
         Cancelled before its chunk is begun, a submit stores nothing; later, it stores all.
@@ -156,20 +135,20 @@ class GroupCommit(Generic[T]):
         Args:
             items: At least one; not changed until they are stored.
             size_bytes: About the bytes that they take.
-            line: Of this submit; None when it depends on no other.
+            chain: Of this submit; None when it depends on no other.
 
         Returns:
             Is done when the items are durable: the offset of the first, the others follow.
 
             Or it fails, and nothing was stored: with OverloadedError when the queue is full now, TooLargeError when the
             submit alone is more than it takes, LogUnavailableError when the log does not take records now, is closing,
-            or has not stored one before it in its line.
+            or has not stored one before it in its chain.
         """
         if not len(items):
             raise ValueError("a submit has at least one item")
-        submit = _Submit(items, size_bytes, line, asyncio.get_running_loop().create_future())
+        submit = _Submit(items, size_bytes, chain, asyncio.get_running_loop().create_future())
         try:
-            self._admit(len(items), size_bytes, line)
+            self._admit(len(items), size_bytes, chain)
         except HeadgateError as error:
             submit.fail(error)
             return submit.done
@@ -180,9 +159,9 @@ class GroupCommit(Generic[T]):
             self._task = asyncio.create_task(self._run(), name="log-commit")
         return submit.done
 
-    def _admit(self, count: int, size_bytes: int, line: Line | None) -> None:
-        if line is not None and line.problem is not None:
-            raise line.behind()
+    def _admit(self, count: int, size_bytes: int, chain: SubmitChain | None) -> None:
+        if chain is not None and chain.problem is not None:
+            raise chain.behind()
         if self._closing:
             raise LogUnavailableError("the log is closing")
         if count > self._queue_items_max or size_bytes > self._queue_bytes_max:
@@ -213,7 +192,7 @@ class GroupCommit(Generic[T]):
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        """Write group after group until nobody waits; the next submit starts it again."""
+        """Write group after group until the queue is empty; the next submit starts it again."""
         loop = asyncio.get_running_loop()
         try:
             while group := self._take():
@@ -240,8 +219,8 @@ class GroupCommit(Generic[T]):
         """Whether a submit was given up while it waited, or stands behind one that has failed; it is released then."""
         if submit.done.done():
             error: HeadgateError = LogUnavailableError("it was given up before it was stored")
-        elif submit.line is not None and submit.line.problem is not None:
-            error = submit.line.behind()
+        elif submit.chain is not None and submit.chain.problem is not None:
+            error = submit.chain.behind()
         else:
             return False
         self._release(submit)
@@ -255,7 +234,7 @@ class GroupCommit(Generic[T]):
     async def _store(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]]) -> None:
         try:
             first = await loop.run_in_executor(self._thread, self._append, group)
-        except Exception as error:  # noqa: BLE001 - handed to whoever submitted
+        except Exception as error:  # noqa: BLE001 - handed to the submitters
             if len(group) > 1 and not isinstance(error, UnavailableError):
                 for submit in group:
                     if not self._has_failed(submit):
@@ -275,21 +254,14 @@ class GroupCommit(Generic[T]):
             first += len(submit.items)
 
     def _report(self, problem: str) -> None:
-        """Keeps why nothing is stored, and tells the log when that is new: not of each request, as the disk is full."""
+        """Keeps why nothing is stored, and logs it when it is new: once for a full disk, not for each request."""
         if problem != self._problem:
             _log.error("the log takes nothing", problem=problem)
         self._problem = problem
 
     def _append(self, group: list[_Submit[T]]) -> int:
         chunk = self._encode([submit.items for submit in group])
-        first = self._writer.append(
-            chunk.batch,
-            chunk.filter_values,
-            time_range_us=chunk.time_range_us,
-            also=chunk.also,
-            bloom_bytes=chunk.bloom_bytes,
-            codec=chunk.codec,
-        )
+        first = self._writer.append(chunk)
         self._chunks.observe(chunk.batch.num_rows)
         return first
 

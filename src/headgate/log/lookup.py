@@ -1,6 +1,6 @@
-"""What is record N? Random access by (partition, offset), with a bounded cache of decoded chunks.
+"""Random access to records by partition and offset, with a bounded cache of decoded chunks.
 
-Made for a dispatcher that asks for records just written, mostly in order and several times each.
+Made for the dispatcher, which reads records just written, mostly in order and several times each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headgate.log.reader import Chunk
 from headgate.log.segments import Segments
 
 
-class Found(NamedTuple):
+class LogRow(NamedTuple):
     """A record: row `row` of `batch`, of the chunk that starts at `first_offset`."""
 
     batch: pa.RecordBatch
@@ -44,7 +44,7 @@ class RecordLookup:
         self._partitions: dict[int, _Partition] = {}
         self._recent: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
 
-    def find(self, partition: int, offset: int) -> Found:
+    def find(self, partition: int, offset: int) -> LogRow:
         """The record with this offset.
 
         Raises:
@@ -52,7 +52,7 @@ class RecordLookup:
             CorruptChunkError: Its chunk is damaged.
         """
         chunk = self.chunk(partition, offset)
-        return Found(chunk.batch, offset - chunk.first_offset, chunk.first_offset, chunk.append_time_us)
+        return LogRow(chunk.batch, offset - chunk.first_offset, chunk.first_offset, chunk.append_time_us)
 
     def chunk(self, partition: int, offset: int) -> Chunk:
         """The whole chunk that holds this offset; errors as `find`."""
@@ -111,10 +111,10 @@ class _Partition:
         committed = self._committed.next_offset()
         if offset >= committed or offset < self._committed.first_offset():
             raise self._not_kept(offset)
-        place = self._segments.locate(offset, committed)
-        if place is None:
+        location = self._segments.locate(offset, committed)
+        if location is None:
             raise self._not_kept(offset)
-        return Chunk(place, place.header.first_offset)
+        return Chunk(location, location.header.first_offset)
 
     def _not_kept(self, offset: int) -> OffsetNotKeptError:
         first, last = self._committed.first_offset(), self._committed.next_offset()

@@ -1,8 +1,8 @@
-"""Which records come next? Reads a partition in order, in this or another process than its writer.
+"""The reader of a partition: records in order, in any process.
 
 A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
-filter value are passed over without their bodies being read; damaged ones as `damage` says. Bounded memory: one chunk,
-and 64 KiB read ahead.
+filter value are skipped without reading their bodies; damaged ones by the policy in `damage`. Bounded memory: one
+chunk, and 64 KiB read ahead.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.log import damage
-from headgate.log.bloom import Probe, might_contain, probe
+from headgate.log.bloom import ValueHash, hash_value, might_contain
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
 from headgate.log.format import ChunkHeader, FormatError, decode_body
-from headgate.log.segments import Place, Segment, Segments
+from headgate.log.segments import ChunkLocation, SegmentFile, Segments
 
 _READER_SEGMENTS_OPEN = 2
 
@@ -36,15 +36,15 @@ class Chunk:
 
     __slots__ = ("_batch", "_body", "byte", "first_offset", "header", "path", "record_count", "schema")
 
-    def __init__(self, place: Place, start: int) -> None:
-        header = place.header
+    def __init__(self, location: ChunkLocation, start: int) -> None:
+        header = location.header
         self.header = header
         self.first_offset = max(start, header.first_offset)
         self.record_count = header.next_offset - self.first_offset
-        self.schema = place.segment.schema
-        self.path = place.segment.path
-        self.byte = place.position
-        self._body = place.segment.body(place.position, header)
+        self.schema = location.segment.schema
+        self.path = location.segment.path
+        self.byte = location.position
+        self._body = location.segment.body(location.position, header)
         self._batch: pa.RecordBatch | None = None
 
     @property
@@ -93,7 +93,7 @@ class PartitionReader:
     """Reads one partition forward; made by `open`. Not for several threads at once.
 
     Attributes:
-        position: Offset of the next record that will be looked at; grows over skipped chunks too.
+        position: Offset of the next record to be read; grows over skipped chunks too.
         records_missed: Records that retention removed before this reader came to them.
         records_corrupt: Records in damaged chunks that were passed over.
         chunks_skipped: Chunks passed over by their filter.
@@ -114,7 +114,7 @@ class PartitionReader:
         """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
 
         Raises:
-            CorruptChunkError: A chunk that had to be looked at is damaged. Not where damage is passed over.
+            CorruptChunkError: A chunk on the way is damaged. Not where damage is passed over.
         """
         self = cls(directory, 0)
         try:
@@ -132,9 +132,9 @@ class PartitionReader:
         self.chunks_skipped = 0
         self._committed = Committed(directory)
         self._segments = Segments(directory, open_max=_READER_SEGMENTS_OPEN)
-        self._next: tuple[Segment, int] | None = None
+        self._next: tuple[SegmentFile, int] | None = None
         self._wanted: frozenset[str] | None = None
-        self._probes: list[Probe] = []
+        self._probes: list[ValueHash] = []
 
     def committed_offset(self) -> int:
         """Next offset: every record below it can be read. 0 while there is no partition."""
@@ -164,7 +164,7 @@ class PartitionReader:
                 same frozenset again and its values are hashed once.
             match_unfiltered: Chunks with a record without filter value are wanted too.
             passes: Looks at a chunk's header and the bytes of its filter; False: it is passed over.
-            chunks_max: How many chunks may be passed over before the reader comes up for air.
+            chunks_max: How many chunks may be skipped before this returns.
 
         Returns:
             None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`.
@@ -191,20 +191,20 @@ class PartitionReader:
         committed = self._committed.next_offset()
         last = None if chunks_max is None else self.chunks_skipped + chunks_max
         while self.position < committed and (last is None or self.chunks_skipped < last):
-            place = self._place(committed)
-            if place is None:
+            location = self._location(committed)
+            if location is None:
                 return None
-            segment, byte, header = place
+            segment, byte, header = location
             if (
                 probes is None
                 or (match_unfiltered and header.unfiltered)
                 or (header.bloom_bytes and might_contain(segment.bloom(byte, header), header.hash_count, probes))
             ) and (passes is None or passes(header, segment.bloom(byte, header))):
-                chunk = Chunk(place, self.position)
-                self._advance(place)
+                chunk = Chunk(location, self.position)
+                self._advance(location)
                 return chunk
             self.chunks_skipped += 1
-            self._advance(place)
+            self._advance(location)
         return None
 
     def _pass_over(self, error: CorruptChunkError) -> None:
@@ -226,18 +226,18 @@ class PartitionReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _place(self, committed: int) -> Place | None:
+    def _location(self, committed: int) -> ChunkLocation | None:
         """The chunk of `position`, where the last one ended or wherever it is; moves over what retention took."""
         if self._next is not None:
             segment, byte = self._next
             header = segment.header(byte, self.position, committed)
             if header is not None:
-                return Place(segment, byte, header)
+                return ChunkLocation(segment, byte, header)
             self._next = None
         while self.position < committed:
-            place = self._segments.locate(self.position, committed)
-            if place is not None:
-                return place
+            location = self._segments.locate(self.position, committed)
+            if location is not None:
+                return location
             first = self._committed.first_offset()
             if first <= self.position:
                 directory = self._segments.directory
@@ -246,14 +246,14 @@ class PartitionReader:
             self.position = first
         return None
 
-    def _advance(self, place: Place) -> None:
-        self.position = place.header.next_offset
-        self._next = place.segment, place.position + place.header.chunk_bytes
+    def _advance(self, location: ChunkLocation) -> None:
+        self.position = location.header.next_offset
+        self._next = location.segment, location.position + location.header.chunk_bytes
 
-    def _probes_of(self, wanted: Collection[str]) -> list[Probe]:
+    def _probes_of(self, wanted: Collection[str]) -> list[ValueHash]:
         if wanted is self._wanted:
             return self._probes
-        probes = [probe(value) for value in wanted if value]
+        probes = [hash_value(value) for value in wanted if value]
         if isinstance(wanted, frozenset):
             self._wanted, self._probes = wanted, probes
         return probes

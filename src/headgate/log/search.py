@@ -1,4 +1,4 @@
-"""Which chunks were written last? Reads partitions backwards, newest chunk first, until the caller has seen enough."""
+"""Backward reading: chunks of partitions, newest first."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from headgate.log import damage
-from headgate.log.bloom import Probe, might_contain, probe
+from headgate.log.bloom import ValueHash, hash_value, might_contain
 from headgate.log.ends import partitions_of
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed
 from headgate.log.reader import Chunk
-from headgate.log.segments import Place, Segments
+from headgate.log.segments import ChunkLocation, Segments
 
 
 def newest_first(
@@ -29,17 +29,17 @@ def newest_first(
     Raises:
         CorruptChunkError: The way to a chunk is damaged, or its payload. Not where damage is passed over.
     """
-    probes = None if wanted is None else [probe(value) for value in wanted if value]
+    probes = None if wanted is None else [hash_value(value) for value in wanted if value]
     committed_file, segments = Committed(directory), Segments(directory)
     try:
         committed = committed_file.next_offset()
         at = committed if before is None else min(before, committed)
         while at > committed_file.first_offset():
             try:
-                place = segments.locate(at - 1, committed)
-                if place is None or place.header.append_time_us < not_before_us:
+                location = segments.locate(at - 1, committed)
+                if location is None or location.header.append_time_us < not_before_us:
                     return
-                chunk = _wanted(place, probes)
+                chunk = _wanted(location, probes)
             except CorruptChunkError as error:
                 if not damage.skips() or error.first_offset is None:
                     raise
@@ -48,20 +48,20 @@ def newest_first(
                 continue
             if chunk is not None:
                 yield chunk
-            at = place.header.first_offset
+            at = location.header.first_offset
     finally:
         segments.close()
         committed_file.close()
 
 
-def _wanted(place: Place, probes: list[Probe] | None) -> Chunk | None:
+def _wanted(location: ChunkLocation, probes: list[ValueHash] | None) -> Chunk | None:
     """The chunk, unless its filter excludes everything that is looked for."""
-    header = place.header
+    header = location.header
     if probes is not None:
-        bloom = place.segment.bloom(place.position, header)
+        bloom = location.segment.bloom(location.position, header)
         if not (bloom and might_contain(bloom, header.hash_count, probes)):
             return None
-    return Chunk(place, header.first_offset)
+    return Chunk(location, header.first_offset)
 
 
 def newest_of_all(root: Path, *, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, Chunk]]:

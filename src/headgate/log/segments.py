@@ -1,4 +1,4 @@
-"""Where does a chunk stand? The read side's segments: open files, remembered positions, ways to an offset or a time.
+"""A partition's segments for reading: open files, remembered positions, search by offset or time.
 
 Read by pread, not through mmap: touching a mapped page of a file that somebody cut is a SIGBUS for the whole process,
 and mmap gains nothing to speak of. Measured, pread against mmap: read and decode chunks of 1,000 events 28 against 26 M
@@ -38,7 +38,7 @@ _PREFIX_READ_BYTES = 512
 _RETENTION_RACES_MAX = 8
 
 
-class Segment:
+class SegmentFile:
     """One open segment file with what is known of its inside. Made by `Segments.open`.
 
     Attributes:
@@ -148,7 +148,7 @@ class Segment:
     def behind(self, position: int, offset: int) -> tuple[int, int] | None:
         """Where the next good chunk starts behind a damaged one.
 
-        A good header says where its chunk ends. Behind a bad one every multiple of 8 is looked at, header and payload.
+        A good header gives the end of its chunk. Behind a bad one every multiple of 8 is searched, header and payload.
 
         Args:
             position: Where the damaged chunk starts.
@@ -176,10 +176,10 @@ class Segment:
             self._fd = -1
 
 
-class Place(NamedTuple):
+class ChunkLocation(NamedTuple):
     """Where a chunk stands."""
 
-    segment: Segment
+    segment: SegmentFile
     position: int
     header: ChunkHeader
 
@@ -192,7 +192,7 @@ class Segments:
         self._open_max = open_max
         self._firsts: list[int] = []
         self._paths: list[Path] = []
-        self._opened: OrderedDict[int, Segment] = OrderedDict()
+        self._opened: OrderedDict[int, SegmentFile] = OrderedDict()
 
     def refresh(self) -> None:
         """Read the directory again and let go of removed segments."""
@@ -202,7 +202,7 @@ class Segments:
         for first in self._opened.keys() - set(self._firsts):
             self._opened.pop(first).close()
 
-    def containing(self, offset: int) -> Segment | None:
+    def containing(self, offset: int) -> SegmentFile | None:
         """The segment that holds `offset` as far as the last `refresh` knew; None when all start above it.
 
         Raises:
@@ -212,18 +212,18 @@ class Segments:
         at = bisect_right(self._firsts, offset) - 1
         return self._get(at) if at >= 0 else None
 
-    def _get(self, index: int) -> Segment:
+    def _get(self, index: int) -> SegmentFile:
         first = self._firsts[index]
         segment = self._opened.get(first)
         if segment is None:
-            segment = self._opened[first] = Segment(self._paths[index], first)
+            segment = self._opened[first] = SegmentFile(self._paths[index], first)
             while len(self._opened) > self._open_max:
                 self._opened.popitem(last=False)[1].close()
         else:
             self._opened.move_to_end(first)
         return segment
 
-    def locate(self, offset: int, committed: int) -> Place | None:
+    def locate(self, offset: int, committed: int) -> ChunkLocation | None:
         """Find the chunk that holds `offset`.
 
         Args:
@@ -245,9 +245,9 @@ class Segments:
                 continue
             if segment is None:
                 continue
-            place, position = _walk(segment, offset, committed)
-            if place is not None:
-                return place
+            location, position = _walk(segment, offset, committed)
+            if location is not None:
+                return location
             if fresh:
                 raise CorruptChunkError(segment.path, position, f"the file ends before record {offset}", offset)
         return None
@@ -309,10 +309,10 @@ class Segments:
         at = self._firsts[0] if self._firsts else committed
         while at < committed:
             try:
-                place = self.locate(at, committed)
-                if place is None or place.header.append_time_us >= time_us:
+                location = self.locate(at, committed)
+                if location is None or location.header.append_time_us >= time_us:
                     break
-                at = place.header.next_offset
+                at = location.header.next_offset
             except CorruptChunkError as found:
                 at = self.behind(found, at, committed)
         return at
@@ -331,11 +331,11 @@ class Segments:
         self._opened.clear()
 
 
-def _walk(segment: Segment, offset: int, committed: int) -> tuple[Place | None, int]:
+def _walk(segment: SegmentFile, offset: int, committed: int) -> tuple[ChunkLocation | None, int]:
     """The chunk of a segment that holds `offset`, or where the file ends before it.
 
     Raises:
-        CorruptChunkError: What is asked for is damaged; or anything before it, unless damage is passed over.
+        CorruptChunkError: The record is damaged; or anything before it, unless damage is passed over.
     """
     at, position = segment.nearest(offset)
     while True:
@@ -350,6 +350,6 @@ def _walk(segment: Segment, offset: int, committed: int) -> tuple[Place | None, 
         if header is None:
             return None, position
         if offset < header.next_offset:
-            return Place(segment, position, header), position
+            return ChunkLocation(segment, position, header), position
         at = header.next_offset
         position += header.chunk_bytes

@@ -1,4 +1,4 @@
-"""Is every byte of the log what was written, and what is in it? Verify, statistics and records, for people.
+"""Verification, statistics and dump of a log, for people.
 
 Read-only and without locks, so all of it may run beside a living writer. Takes a partition (`<log>/0`), a directory of
 partitions, or a data directory that holds `log/`.
@@ -33,7 +33,7 @@ _ALL = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Damage:
     """A damaged place: the file, the byte where the bad chunk starts (0: the segment header), what is wrong."""
 
     path: Path
@@ -71,7 +71,7 @@ class PartitionReport:
     tail_bytes: int = 0
     append_time_us: tuple[int, int] | None = None
     codecs: dict[str, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Damage] = field(default_factory=list)
 
     def add(self, header: ChunkHeader) -> None:
         """Count a good chunk."""
@@ -140,7 +140,7 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
             report.bytes += os.fstat(fd).st_size
             if first != offset and offset < published:
                 report.problems.append(
-                    Problem(
+                    Damage(
                         path, 0, f"the segment starts at {first}, and none before it holds the records from {offset} on"
                     )
                 )
@@ -152,7 +152,7 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
         place = segments[-1][1] if segments else directory
         size = place.stat().st_size if segments else 0
         reason = f"the log ends at record {offset}, but {published} was published as durable"
-        report.problems.append(Problem(place, size, reason))
+        report.problems.append(Damage(place, size, reason))
     committed.close()
     return report
 
@@ -194,7 +194,7 @@ class _Inspection:
         except FormatError as error:
             behind = find_chunk(self._fd, position + 8, offset + 1)
             if behind is None and self._published == _ALL:
-                self._report.tail_bytes += self._size - position  # nobody says that it was ever whole
+                self._report.tail_bytes += self._size - position  # nothing shows that it was ever whole
                 return None, offset
             self._bad(position, str(error))
             if behind is not None:
@@ -234,7 +234,7 @@ class _Inspection:
                 raise FormatError(f"the records break their schema: {error}") from error
 
     def _bad(self, position: int, reason: str) -> None:
-        self._report.problems.append(Problem(self._path, position, reason))
+        self._report.problems.append(Damage(self._path, position, reason))
 
 
 def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Iterator[Record]:

@@ -1,4 +1,4 @@
-"""How does a record get on disk? The one writer of a partition: append, sync, publish.
+"""The one writer of a partition: append, sync, publish.
 
 Order: chunk bytes -> fdatasync -> publish the next offset -> return. An append either returns the first offset of its
 records, which are then durable, or raises and leaves nothing behind.
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -42,6 +43,26 @@ from headgate.log.recovery import Recovered, recover, walk
 def wall_clock_us() -> int:
     """Microseconds since 1970 UTC."""
     return time.time_ns() // 1000
+
+
+class Encoded(NamedTuple):
+    """A chunk to be written.
+
+    Attributes:
+        batch: At least one record, of the writer's schema.
+        filter_values: One per record; None or "" for a record without.
+        time_range_us: Smallest and largest event time, None when no record has one.
+        also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
+        bloom_bytes: Size of the chunk's filter, 16..255; None: the writer's.
+        codec: Compression of the chunk; None: the writer's.
+    """
+
+    batch: pa.RecordBatch
+    filter_values: Sequence[str | None]
+    time_range_us: tuple[int, int] | None = None
+    also: Sequence[str | None] = ()
+    bloom_bytes: int | None = None
+    codec: Codec | None = None
 
 
 class PartitionWriter:
@@ -154,25 +175,8 @@ class PartitionWriter:
         """Columns of every batch."""
         return self._schema
 
-    def append(
-        self,
-        batch: pa.RecordBatch,
-        filter_values: Sequence[str | None],
-        *,
-        time_range_us: tuple[int, int] | None = None,
-        also: Sequence[str | None] = (),
-        bloom_bytes: int | None = None,
-        codec: Codec | None = None,
-    ) -> int:
-        """Write one chunk; blocks until it is durable and published.
-
-        Args:
-            batch: At least one record, of the writer's schema.
-            filter_values: One per record; None or "" for a record without.
-            time_range_us: Smallest and largest event time, None when no record has one.
-            also: More values for the chunk's filter, no record's own; None and "" say that a record has none.
-            bloom_bytes: Size of this chunk's filter, 16..255; None: the writer's.
-            codec: Compression of this chunk; None: the writer's.
+    def append(self, chunk: Encoded) -> int:
+        """Writes one chunk; blocks until it is durable and published.
 
         Returns:
             The offset of the batch's first record.
@@ -184,13 +188,15 @@ class PartitionWriter:
         """
         if self._closed:
             raise LogUnavailableError("the log is closed", detail=f"the writer of {self.directory}")
+        batch = chunk.batch
         count = batch.num_rows
-        if not count or len(filter_values) != count:
-            raise LogSchemaError(f"{len(filter_values)} filter values for a batch of {count} records")
+        if not count or len(chunk.filter_values) != count:
+            raise LogSchemaError(f"{len(chunk.filter_values)} filter values for a batch of {count} records")
         if batch.schema is not self._schema and not batch.schema.equals(self._schema):
             raise LogSchemaError(f"the batch's columns are not those of {self.directory}: {batch.schema.names}")
-        codec = self._codec if codec is None else codec
-        bloom = build(chain(filter_values, also), self._bloom_bytes if bloom_bytes is None else bloom_bytes)
+        codec = self._codec if chunk.codec is None else chunk.codec
+        bloom_bytes = self._bloom_bytes if chunk.bloom_bytes is None else chunk.bloom_bytes
+        bloom = build(chain(chunk.filter_values, chunk.also), bloom_bytes)
         body = encode_body(batch, codec)
         if body.size > CHUNK_BODY_BYTES_MAX:
             raise TooLargeError(f"a chunk of {body.size} bytes is over {CHUNK_BODY_BYTES_MAX}")
@@ -202,7 +208,7 @@ class PartitionWriter:
             first_offset=first,
             record_count=count,
             append_time_us=append_time_us,
-            time_range_us=time_range_us,
+            time_range_us=chunk.time_range_us,
             codec=codec,
         )
         self._write(parts)
@@ -323,7 +329,7 @@ class PartitionWriter:
             files.fsync(fd)
             sync_directory(files, self.directory)
         except OSError:
-            # Left behind it would do no harm (recovery removes it, the next try starts it anew), but take space.
+            # Left behind it would do no harm (recovery removes it, the next try starts it again), but take space.
             with contextlib.suppress(OSError):
                 files.close(fd)
             with contextlib.suppress(OSError):
@@ -337,7 +343,7 @@ class PartitionWriter:
         self._roll_next = False
 
     def _close_fd(self) -> None:
-        # Everything acknowledged has been synced: what close() could report concerns nobody.
+        # Everything acknowledged has been synced: an error of close() loses nothing.
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._files.close(self._fd)

@@ -1,9 +1,9 @@
 """How do events meet filters? Two broadcast joins in one pipeline of generated code.
 
-    event ── broker's question ── ask: keys, values at places ── explode keys ── rows ── residuals ── verdict
+    event ── broker's question ── ask: keys, values at operands ── explode keys ── rows ── residuals ── verdict
 
 The plan depends on the patterns of residual comparisons (tens) and on the event's columns that are read, not on the
-number of filters, brokers, shapes or places (`questions.py`).
+number of filters, brokers, shapes or operands (`questions.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headgate.filter.compile.plan import Verdict
-from headgate.match.reads import ATTRIBUTES, PlaceColumns
+from headgate.match.reads import ATTRIBUTES, OperandColumns
 from headgate.match.residuals import Judgement, judge
 from headgate.match.table import CompiledPattern, MatchTable, TableBuilder, build_table
 
@@ -45,9 +45,9 @@ def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
     answered = asked.select(*_IDENTITY, answer(table).alias("answer"))
     keyed = answered.select(*_IDENTITY, "answer", F.posexplode("answer.keys").alias("at", "event_key"))
     joined = keyed.join(F.broadcast(table.rows), F.col("event_key") == F.col("row_key"))
-    places = sorted({name for one in table.patterns for name in one.places})
+    operands = sorted({name for one in table.patterns for name in one.operands})
     check = F.get(F.col("answer.checks"), F.col("at"))
-    values = [F.get(F.col("answer.places"), F.col(name)).alias(_value(name)) for name in places]
+    values = [F.get(F.col("answer.operands"), F.col(name)).alias(_value(name)) for name in operands]
     return _verdicts(joined.select("*", check.alias("check"), *values), table.patterns)
 
 
@@ -117,8 +117,8 @@ def _by_pattern(columns: Sequence[Column]) -> Column:
 def _conjunction(compiled: CompiledPattern) -> Judgement:
     holds = F.lit(True)
     judgements = []
-    for test, place, constant in zip(compiled.pattern, compiled.places, compiled.constants, strict=True):
-        judgement = judge(test, PlaceColumns.of(_value(place)), F.col(constant) if constant else None)
+    for test, operand, constant in zip(compiled.pattern, compiled.operands, compiled.constants, strict=True):
+        judgement = judge(test, OperandColumns.of(_value(operand)), F.col(constant) if constant else None)
         holds = holds & judgement.holds
         judgements.append(judgement)
     return Judgement(holds, _any(one.doubt for one in judgements), _any(one.unknown for one in judgements))
@@ -129,6 +129,6 @@ def _any(columns: Iterable[Column | None]) -> Column | None:
     return reduce(or_, real) if real else None
 
 
-def _value(place: str) -> str:
-    """The column of what stands at the place whose number is in the column `place`."""
-    return f"at_{place}"
+def _value(operand: str) -> str:
+    """The column of what stands at the operand whose number is in the column `operand`."""
+    return f"at_{operand}"

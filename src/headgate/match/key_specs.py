@@ -1,9 +1,9 @@
 """What do the filters of a broker ask of an event, and under which keys do their rows stand?
 
-A *question* lists the places that the broker's filters look at, the parts of keys made of them, and the keys. The
-event's answer (`connector/.../ask/`) is its keys and what stands at the places. So an event costs what its own
+A *question* lists the operands that the broker's filters look at, the parts of keys made of them, and the keys. The
+event's answer (`connector/.../ask/`) is its keys and what stands at the operands. So an event costs what its own
 broker's filters cost, and the Spark plan holds nothing of a broker: only *patterns*, the residual comparisons of a
-conjunction without their places, of which thousands of shapes share some dozens.
+conjunction without their operands, of which thousands of shapes share some dozens.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from headgate.filter.compile.plan import (
     Form,
     KeyKind,
     KeyPart,
-    Place,
+    Operand,
     PlanRow,
     Residual,
     Root,
     Signature,
 )
 from headgate.limits import BROKER_KEYS_MAX
+from headgate.match.key_limit import Key, choose
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
-from headgate.match.reads import columns_of
-from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part, usable
+from headgate.match.reads import attribute_of, columns_of
 
 Pattern = tuple[Residual, ...]
 """Residual comparisons, each at a form of `ANYWHERE`, sorted."""
-ANYWHERE: Final = Place(Root.DATA, ())
-"""Stands for the place of a residual in a pattern; its form is that of the real one."""
+ANYWHERE: Final = Operand(Root.DATA, ())
+"""Stands for the operand of a residual in a pattern; its form is that of the real one."""
 
 Row = tuple[object, ...]
-"""row_key, row_check, exact, the number of each residual's place, each residual's constant if it takes one."""
+"""row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
 """Numbered as in `ask/Question.java`."""
@@ -76,7 +76,7 @@ def takes_constant(test: Residual) -> bool:
 
 def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
     """The number of a kind of key, int64: the same in every generation, and nobody can make two that are equal."""
-    text = msgspec.json.encode([(part.place, part.kind, part.length) for part in key])
+    text = msgspec.json.encode([(part.operand, part.kind, part.length) for part in key])
     salt = secrets.seed.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little", signed=True)
 
@@ -89,8 +89,8 @@ class _Plan:
         pattern: Their pattern.
         key: For each part of the key, its index among a row's key constants.
         state: Where the chain of their keys starts, after the broker and the key's number.
-        exact: Whether nothing of the conjunction was lost.
-        places: The number of each residual's place.
+        exact: Whether they decide alone.
+        operands: The number of each residual's operand.
         constants: Indexes of the stored constants among a row's, by pattern.
     """
 
@@ -98,18 +98,18 @@ class _Plan:
     key: tuple[int, ...]
     state: int
     exact: bool
-    places: tuple[int, ...]
+    operands: tuple[int, ...]
     constants: tuple[int, ...]
 
     def row(self, row: PlanRow, secrets: Secrets) -> Row:
         digests = [digest(row.key[i], secrets) for i in self.key]
         constants = [_stored(row.constants[i]) for i in self.constants]
         key, check = row_key(self.state, digests), row_check(secrets, digests)
-        return (key, check, self.exact, *self.places, *constants)
+        return (key, check, self.exact, *self.operands, *constants)
 
 
 class Asker:
-    """Numbers places, parts and keys of one broker as they come, and makes the rows.
+    """Numbers operands, parts and keys of one broker as they come, and makes the rows.
 
     It remembers what it made: asked again with some other filters, only these cost anything. What nobody asks for any
     more is forgotten when half of the filters are others.
@@ -122,11 +122,11 @@ class Asker:
         self._forget()
 
     def _forget(self) -> None:
-        self._places: dict[Place, int] = {}
+        self._operands: dict[Operand, int] = {}
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
-        self._plans: dict[tuple[int, bool], tuple[Signature, _Plan]] = {}
+        self._plans: dict[int, tuple[Signature, _Plan]] = {}
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
         self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
         self._gone = 0
@@ -143,7 +143,7 @@ class Asker:
             self._say(targets, self._chosen(targets))
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
-        columns = frozenset(chain.from_iterable(map(columns_of, self._places)))
+        columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
         asked = Asked(self._state, self._question(), columns, self._rows())
         if self._coarse:
             self._forget()  # which keys are left depends on all filters together
@@ -164,7 +164,7 @@ class Asker:
                     sharing.append(target)
         return rows
 
-    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Shape, Shape] | None = None) -> bool:
+    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
         """Make the rows of these filters; False when there are more kinds of keys than there may be."""
         self._coarse = chosen is not None
         for target, compiled in targets:
@@ -177,62 +177,58 @@ class Asker:
                 return False
         return True
 
-    def _plan_of(self, row: PlanRow, chosen: Mapping[Shape, Shape] | None) -> _Plan:
-        identity = id(row.signature), usable(row)
+    def _plan_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _Plan:
+        identity = id(row.signature)
         known = self._plans.get(identity)
         if known is None:
-            own = _fit_of(row)
-            shape = Shape(own.shape.key)
-            known = row.signature, self._plan(own, shape if chosen is None else chosen[shape])
+            own = row.signature.key
+            known = row.signature, self._plan(row.signature, own if chosen is None else chosen[own])
             self._plans[identity] = known
         return known[1]
 
-    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Shape, Shape]:
-        shapes = Counter(Shape(_fit_of(row).shape.key) for _, compiled in targets for row in compiled.rows)
-        return choose(shapes, shapes_max=BROKER_KEYS_MAX)
+    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Key, Key]:
+        return choose(
+            Counter(row.signature.key for _, compiled in targets for row in compiled.rows), keys_max=BROKER_KEYS_MAX
+        )
 
-    def _plan(self, own: Fit, chosen: Shape) -> _Plan:
-        key = fit(Fit(Shape(own.shape.key), own.key, (), own.exact), chosen)
-        parts = key.shape.key
+    def _plan(self, signature: Signature, parts: Key) -> _Plan:
         number = self._keys.get(parts)
         if number is None:
             number = self._keys[parts] = key_number(parts, self._secrets)
             for part in parts:
                 self._parts.setdefault(part, len(self._parts))
-                self._place(part.place)
+                self._operand(part.operand)
         tests = sorted(
-            (replace(test, place=replace(ANYWHERE, form=test.place.form)), index, test.place)
-            for index, test in zip(own.residual, own.shape.residual, strict=True)
+            (replace(test, operand=replace(ANYWHERE, form=test.operand.form)), index, test.operand)
+            for index, test in enumerate(signature.residual)
         )
         pattern = tuple(test for test, _, _ in tests)
+        whole = parts == signature.key
+        indexes = range(len(parts)) if whole else map(signature.key.index, parts)
         return _Plan(
             pattern=self._patterns.setdefault(pattern, pattern),
-            key=key.key,
+            key=tuple(indexes),
             state=key_state(self._state, number),
-            exact=key.exact,
-            places=tuple(self._place(place) for _, _, place in tests),
+            exact=signature.exact and whole,
+            operands=tuple(self._operand(operand) for _, _, operand in tests),
             constants=tuple(index for test, index, _ in tests if takes_constant(test)),
         )
 
-    def _place(self, place: Place) -> int:
-        return self._places.setdefault(place, len(self._places))
+    def _operand(self, operand: Operand) -> int:
+        return self._operands.setdefault(operand, len(self._operands))
 
     def _question(self) -> str:
-        parts = [(self._places[part.place], _KINDS.index(part.kind), part.length) for part in self._parts]
+        parts = [(self._operands[part.operand], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
-        places = [(place.root, place.form, _steps(place)) for place in self._places]
-        return msgspec.json.encode({"places": places, "parts": parts, "keys": keys}).decode()
+        operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]
+        return msgspec.json.encode({"operands": operands, "parts": parts, "keys": keys}).decode()
 
 
-def _steps(place: Place) -> tuple[str, ...]:
-    """The names on the way to a value: a member of an extension stands below it. `readable` lets no escape in."""
-    if place.root is Root.CE and place.form is not Form.NAMED:
-        return tuple(place.path[0].split("."))
-    return place.path
-
-
-def _fit_of(row: PlanRow) -> Fit:
-    return readable_part(row.signature) if usable(row) else Fit(SCAN, (), (), exact=False)
+def _steps(operand: Operand) -> tuple[str, ...]:
+    """The names on the way to a value: a member of an extension stands below it. No plan names one with an escape."""
+    if operand.root is Root.CE and operand.form is not Form.NAMED:
+        return tuple(attribute_of(operand).split("."))
+    return operand.path
 
 
 def _stored(constant: Constant | tuple[Constant, ...]) -> object:

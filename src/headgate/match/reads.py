@@ -1,26 +1,23 @@
-"""What does `headgate.ask` say of a place of an event, and of which places can it?
+"""What does `headgate.ask` say of an operand of an event, and of which operands can it?
 
 SQL NULL stands for "no value of this type"; whether there is a value at all is a field of its own (`mismatch`, `has`).
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.filter.cel.attribute_names import TIME_TEXT
-from headgate.filter.compile.plan import MANY, Form, Place, Root
+from headgate.filter.compile.plan import Form, Operand, Root
 
 ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 """Context attributes with a column of their own in the log, in the order of the function's arguments."""
-_UNTYPED: Final = frozenset({"time"})
-"""Attributes whose column holds text that is not their value: `ce.time` is a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceColumns:
-    """Where the answers about one place are.
+class OperandColumns:
+    """Where the answers about one operand are.
 
     Attributes:
         text: The string, NULL when it is none.
@@ -43,41 +40,25 @@ class PlaceColumns:
     items: str
 
     @classmethod
-    def of(cls, column: str) -> PlaceColumns:
+    def of(cls, column: str) -> OperandColumns:
         """The fields of a struct column, as `ask/Value.java` has them."""
         return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 
-def readable(place: Place, *, presence_only: bool = False) -> bool:
-    """Whether the function can say this exactly; if not, the comparison is cel-cpp's."""
-    if not all(map(_writable, place.path)):
-        return False
-    if place.root is Root.DATA:
-        return bool(place.path)
-    if place.root is Root.PUBLISH_TIME:
-        return True
-    if len(place.path) != 1 or (place.form in MANY and place.form is not Form.NAMED):
-        return False
-    (name,) = place.path
-    if name == TIME_TEXT:
-        return False
-    if name in ATTRIBUTES:
-        return name not in _UNTYPED or presence_only or place.form in {Form.TIME, Form.PRESENT}
-    return json.dumps(name, ensure_ascii=False) == f'"{name}"'
-
-
-def columns_of(place: Place) -> tuple[str, ...]:
-    """The columns of the log that hold a place."""
-    if place.root is Root.DATA:
+def columns_of(operand: Operand) -> tuple[str, ...]:
+    """The columns of the log that hold an operand."""
+    if operand.root is Root.DATA:
         return ("data",)
-    if place.root is Root.PUBLISH_TIME:
+    if operand.root is Root.PUBLISH_TIME:
         return ("append_time_us",)
-    if place.form is Form.TIME:
+    if operand.form is Form.TIME:
         return ("time", "time_us")
-    if place.form is Form.NAMED:
+    if operand.form is Form.NAMED:
         return ("extensions",)
-    return (place.path[0],) if place.path[0] in ATTRIBUTES else ("extensions",)
+    attribute = attribute_of(operand)
+    return (attribute,) if attribute in ATTRIBUTES else ("extensions",)
 
 
-def _writable(name: str) -> bool:
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+def attribute_of(operand: Operand) -> str:
+    """The attribute whose value is read: filters have another name for the text of `ce.time`."""
+    return "time" if operand.path[0] == TIME_TEXT else operand.path[0]

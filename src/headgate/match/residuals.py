@@ -13,14 +13,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headgate.filter.compile.plan import DOUBTFUL, ConstantKind, Form, Op, Residual
-from headgate.match.reads import PlaceColumns
+from headgate.match.reads import OperandColumns
 
 EXACT_INTEGER_MAX: Final = 2.0**53
 """From here on neighbouring integers share a double."""
 
 _EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
 """What `headgate.exists` answers; 0 is false."""
-_TYPED: Final = frozenset({ConstantKind.STRING, ConstantKind.NUMBER, ConstantKind.BOOL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,53 +37,49 @@ class Judgement:
     unknown: Column | None = None
 
 
-def expressible(residual: Residual) -> bool:
-    """Whether `judge` can say this exactly. `in` a list of nulls is not worth a column."""
-    return not (residual.op is Op.IN and residual.kind not in _TYPED)
-
-
-def judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> Judgement:
+def judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:
     """The residual on one joined row; `constant` is the row's column, None where the kind needs none."""
-    judgement = _exists(residual, place, constant) if residual.op is Op.EXISTS else _judge(residual, place, constant)
+    judged = _exists if residual.op is Op.EXISTS else _judge
+    judgement = judged(residual, operand, constant)
     return replace(judgement, holds=~judgement.holds) if residual.negated else judgement
 
 
-def _exists(residual: Residual, place: PlaceColumns, constants: Column | None) -> Judgement:
+def _exists(residual: Residual, operand: OperandColumns, constants: Column | None) -> Judgement:
     """CEL's `||` over many values, in a function of ours: Spark would interpret a lambda, value by value."""
     probes = " ".join(f"{'!' * probe.negated}{probe.op}{'?' * probe.lenient}" for probe in residual.probes)
     nothing = F.array().cast("array<string>")
     said = F.call_function(
         "headgate.exists",
-        F.col(place.items),
+        F.col(operand.items),
         F.lit(f"{residual.kind} {probes}".strip()),
         nothing if constants is None else constants,
     )
     holds = F.when(said < _EXISTS_ERROR, said == _EXISTS_TRUE)
-    return Judgement(holds, unknown=F.col(place.doubt) | (said == _EXISTS_DOUBT))
+    return Judgement(holds, unknown=F.col(operand.doubt) | (said == _EXISTS_DOUBT))
 
 
-def _judge(residual: Residual, place: PlaceColumns, constant: Column | None) -> Judgement:
+def _judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:
     if residual.op is Op.HAS:
-        return Judgement(F.col(place.has))
+        return Judgement(F.col(operand.has))
     if residual.op is Op.TRUE:
-        return Judgement(F.col(place.flag))
+        return Judgement(F.col(operand.flag))
     if constant is None:
         # null == null; every other operator has no overload for null
-        return Judgement(F.col(place.is_null) if residual.op is Op.EQ else _error())
+        return Judgement(F.col(operand.is_null) if residual.op is Op.EQ else _error())
     match residual.kind:
         case ConstantKind.STRING:
-            value = F.col(place.text)
+            value = F.col(operand.text)
         case ConstantKind.NUMBER:
-            value = F.col(place.number)
+            value = F.col(operand.number)
         case _:
-            value = F.col(place.flag)
+            value = F.col(operand.flag)
     holds = _compare(residual, value, constant)
     if residual.op in {Op.EQ, Op.IN}:
-        holds = F.coalesce(holds, F.col(place.mismatch))
+        holds = F.coalesce(holds, F.col(operand.mismatch))
     doubt = _doubt(residual.op, value, constant) if residual.kind is ConstantKind.NUMBER else None
-    if residual.place.form is Form.TIME and doubt is not None:
-        doubt = doubt | _between(residual.op, place, constant)
-    return Judgement(holds, doubt, F.col(place.doubt) if residual.place.form in DOUBTFUL else None)
+    if residual.operand.form is Form.TIME and doubt is not None:
+        doubt = doubt | _between(residual.op, operand, constant)
+    return Judgement(holds, doubt, F.col(operand.doubt) if residual.operand.form in DOUBTFUL else None)
 
 
 def _error() -> Column:
@@ -120,10 +115,10 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
             assert_never(residual.op)
 
 
-def _between(op: Op, place: PlaceColumns, constant: Column) -> Column:
+def _between(op: Op, operand: OperandColumns, constant: Column) -> Column:
     """An instant with more digits than microseconds lies anywhere between two; `flag` says that it has more."""
-    near = F.lit(True) if op is Op.IN else F.floor(constant) == F.col(place.number)
-    return F.coalesce(F.col(place.flag) & near, F.lit(False))
+    near = F.lit(True) if op is Op.IN else F.floor(constant) == F.col(operand.number)
+    return F.coalesce(F.col(operand.flag) & near, F.lit(False))
 
 
 def _doubt(op: Op, number: Column, constant: Column) -> Column:

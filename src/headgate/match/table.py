@@ -30,7 +30,7 @@ _NOBODY: Final = -1
 
 _CONSTANT_TYPES: Final = {ConstantKind.STRING: "string", ConstantKind.NUMBER: "number", ConstantKind.BOOL: "flag"}
 _ARROW: Final[dict[str, pa.DataType]] = {
-    "place": pa.int32(),
+    "operand": pa.int32(),
     "string": pa.string(),
     "number": pa.float64(),
     "flag": pa.bool_(),
@@ -50,12 +50,12 @@ class CompiledPattern:
 
     Attributes:
         pattern: What is compared.
-        places: The table's columns that hold the number of each residual's place.
+        operands: The table's columns that hold the number of each residual's operand.
         constants: Those that hold the constant of each residual; "" where it needs none.
     """
 
     pattern: Pattern
-    places: tuple[str, ...]
+    operands: tuple[str, ...]
     constants: tuple[str, ...]
 
 
@@ -65,7 +65,7 @@ class MatchTable:
 
     Attributes:
         brokers: `asker` STRING (a broker's name), `question` BIGINT (its number), `written` STRING, `state` BIGINT.
-        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN, places and
+        rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN, operands and
             constants.
         patterns: By number, the one with the most rows first.
         columns: Columns of events that somebody asks for.
@@ -188,7 +188,7 @@ def _compiled(pattern: Pattern) -> CompiledPattern:
         else ""
         for test in pattern
     )
-    return CompiledPattern(pattern, tuple(column("place") for _ in pattern), constants)
+    return CompiledPattern(pattern, tuple(column("operand") for _ in pattern), constants)
 
 
 def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[Mapping[Row, list[int]]]]) -> pa.Table:
@@ -196,7 +196,7 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[
 
     The rows of a pattern that is not compiled lose their residuals and become candidates.
     """
-    names = dict.fromkeys(name for one in patterns for name in (*one.places, *one.constants) if name)
+    names = dict.fromkeys(name for one in patterns for name in (*one.operands, *one.constants) if name)
     schema = pa.schema(
         [
             pa.field("row_key", pa.int64(), nullable=False),
@@ -216,7 +216,7 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[
             coarse: list[Row] = [(key, check, False) for key, check, *_ in some]
             batches.append(_batch(schema, numbers[()], coarse, targets, ()))
         else:
-            columns = (*patterns[number].places, *filter(None, patterns[number].constants))
+            columns = (*patterns[number].operands, *filter(None, patterns[number].constants))
             batches.append(_batch(schema, number, some, targets, columns))
     table = pa.Table.from_batches(batches, schema)
     return table.sort_by([("row_key", "ascending"), ("pattern", "ascending")]).combine_chunks()

@@ -23,6 +23,7 @@ import structlog
 
 from headgate import limits
 from headgate.errors import UnavailableError
+from headgate.log.writer import Encoded
 from headgate.observe.metrics import CHUNK_RECORDS
 from headgate.outbox.protocol import Row
 from headgate.outbox.takeover import Accepted
@@ -50,13 +51,7 @@ class ChunkWriter(Protocol):
     def next_offset(self) -> int:
         """Offset that the next record gets."""
 
-    def append(
-        self,
-        batch: pa.RecordBatch,
-        filter_values: Sequence[str | None],
-        *,
-        time_range_us: tuple[int, int] | None = None,
-    ) -> int:
+    def append(self, chunk: Encoded) -> int:
         """Write one chunk durably; returns the offset of its first record. Raises UnavailableError, nothing stored."""
 
 
@@ -93,9 +88,7 @@ class _Pending:
     rows_count: int = 0
 
 
-def encode_chunk(
-    segments: Sequence[Segment], progress: dict[int, tuple[int, int]]
-) -> tuple[pa.RecordBatch, list[str | None]]:
+def encode_chunk(segments: Sequence[Segment], progress: dict[int, tuple[int, int]]) -> Encoded:
     """One outbox chunk: the rows in order, then one progress row per partition; and each row's filter value."""
     partitions: list[int] = []
     offsets: list[int] = []
@@ -120,7 +113,8 @@ def encode_chunk(
         pa.array(values, column.type)
         for values, column in zip((partitions, offsets, targets, verdicts, generations), OUTBOX_SCHEMA, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=OUTBOX_SCHEMA), [str(target) for target in targets]
+    batch = pa.RecordBatch.from_arrays(arrays, schema=OUTBOX_SCHEMA)
+    return Encoded(batch, [str(target) for target in targets])
 
 
 def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
@@ -240,8 +234,7 @@ class Outbox:
         return taken
 
     def _write(self, chunk: _Pending) -> int:
-        batch, filter_values = encode_chunk(chunk.segments, chunk.progress)
-        return self._writer.append(batch, filter_values)
+        return self._writer.append(encode_chunk(chunk.segments, chunk.progress))
 
     def _written(self, chunk: _Pending, done: Future[int]) -> None:
         error = done.exception()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,9 +22,10 @@ import structlog
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
 from headgate.delivery.events import Events, load_or_none
+from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
-from headgate.delivery.targets import Delivery, TargetState
+from headgate.delivery.targets import TargetState
 from headgate.delivery.verdicts import FilterErrors, LastLook
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import Verdict
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BacklogBounds:
     """How much a backlog may keep.
 
     Attributes:
@@ -66,7 +66,7 @@ class Cut:
     position: int
 
 
-def cut(data: Path, outbox: Path, bounds: Bounds, now_us: int, part: float) -> Cut:
+def cut(data: Path, outbox: Path, bounds: BacklogBounds, now_us: int, part: float) -> Cut:
     """Where a backlog reaches a part of its bounds; blocking."""
     times = [now_us - int(bounds.seconds * part * _US)]
     for directory in (*_partitions(data), outbox):
@@ -99,7 +99,7 @@ class Expiry:
         self,
         data: Path,
         outbox: Path,
-        bounds: Bounds,
+        bounds: BacklogBounds,
         *,
         scheduler: Scheduler,
         subscriptions: Subscriptions,
@@ -155,7 +155,7 @@ class Expiry:
 
 def _oldest(state: TargetState) -> int:
     """The first outbox position that a trigger has not ended; behind everything when there is none."""
-    first = [next(iter(state.live), 1 << 62)]
+    first = [next(iter(state.deliveries.live), 1 << 62)]
     if state.lag is not None:
         first += [state.lag.next, *state.lag.unread]
     return min(first)
@@ -186,7 +186,7 @@ class TriggerExpiry:
         *,
         bury: Callable[[DeadLetter], Awaitable[None]],
         has_room: Callable[[], bool],
-        bounds: Bounds,
+        bounds: BacklogBounds,
         clock_us: Callable[[], int],
     ) -> None:
         self._scheduler = scheduler
@@ -201,9 +201,8 @@ class TriggerExpiry:
 
     async def expire(self, state: TargetState, position: int) -> None:
         """Ends whatever of a trigger stands below an outbox position and is not under way."""
-        while gone := [delivery for delivery in state.queue if delivery.position < position]:
-            state.queue = deque(delivery for delivery in state.queue if delivery.position >= position)
-            for delivery in gone:  # the end of one may bring the next one of its lane into the queue
+        while expired := state.deliveries.expire(position):
+            for delivery in expired:  # the end of one may bring the next one of its key into the queue
                 result = await self._result(state, delivery)
                 self._scheduler.end(state, delivery, "gone" if state.gone else result)
         await self._scheduler.end_lag(state, position, self._result)

@@ -1,4 +1,4 @@
-"""Which rows of a batch hold what, and how large are they? By its columns' bytes, before anything is decoded."""
+"""Contents and sizes of a batch's rows, read from the bytes of its columns before anything is decoded."""
 
 from __future__ import annotations
 

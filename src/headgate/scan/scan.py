@@ -1,4 +1,4 @@
-"""Which events does a reader want? Chunks passed over by their headers, then by their bytes, then events one by one.
+"""One scan of the log: passes over chunks by their headers, then by their bytes, then filters events one by one.
 
 From cheap to dear: the Bloom filter and the times of a chunk's header; constants and ranges of numbers that must stand
 in a matching event's bytes, looked for in the whole chunk and then in each row's columns; cel-cpp on what is left.
@@ -28,7 +28,7 @@ from headgate.filter.skipping.literals import ESCAPE, literals
 from headgate.filter.skipping.numbers import bounds
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
-from headgate.log.bloom import might_contain, probe
+from headgate.log.bloom import hash_value, might_contain
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
@@ -38,7 +38,7 @@ _ATTRIBUTES: Final = frozenset(TEXTS) - {"extensions"}  # an extension of that n
 _NOTHING_PRUNED: Final = Pruning()
 _ENDLESS: Final[Mapping[int, int]] = {}
 _NEVER: Final = 1 << 63
-_probe: Final = lru_cache(PRUNE_VALUES_MAX)(probe)  # the same few values are looked for in chunk after chunk
+_probe: Final = lru_cache(PRUNE_VALUES_MAX)(hash_value)  # the same few values are looked for in chunk after chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Query:
 
 
 @dataclass(slots=True)
-class Counters:
+class ScanCounters:
     """What reading took so far.
 
     Attributes:
@@ -163,7 +163,7 @@ class Scan:
         self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}
         self._inside: dict[int, int] = {}  # partition -> where inside a chunk, which has been counted, it goes on
         self._turn = 0
-        self.counters = Counters()
+        self.counters = ScanCounters()
 
     @property
     def positions(self) -> dict[int, int]:

@@ -81,7 +81,7 @@ def _read(name: str, text: str, reader: Callable[[str], T]) -> T:
     try:
         return reader(text)
     except ValueError as error:
-        raise InvalidInputError(f"HEADGATE_{name}: {error}", hint="docs/operating.md has examples") from error
+        raise InvalidInputError(f"HEADGATE_{name}: {error}", hint="docs/howto/egress.md has examples") from error
 
 
 def _schemes(text: str) -> frozenset[str]:

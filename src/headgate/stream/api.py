@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import HeadgateError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
@@ -31,7 +31,7 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import Counters
+from headgate.scan.scan import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -46,7 +46,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a reader is and what it took to come there; see `scan.Counters`."""
+    """Where a reader is and what it took to come there; see `scan.ScanCounters`."""
 
     position: str
     at_end: bool
@@ -84,10 +84,10 @@ class ReadApi:
         wanted = await asyncio.to_thread(read_request, broker, wishes, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
-            return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
+            return await while_connected(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
         reading = self._readers.reading(wanted)
         # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
-        first = await while_there(request.receive, anext(reading))
+        first = await while_connected(request.receive, anext(reading))
         if first is None:
             return Response(status_code=_LEFT)
         write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
@@ -155,7 +155,7 @@ def _events_of(turn: Turn) -> list[Event]:
 
 
 def _progress(turn: Turn) -> Progress:
-    counters: Counters = turn.counters
+    counters: ScanCounters = turn.counters
     return Progress(
         positions.write(turn.positions),
         turn.at_end,

@@ -1,4 +1,4 @@
-"""How do many readers share few threads? Each goes one short turn at a time and waits at the end of the log."""
+"""Reading the log in short turns, so that many readers share few threads; at the end of the log a reader waits."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
-from headgate.scan.find import Finder, Sought, landing, latest
-from headgate.scan.scan import Counters, Piece, Scan
+from headgate.scan.pages import LogScanner, scanning
+from headgate.scan.scan import Piece, Scan, ScanCounters
+from headgate.scan.search import EventFinder, FilterSearch, latest, offsets_at_event
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.scan.turns import LogScanner, scanning
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
 
@@ -38,7 +38,7 @@ class Turn:
     pieces: list[Piece]
     before: dict[int, int]
     positions: dict[int, int]
-    counters: Counters
+    counters: ScanCounters
     at_end: bool
 
     @property
@@ -56,19 +56,19 @@ class Turn:
 
 
 async def turns(
-    directory: Path,
+    log: Path,
     request: ReadRequest,
     threads: Executor,
     growth: LogGrowth,
     credits: Credits | None = None,
 ) -> AsyncGenerator[Turn, None]:
-    """Reads on until the request is satisfied; a turn with events at once, one without every READ_PROGRESS_S.
+    """Reads on until the request is satisfied: a turn with events at once, one without every READ_PROGRESS_S.
 
-    One that follows begins to say where it is behind its first step, and has no last turn, which others end with.
+    A reader that follows gives its first progress behind its first step. Any other ends with a turn of progress.
     Closing the iterator closes the files.
 
     Args:
-        directory: Directory of the partitions.
+        log: Directory of the log's partitions.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
         growth: Wakes the reader at the end of the log.
@@ -79,18 +79,13 @@ async def turns(
         PositionError: The request names no place of this log, or one behind its end.
         CorruptChunkError: A chunk is damaged.
     """
-    if request.start == LATEST:
-        places = await _latest(directory, request, threads)
-    else:
-        places = await asyncio.get_running_loop().run_in_executor(threads, _begin, directory, request.start)
-    if request.first is not None:
-        places = await _seek(directory, request, places, threads)
+    start = await _start(log, request, threads)
     left = request.limit
     deadline = time.monotonic() + request.wait_s
-    told_at = -math.inf if request.follow and credits is None else time.monotonic()
-    async with scanning(threads, partial(Scan, directory, request.query, places)) as (scan, step):
+    progress_at = -math.inf if request.follow and credits is None else time.monotonic()
+    async with scanning(threads, partial(Scan, log, request.query, start)) as (scan, step):
         if credits is not None:
-            yield _told(scan)
+            yield _progress_turn(scan)
         while True:
             most = READ_EVENTS_PER_TURN if left is None else min(left, READ_EVENTS_PER_TURN)
             if credits is not None:
@@ -108,49 +103,49 @@ async def turns(
                 if credits is not None:
                     credits.take(count)
                 deadline = now  # what waits for a first event has it
-            if pieces:
                 yield Turn(pieces, before, scan.positions, replace(scan.counters), at_end)
             if left == 0 or (at_end and not request.follow and now >= deadline):
                 break
-            if now - told_at >= READ_PROGRESS_S:  # also while there are events, which do not say where the others are
-                told_at = now
-                yield _told(scan)
+            if now - progress_at >= READ_PROGRESS_S:  # also among events, which do not say where other partitions are
+                progress_at = now
+                yield _progress_turn(scan)
             if at_end:
-                until = told_at + READ_PROGRESS_S if request.follow else min(deadline, told_at + READ_PROGRESS_S)
+                until = progress_at + READ_PROGRESS_S
+                until = until if request.follow else min(deadline, until)
                 await growth.beyond(scan.positions, max(0.0, until - time.monotonic()))
-        yield _told(scan)
+        yield _progress_turn(scan)
 
 
-def _told(scan: Scan) -> Turn:
-    """A turn that says where a reader is."""
+def _progress_turn(scan: Scan) -> Turn:
+    """A turn without events, which says where a reader is."""
     return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 
-def _begin(directory: Path, start: str) -> dict[int, int]:
-    """Where to begin; not behind the end, where a reader would wait for what may be long past, and miss it."""
-    places = start_offsets(directory, start)
-    for partition, end in start_offsets(directory, NEXT).items():
-        if places[partition] > end:
+async def _start(log: Path, request: ReadRequest, threads: Executor) -> dict[int, int]:
+    """Where to begin, by partition.
+
+    `latest` is the broker's last event of each partition, whatever others have stored behind it. With `first` it is the
+    first event from the start on of which the expression is true; without such an event, the end.
+    """
+    run, query = asyncio.get_running_loop().run_in_executor, request.query
+    finder = EventFinder(log, LogScanner(log, threads))
+    if request.start == LATEST:
+        earliest, ends = [await run(threads, start_offsets, log, name) for name in (EARLIEST, NEXT)]
+        start = await latest(finder, FilterSearch(query.broker, query.rule, None, last=True), earliest, ends)
+    else:
+        start, ends = [await run(threads, start_offsets, log, name) for name in (request.start, NEXT)]
+        _check_not_behind(start, ends)
+    if request.first is None:
+        return start
+    found = await finder.find(FilterSearch(query.broker, query.rule, request.first), start, ends)
+    return ends if found is None else await run(threads, partial(offsets_at_event, log, start, found, after=False))
+
+
+def _check_not_behind(start: dict[int, int], ends: dict[int, int]) -> None:
+    """Behind the end a reader would wait for what may be long past, and miss it."""
+    for partition, end in ends.items():
+        if start[partition] > end:
             raise PositionError(
-                f"position {partition}:{places[partition]} is behind the end of this log, {partition}:{end}",
+                f"position {partition}:{start[partition]} is behind the end of this log, {partition}:{end}",
                 hint="no such position was given for what is in it now: begin with earliest, or next",
             )
-    return places
-
-
-async def _latest(directory: Path, request: ReadRequest, threads: Executor) -> dict[int, int]:
-    """Where the broker's last event of each partition stands, whatever others have stored behind it."""
-    run, query = asyncio.get_running_loop().run_in_executor, request.query
-    first, ends = [await run(threads, start_offsets, directory, start) for start in (EARLIEST, NEXT)]
-    finder = Finder(directory, LogScanner(directory, threads))
-    return await latest(finder, Sought(query.broker, query.rule, None, last=True), first, ends)
-
-
-async def _seek(directory: Path, request: ReadRequest, places: dict[int, int], threads: Executor) -> dict[int, int]:
-    """Where the first event stands of which the request's expression is true; without one all begin at their end."""
-    assert request.first is not None
-    run, query = asyncio.get_running_loop().run_in_executor, request.query
-    ends = await run(threads, start_offsets, directory, NEXT)
-    finder = Finder(directory, LogScanner(directory, threads))
-    found = await finder.find(Sought(query.broker, query.rule, request.first), places, ends)
-    return ends if found is None else await run(threads, partial(landing, directory, places, found, after=False))

@@ -17,12 +17,12 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import READER, Call, Service, attended
+from headgate.rpc.service import READER, RpcCall, Service, attended
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
 
-ReadCall = Call[pb.ReadRequest, pb.ReadResponse]
+ReadCall = RpcCall[pb.ReadRequest, pb.ReadResponse]
 
 
 class ReadRpc:

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
 from headgate.rpc.credits import Credits
-from headgate.scan.turns import LogScanner, Scanner
+from headgate.scan.pages import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
@@ -40,7 +40,7 @@ class Readers:
         served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, directory: Path, served: Callable[[str], Served | None]) -> None:
+    def __init__(self, directory: Path, served: Callable[[str], ServedBroker | None]) -> None:
         self._directory = directory
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
@@ -56,7 +56,7 @@ class Readers:
         await self._growth.close()
         self._threads.shutdown(wait=True)
 
-    async def broker(self, path: str) -> Served:
+    async def broker(self, path: str) -> ServedBroker:
         """The broker "namespace/name" as it is now: who has just deleted it, or made it, is told so.
 
         Raises:

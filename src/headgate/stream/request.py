@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (
@@ -46,7 +46,7 @@ class ReadRequest:
     wait_s: float = 0.0
 
 
-def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
+def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
     """Reads the parameters of a request.
 
     Args:

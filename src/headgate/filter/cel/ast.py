@@ -1,4 +1,4 @@
-"""What does a CEL expression look like to us? A closed tree of frozen nodes.
+"""The syntax tree of CEL: a closed set of frozen nodes.
 
 Macros, presence tests and comparisons are nodes of their own, so that a consumer matches on meaning, not on function
 names. `And` and `Or` take any number of operands. Every consumer ends its `match` in `assert_never`.
@@ -6,10 +6,19 @@ names. `And` and `Or` take any number of operands. Every consumer ends its `matc
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
+
+INT64_MIN: Final = -(2**63)
+INT64_MAX: Final = 2**63 - 1
+UINT64_MAX: Final = 2**64 - 1
+"""What CEL's int and uint can hold."""
+TIMESTAMP_START_S: Final = -62_135_596_800
+TIMESTAMP_END_S: Final = 253_402_300_800
+"""CEL's timestamps, in seconds since 1970 UTC: years 1 to 9999, the end not included."""
 
 
 class LiteralKind(StrEnum):
@@ -81,6 +90,44 @@ class Comparison(StrEnum):
     LE = "<="
     GT = ">"
     GE = ">="
+
+    @property
+    def mirrored(self) -> Comparison:
+        """`a < b` is `b > a`."""
+        return _MIRRORED.get(self, self)
+
+    @property
+    def opposite(self) -> Comparison:
+        """`!(a < b)` is `a >= b`, where neither side is NaN."""
+        return _OPPOSITE[self]
+
+    def holds(self, left: object, right: object) -> bool:
+        """Whether it is true of two of Python's values."""
+        return bool(_COMPUTED[self](left, right))
+
+
+_MIRRORED: Final = {
+    Comparison.LT: Comparison.GT,
+    Comparison.LE: Comparison.GE,
+    Comparison.GT: Comparison.LT,
+    Comparison.GE: Comparison.LE,
+}
+_OPPOSITE: Final = {
+    Comparison.EQ: Comparison.NE,
+    Comparison.NE: Comparison.EQ,
+    Comparison.LT: Comparison.GE,
+    Comparison.LE: Comparison.GT,
+    Comparison.GT: Comparison.LE,
+    Comparison.GE: Comparison.LT,
+}
+_COMPUTED: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+    Comparison.EQ: operator.eq,
+    Comparison.NE: operator.ne,
+    Comparison.LT: operator.lt,
+    Comparison.LE: operator.le,
+    Comparison.GT: operator.gt,
+    Comparison.GE: operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.event.attributes import TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     And,
     Call,
@@ -31,7 +32,6 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.engine import offset_in
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.rewrite import TEXT_ATTRIBUTES
 from headgate.filter.cel.unparse import string_literal, unparse
 
 _STRING: Final = "string"

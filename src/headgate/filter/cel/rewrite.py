@@ -12,11 +12,15 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
+    INT64_MAX,
+    INT64_MIN,
     TRUE,
+    UINT64_MAX,
     And,
     Call,
     Compare,
@@ -38,39 +42,9 @@ from headgate.filter.cel.ast import (
     map_children,
 )
 from headgate.filter.cel.attribute_names import of_member, present
-
-REQUIRED_ATTRIBUTES: Final = frozenset({"id", "source", "specversion", "type"})
-"""Attributes that every event has."""
-TEXT_ATTRIBUTES: Final = REQUIRED_ATTRIBUTES | {"subject", "datacontenttype", "dataschema"}
-"""Attributes that are strings where they are present; an extension may be anything."""
+from headgate.filter.cel.build import flattened, joined, literal
 
 _ROOTS: Final = frozenset({"ce", "data"})
-_MIRRORED: Final = {
-    Comparison.EQ: Comparison.EQ,
-    Comparison.NE: Comparison.NE,
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-}
-_OPPOSITE: Final = {
-    Comparison.EQ: Comparison.NE,
-    Comparison.NE: Comparison.EQ,
-    Comparison.LT: Comparison.GE,
-    Comparison.LE: Comparison.GT,
-    Comparison.GT: Comparison.LE,
-    Comparison.GE: Comparison.LT,
-}
-_COMPUTE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
-    Comparison.EQ: operator.eq,
-    Comparison.NE: operator.ne,
-    Comparison.LT: operator.lt,
-    Comparison.LE: operator.le,
-    Comparison.GT: operator.gt,
-    Comparison.GE: operator.ge,
-}
-_INT64: Final = (-(2**63), 2**63 - 1)
-_UINT64: Final = (0, 2**64 - 1)
 
 
 def is_path(node: Node) -> bool:
@@ -161,7 +135,7 @@ def constant_right(node: Node) -> Node:
     """`1 < data.n` is `data.n > 1`, `string == type(x)` is `type(x) == string`."""
     match node:
         case Compare(comparison, left, right) if _is_constant(left) and not _is_constant(right):
-            return Compare(_MIRRORED[comparison], right, left)
+            return Compare(comparison.mirrored, right, left)
         case _:
             return node
 
@@ -187,12 +161,11 @@ def attribute_size(node: Node) -> Node:
             return node
     if len(operands) != 1 or not _is_text(operands[0]):
         return node
-    empty = Literal(LiteralKind.STRING, "")
     match comparison, size:
         case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-            return Compare(Comparison.GT, operands[0], empty)
+            return Compare(Comparison.GT, operands[0], literal(""))
         case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-            return Compare(Comparison.LE, operands[0], empty)
+            return Compare(Comparison.LE, operands[0], literal(""))
         case _:
             return node
 
@@ -234,7 +207,7 @@ def plain_pattern(node: Node) -> Node:
     if found is None or (found[1] and found[3]):
         return node
     function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
-    return Call(function, node.target, (Literal(LiteralKind.STRING, _unescape(found[2])),))
+    return Call(function, node.target, (literal(_unescape(found[2])),))
 
 
 def fold_constants(node: Node) -> Node:
@@ -244,14 +217,14 @@ def fold_constants(node: Node) -> Node:
             kind == other
         ):
             return _arithmetic(function, kind, left, right) or node
-        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > _INT64[0]:
+        case Call("-_", None, (Literal(LiteralKind.INT, int(value)),)) if value > INT64_MIN:
             return Literal(LiteralKind.INT, -value)
         case Call("-_", None, (Literal(LiteralKind.DOUBLE, float(number)),)):
             return Literal(LiteralKind.DOUBLE, -number)
         case Compare(comparison, Literal(kind, left), Literal(other, right)) if kind == other:
             if kind is LiteralKind.NULL:
                 return node
-            return TRUE if _COMPUTE[comparison](left, right) else FALSE
+            return TRUE if comparison.holds(left, right) else FALSE
         case _:
             return node
 
@@ -264,7 +237,7 @@ def _arithmetic(function: str, kind: LiteralKind, left: object, right: object) -
             value = {"_+_": operator.add, "_-_": operator.sub, "_*_": operator.mul}[function](left, right)
             if kind is LiteralKind.DOUBLE:
                 return Literal(kind, value) if value == value else None
-            low, high = _UINT64 if kind is LiteralKind.UINT else _INT64
+            low, high = (0, UINT64_MAX) if kind is LiteralKind.UINT else (INT64_MIN, INT64_MAX)
             return Literal(kind, value) if low <= value <= high else None
         case _:
             return None
@@ -276,19 +249,13 @@ def fold_condition(node: Node) -> Node:
         case Not(Literal(LiteralKind.BOOL, value)):
             return FALSE if value else TRUE
         case And(operands):
-            return FALSE if FALSE in operands else _joined(And, tuple(o for o in operands if o != TRUE), TRUE)
+            return FALSE if FALSE in operands else joined(And, [one for one in operands if one != TRUE])
         case Or(operands):
-            return TRUE if TRUE in operands else _joined(Or, tuple(o for o in operands if o != FALSE), FALSE)
+            return TRUE if TRUE in operands else joined(Or, [one for one in operands if one != FALSE])
         case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
             return then if value else otherwise
         case _:
             return node
-
-
-def _joined(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
-    if not operands:
-        return empty
-    return operands[0] if len(operands) == 1 else join(operands)
 
 
 def push_not(node: Node) -> Node:
@@ -315,10 +282,10 @@ def _negate(node: Node) -> Node:
         case Literal(LiteralKind.BOOL, value):
             return FALSE if value else TRUE
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
-            return Compare(_OPPOSITE[comparison], left, right)
+            return Compare(comparison.opposite, left, right)
         # Neither a constant nor JSON is ever NaN, so one of two opposite orders holds.
         case Compare(comparison, left, Literal() as right) if is_path(left):
-            return Compare(_OPPOSITE[comparison], left, right)
+            return Compare(comparison.opposite, left, right)
         case _:
             return Not(node)
 
@@ -333,20 +300,9 @@ def branches(node: Conditional) -> tuple[Node, Node]:
 
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
-    match node:
-        case And(operands):
-            return _joined(And, _spread(And, operands), TRUE)
-        case Or(operands):
-            return _joined(Or, _spread(Or, operands), FALSE)
-        case _:
-            return node
-
-
-def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:
-    flat: dict[Node, None] = {}
-    for operand in operands:
-        flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
-    return tuple(flat)
+    if isinstance(node, And | Or):
+        return joined(type(node), tuple(dict.fromkeys(flattened(type(node), node.operands))))
+    return node
 
 
 def macros_last(node: Node) -> Node:
@@ -355,13 +311,9 @@ def macros_last(node: Node) -> Node:
     cel-cpp gives up on all of an expression after so many rounds of its macros, and looks at operands in their order:
     what decides without a macro is looked at first, as a row of the matcher decides by itself.
     """
-    match node:
-        case And(operands):
-            return And(tuple(sorted(operands, key=has_macro)))
-        case Or(operands):
-            return Or(tuple(sorted(operands, key=has_macro)))
-        case _:
-            return node
+    if isinstance(node, And | Or):
+        return type(node)(tuple(sorted(node.operands, key=has_macro)))
+    return node
 
 
 def has_macro(node: Node) -> bool:
@@ -369,8 +321,9 @@ def has_macro(node: Node) -> bool:
     return isinstance(node, Macro) or any(map(has_macro, children(node)))
 
 
-def _literal_order(literal: Literal) -> tuple[str, str]:
-    return literal.kind, repr(literal.value)
+def literal_order(constant: Literal) -> tuple[str, str]:
+    """The canonical order of constants in a list."""
+    return constant.kind, repr(constant.value)
 
 
 def sorted_list(node: Node) -> Node:
@@ -380,7 +333,7 @@ def sorted_list(node: Node) -> Node:
             literals: list[Literal] = [item for item in items if isinstance(item, Literal)]
             if len(literals) == len(items):
                 unique: list[Literal] = list(dict.fromkeys(literals))
-                unique.sort(key=_literal_order)
+                unique.sort(key=literal_order)
                 return In(element, ListOf(tuple(unique)))
     return node
 

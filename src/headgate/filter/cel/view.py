@@ -11,34 +11,27 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
 from headgate.event import rfc3339
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.event.json_text import NUL_ESCAPED
 from headgate.event.model import DataKind, Event, ExtensionValue
-from headgate.filter.cel.ast import PUBLISH_TIME
+from headgate.filter.cel.ast import INT64_MIN, PUBLISH_TIME, TIMESTAMP_END_S, TIMESTAMP_START_S, UINT64_MAX
 from headgate.filter.cel.attribute_names import TIME_TEXT, members
 from headgate.filter.cel.budget import EventSize
 from headgate.filter.cel.engine import Activation, timestamp
-from headgate.limits import JSON_DEPTH_MAX
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
 
-_INT64_MIN: Final = -(2**63)
-_UINT64_MAX: Final = 2**64 - 1
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
-_TIMESTAMP_SECONDS: Final = (-62_135_596_800, 253_402_300_799)  # years 1 to 9999, all that CEL has
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
-_CONTEXT_ATTRIBUTES: Final = 9
 _DECODER: Final = msgspec.json.Decoder()
-sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
-"""Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
 
 
 class EventView:
@@ -86,7 +79,7 @@ class EventView:
         """How large the event is, from above, in what counts for the cost of evaluating something on it."""
         data = self.event.data or b""
         attributes = sum(len(value.encode()) for value in self.attributes.values() if isinstance(value, str))
-        if len(self.attributes) > len(self.event.extensions) + _CONTEXT_ATTRIBUTES:
+        if len(self.attributes) > len(self.event.extensions) + len(CONTEXT_ATTRIBUTES) + 1:  # and the text of `time`
             attributes += sum(len(name.encode()) for name in self.attributes)  # names of members are texts, too
         return EventSize(attributes, len(data), data.count(b",") + 1, len(data))
 
@@ -161,7 +154,7 @@ def _within_64_bits(value: JsonValue) -> JsonValue:
             return {name: _within_64_bits(item) for name, item in value.items()}
         case list():
             return [_within_64_bits(item) for item in value]
-        case int() if not _INT64_MIN <= value <= _UINT64_MAX:
+        case int() if not INT64_MIN <= value <= UINT64_MAX:
             try:
                 return float(value)
             except OverflowError:
@@ -176,7 +169,7 @@ def _timestamp(text: str) -> object:
     if micros is None:
         return None
     seconds = micros // 1_000_000
-    if not _TIMESTAMP_SECONDS[0] <= seconds <= _TIMESTAMP_SECONDS[1]:
+    if not TIMESTAMP_START_S <= seconds < TIMESTAMP_END_S:
         return None
     fraction = text.partition(".")[2]
     digits = re.match(r"[0-9]*", fraction)

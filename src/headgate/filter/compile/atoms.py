@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.filter.cel.ast import (
-    TRUE,
     Call,
     Compare,
     Comparison,
@@ -25,6 +24,7 @@ from headgate.filter.cel.ast import (
     Not,
     Select,
 )
+from headgate.filter.cel.build import literal
 from headgate.filter.cel.rewrite import certain_prefix
 from headgate.filter.compile.elements import exists
 from headgate.filter.compile.operands import (
@@ -35,11 +35,11 @@ from headgate.filter.compile.operands import (
     instant_of,
     many_of,
     operand_of,
-    place_of,
+    path_of,
     solved,
     time_of,
 )
-from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Place
+from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand
 from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, one_of, only
 
 _FORM_KINDS: Final = {
@@ -66,13 +66,12 @@ def atoms(node: Node) -> Said:
 
 def _atoms(node: Node, *, negated: bool) -> Said:
     match node:
-        case Has(operand, field):
-            place = place_of(Select(operand, field))
-            return Unsaid() if place is None else only(Atom(place, Op.HAS, ConstantKind.NONE, negated=negated))
+        case Has(parent, field):
+            operand = path_of(Select(parent, field))
+            return Unsaid() if operand is None else only(Atom(operand, Op.HAS, ConstantKind.NONE, negated=negated))
         case Select() | Name():
             # As a condition `p` is true exactly when `p == true` is, and `!p` when `p == false` is.
-            right = TRUE if not negated else Literal(LiteralKind.BOOL, False)
-            return _compared(node, Comparison.EQ, right, negated=False)
+            return _compared(node, Comparison.EQ, literal(not negated), negated=False)
         case Compare(comparison, left, right):
             return _compared(left, comparison, right, negated=negated)
         case In(element, ListOf(items)):
@@ -102,10 +101,10 @@ def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool)
 
 
 def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
-    place = operand_of(left)
-    if place is None:
+    operand = operand_of(left)
+    if operand is None:
         return _counted(left, comparison, right, negated=negated)
-    why = _unsayable(place, right)
+    why = _unsayable(operand, right)
     if why:
         return Unsaid(why)
     kind, constant = KINDS[right.kind], constant_of(right)
@@ -113,13 +112,15 @@ def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negate
         return ()  # null has no order: always an error
     if constant == "" and comparison is Comparison.LT and not negated:
         return ()  # nothing lies before the empty text
-    return only(_comparison(place, comparison, kind, constant, negated=negated))
+    return only(_comparison(operand, comparison, kind, constant, negated=negated))
 
 
-def _comparison(place: Place, comparison: Comparison, kind: ConstantKind, constant: Constant, *, negated: bool) -> Atom:
+def _comparison(
+    operand: Operand, comparison: Comparison, kind: ConstantKind, constant: Constant, *, negated: bool
+) -> Atom:
     if comparison in ORDERS:
-        return Atom(place, ORDERS[comparison], kind, constant, negated)
-    return Atom(place, Op.EQ, kind, constant, negated=negated is not (comparison is Comparison.NE))
+        return Atom(operand, ORDERS[comparison], kind, constant, negated)
+    return Atom(operand, Op.EQ, kind, constant, negated=negated is not (comparison is Comparison.NE))
 
 
 def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
@@ -129,14 +130,14 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
         return Unsaid()
     match left:
         case Call("size") if len(arguments_of(left)) == 1:
-            place = many_of(arguments_of(left)[0])
-            if place is None or place.form is not Form.VALUES:
+            operand = many_of(arguments_of(left)[0])
+            if operand is None or operand.form is not Form.VALUES:
                 return Unsaid()
             match comparison, constant:
                 case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-                    return only(Atom(place, Op.EXISTS, ConstantKind.NONE, (), negated))
+                    return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), negated))
                 case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-                    return only(Atom(place, Op.EXISTS, ConstantKind.NONE, (), not negated))
+                    return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), not negated))
                 case _:
                     return Unsaid()
         case _:
@@ -144,7 +145,7 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
     if bounds is None:
         return Unsaid()
     made = tuple(
-        _comparison(bound.place, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
+        _comparison(bound.operand, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
         for bound in bounds
     )
     together = (comparison is not Comparison.NE) is not negated
@@ -153,61 +154,61 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
 
 def _typed(left: Node, names: Iterable[str], *, negated: bool) -> Said:
     """`type(x) == string`, `type(x) in [int, double]`."""
-    place = operand_of(left)
-    if place is None or place.form is not Form.TYPE:
+    operand = operand_of(left)
+    if operand is None or operand.form is not Form.TYPE:
         return Unsaid()
-    return only(one_of(place, ConstantKind.STRING, tuple(TYPE_NAMES[name] for name in names), negated=negated))
+    return only(one_of(operand, ConstantKind.STRING, tuple(TYPE_NAMES[name] for name in names), negated=negated))
 
 
 def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Said:
     names = [item.name for item in items if isinstance(item, Name) and item.name in TYPE_NAMES]
     if names and len(names) == len(items):
         return _typed(element, dict.fromkeys(names), negated=negated)
-    place = operand_of(element)
+    operand = operand_of(element)
     literals = [item for item in items if isinstance(item, Literal)]
-    if place is None or len(literals) < len(items) or not literals:
+    if operand is None or len(literals) < len(items) or not literals:
         return Unsaid()
     groups: dict[ConstantKind, dict[Constant, None]] = {}
-    for literal in literals:
-        why = _unsayable(place, literal)
+    for constant in literals:
+        why = _unsayable(operand, constant)
         if why:
             return Unsaid(why)
-        groups.setdefault(KINDS[literal.kind], {})[constant_of(literal)] = None
-    made = tuple(one_of(place, kind, tuple(group), negated=negated) for kind, group in groups.items())
+        groups.setdefault(KINDS[constant.kind], {})[constant_of(constant)] = None
+    made = tuple(one_of(operand, kind, tuple(group), negated=negated) for kind, group in groups.items())
     return (made,) if negated else tuple((atom,) for atom in made)
 
 
 def _called(call: Call, *, negated: bool) -> Said:
     match call:
         case Call(function, target, (Literal(LiteralKind.STRING, str(text)),)) if target is not None:
-            place = operand_of(target)
+            operand = operand_of(target)
         case _:
             return Unsaid()
-    if place is None:
+    if operand is None:
         return Unsaid()
-    if place == TIME:
+    if operand == TIME:
         return Unsaid("a timestamp is no string")
-    if _FORM_KINDS.get(place.form, ConstantKind.STRING) is not ConstantKind.STRING or place.form is Form.TYPE:
+    if _FORM_KINDS.get(operand.form, ConstantKind.STRING) is not ConstantKind.STRING or operand.form is Form.TYPE:
         return Unsaid()
     if function in METHODS:
-        return only(Atom(place, METHODS[function], ConstantKind.STRING, text, negated))
+        return only(Atom(operand, METHODS[function], ConstantKind.STRING, text, negated))
     if function == "matches":
         # The matcher looks for the text that the pattern cannot do without.
         prefix = "" if negated else certain_prefix(text)
-        necessary = (Atom(place, Op.STARTS, ConstantKind.STRING, prefix),) if prefix else ()
+        necessary = (Atom(operand, Op.STARTS, ConstantKind.STRING, prefix),) if prefix else ()
         return Unsaid("regular expressions are decided by cel-cpp", necessary)
     return Unsaid()
 
 
-def _unsayable(place: Place, literal: Literal) -> str:
-    """Why a comparison of `place` with `literal` is left to cel-cpp; empty when the matcher can say it."""
-    if place == TIME:
+def _unsayable(operand: Operand, literal: Literal) -> str:
+    """Why a comparison of `operand` with `literal` is left to cel-cpp; empty when the matcher can say it."""
+    if operand == TIME:
         return "a timestamp is compared with timestamps"
     value = literal.value
     if isinstance(value, bytes):
         return "bytes are decided by cel-cpp"
     if isinstance(value, float) and abs(value) > EXACT_DOUBLE_MAX:
         return "doubles beyond 2^53 are decided by cel-cpp"
-    if KINDS[literal.kind] is not _FORM_KINDS.get(place.form, KINDS[literal.kind]) or place.form is Form.TYPE:
+    if KINDS[literal.kind] is not _FORM_KINDS.get(operand.form, KINDS[literal.kind]) or operand.form is Form.TYPE:
         return "types that differ are decided by cel-cpp"
     return ""

@@ -26,13 +26,12 @@ from headgate.filter.compile.plan import (
     KeyKind,
     KeyPart,
     Op,
-    Place,
     PlanRow,
     Probe,
     Residual,
     Signature,
 )
-from headgate.filter.compile.predicates import Atom
+from headgate.filter.compile.predicates import Atom, form_of
 from headgate.filter.dialects import to_cel, written_in
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTER_ROWS_MAX, FILTERS_CACHED_MAX
 
@@ -91,7 +90,7 @@ def compile_cel(text: str) -> CompiledFilter:
         meaning = unparse(macros_last_all(resolve(tree)))
     if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
         what = f"the expression's canonical form has {len(meaning)} characters"
-        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
+        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", what)
     rows, notes = plan(canonical)
     return CompiledFilter(cel=meaning, rows=rows, notes=notes, sure_bytes=sure_bytes(canonical))
 
@@ -132,7 +131,7 @@ def _rows(conjunction: Conjunction, rows_max: int) -> list[PlanRow]:
     indexed.sort(key=lambda item: (item.part, repr(item.constants)))
     residuals = sorted(
         (
-            (Residual(atom.place, atom.op, atom.kind, atom.negated, atom.probes), atom.constant)
+            (Residual(atom.operand, atom.op, atom.kind, atom.negated, atom.probes), atom.constant)
             for atom in _without_implied(rest, indexed)
         ),
         key=lambda item: (item[0], repr(item[1])),
@@ -158,12 +157,12 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
     rows = 1
     for atom in sorted(atoms, key=_fan_out):
         one = _equality(atom)
-        many = any(item.part.place.form in MANY for item in indexed)
-        usable = one is not None and atom.place.form not in _WEAK and not (many and atom.place.form in MANY)
+        many = any(item.part.operand.form in MANY for item in indexed)
+        usable = one is not None and atom.operand.form not in _WEAK and not (many and atom.operand.form in MANY)
         if one is not None and usable and rows * len(one.constants) <= rows_max:
             rows *= len(one.constants)
             indexed.append(one)
-        if one not in indexed or atom.place.form in MANY:
+        if one not in indexed or atom.operand.form in MANY:
             rest.append(atom)
     if indexed:
         return indexed, rest
@@ -172,7 +171,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
         if affixes:
             return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
     for atom in rest:
-        weak = _presence(atom) or (_equality(atom) if atom.place.form in _WEAK else None)
+        weak = _presence(atom) or (_equality(atom) if atom.operand.form in _WEAK else None)
         if weak is not None and len(weak.constants) <= rows_max:
             return [weak], [other for other in rest if other != atom]
     return indexed, rest
@@ -180,28 +179,30 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
 
 def _presence(atom: Atom) -> _Indexed | None:
     """The look-up that finds what `has` asks for."""
-    if atom.op is not Op.HAS or not atom.place.path:
+    if atom.op is not Op.HAS:
         return None
-    return _Indexed(KeyPart(Place(atom.place.root, atom.place.path, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
+    return _Indexed(KeyPart(form_of(atom.operand, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 
 
 def _equality(atom: Atom) -> _Indexed | None:
     """The look-up that finds what an equality asks for."""
     match atom:
-        case Atom(place, Op.EQ | Op.IN, kind, constant, False) if kind in _KEY_KINDS and place.form is not Form.TIME:
+        case Atom(operand, Op.EQ | Op.IN, kind, constant, False) if (
+            kind in _KEY_KINDS and operand.form is not Form.TIME
+        ):
             constants = constant if isinstance(constant, tuple) else (constant,)
-        case Atom(place, Op.EXISTS, kind, tuple(constants), False, (Probe(Op.EQ | Op.IN, False),)) if (
+        case Atom(operand, Op.EXISTS, kind, tuple(constants), False, (Probe(Op.EQ | Op.IN, False),)) if (
             kind in _KEY_KINDS
         ):
             pass
         case _:
             return None
-    return _looked_up(KeyPart(place, _KEY_KINDS[kind]), constants)
+    return _looked_up(KeyPart(operand, _KEY_KINDS[kind]), constants)
 
 
 def _looked_up(part: KeyPart, constants: tuple[Constant, ...]) -> _Indexed | None:
     """One row for each constant, and one for events of which the matcher does not know the value."""
-    if part.place.form not in DOUBTFUL:
+    if part.operand.form not in DOUBTFUL:
         return _Indexed(part, constants)
     if part.kind is KeyKind.BOOL:
         return None  # nothing is left that would say "not known"
@@ -224,39 +225,37 @@ def _affix(atom: Atom, op: Op) -> str:
 
 
 def _affix_rows(atom: Atom) -> int:
-    return 2 if atom.place.form in DOUBTFUL else 1
+    return 2 if atom.operand.form in DOUBTFUL else 1
 
 
 def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:
     text = _affix(atom, Op.STARTS if kind is KeyKind.PREFIX else Op.ENDS)
     length = max(candidate for candidate in _AFFIX_LENGTHS if candidate <= len(text))
     looked_up = _looked_up(
-        KeyPart(atom.place, kind, length), (text[:length] if kind is KeyKind.PREFIX else text[-length:],)
+        KeyPart(atom.operand, kind, length), (text[:length] if kind is KeyKind.PREFIX else text[-length:],)
     )
     assert looked_up is not None
-    if length == len(text) and atom.place.form not in MANY:
+    if length == len(text) and atom.operand.form not in MANY:
         rest = [other for other in rest if other != atom]
     return [looked_up], rest
 
 
 def _without_implied(atoms: list[Atom], indexed: list[_Indexed]) -> list[Atom]:
     """What an event that the key finds fulfils anyway: that the value is there, and that it is a string."""
-    found = [item.part for item in indexed if item.part.place.form in _FOUND]
+    found = [item.part for item in indexed if item.part.operand.form in _FOUND]
 
     def implied(atom: Atom) -> bool:
+        root, path = atom.operand.root, atom.operand.path
         if atom.op is Op.HAS and not atom.negated:
-            return any(
-                part.place.root is atom.place.root and part.place.path[: len(atom.place.path)] == atom.place.path
-                for part in found
-            )
-        if atom.place.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
+            return any(part.operand.root is root and part.operand.path[: len(path)] == path for part in found)
+        if atom.operand.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
             names = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
             return any(
-                part.place.path == atom.place.path
-                and part.place.root is atom.place.root
+                part.operand.path == path
+                and part.operand.root is root
                 and _KEY_TYPES.get(part.kind, _NO_TYPES) <= set(names)
                 for part in found
-                if part.place.form in _TYPED
+                if part.operand.form in _TYPED
             )
         return False
 

@@ -16,7 +16,7 @@ from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
 from headgate.filter.compile.desugar import words
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
-from headgate.filter.compile.plan import Constant, ConstantKind, Op, Place, Probe
+from headgate.filter.compile.plan import Constant, ConstantKind, Op, Operand, Probe
 from headgate.filter.compile.predicates import Atom, Unsaid, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
@@ -74,30 +74,30 @@ def _sum(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
 def _merge_equalities(alternatives: tuple[Conjunction, ...]) -> tuple[Conjunction, ...]:
     """`p == 1 || p == 2` is `p in [1, 2]`: one conjunction, however many constants there are."""
     merged: list[Conjunction] = []
-    groups: dict[tuple[Place, ConstantKind, bool], dict[Constant, None]] = {}
+    groups: dict[tuple[Operand, ConstantKind, bool], dict[Constant, None]] = {}
     for alternative in alternatives:
         match alternative:
-            case Conjunction((Atom(place, Op.EQ | Op.IN, kind, constant, False),), ()):
+            case Conjunction((Atom(operand, Op.EQ | Op.IN, kind, constant, False),), ()):
                 constants = constant if isinstance(constant, tuple) else (constant,)
-                groups.setdefault((place, kind, False), {}).update(dict.fromkeys(constants))
-            case Conjunction((Atom(place, Op.EXISTS, kind, tuple(constants), False, (probe,)),), ()) if (
+                groups.setdefault((operand, kind, False), {}).update(dict.fromkeys(constants))
+            case Conjunction((Atom(operand, Op.EXISTS, kind, tuple(constants), False, (probe,)),), ()) if (
                 constants and probe in _EQUAL_PROBES
             ):
-                groups.setdefault((place, kind, True), {}).update(dict.fromkeys(constants))
+                groups.setdefault((operand, kind, True), {}).update(dict.fromkeys(constants))
             case _:
                 merged.append(alternative)
-    made = (_merged(place, kind, tuple(group), many) for (place, kind, many), group in groups.items())
+    made = (_merged(operand, kind, tuple(group), many) for (operand, kind, many), group in groups.items())
     return (*(Conjunction((atom,)) for atom in made), *merged)
 
 
 _EQUAL_PROBES: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 
 
-def _merged(place: Place, kind: ConstantKind, constants: tuple[Constant, ...], many: bool) -> Atom:
+def _merged(operand: Operand, kind: ConstantKind, constants: tuple[Constant, ...], many: bool) -> Atom:
     if not many:
-        return one_of(place, kind, constants)
+        return one_of(operand, kind, constants)
     probe = Probe(Op.EQ if len(constants) == 1 else Op.IN, lenient=True)
-    return Atom(place, Op.EXISTS, kind, constants, probes=(probe,))
+    return Atom(operand, Op.EXISTS, kind, constants, probes=(probe,))
 
 
 def _product(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
@@ -117,14 +117,14 @@ def _both(left: Conjunction, right: Conjunction) -> Conjunction:
 
 
 def _contradicts(conjunction: Conjunction) -> bool:
-    """Whether two equalities of one place exclude each other: the conjunction is then never true."""
-    wanted: dict[Place, tuple[ConstantKind, Constant | tuple[Constant, ...]]] = {}
+    """Whether two equalities of one operand exclude each other: the conjunction is then never true."""
+    wanted: dict[Operand, tuple[ConstantKind, Constant | tuple[Constant, ...]]] = {}
     for atom in conjunction.atoms:
         if atom.op is Op.EQ and not atom.negated:
             asked = (atom.kind, atom.constant)
             if isinstance(atom.constant, int) and abs(atom.constant) > EXACT_DOUBLE_MAX:
                 continue  # two such integers may both equal one double
-            if wanted.setdefault(atom.place, asked) != asked:
+            if wanted.setdefault(atom.operand, asked) != asked:
                 return True
     return False
 

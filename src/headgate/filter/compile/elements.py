@@ -20,13 +20,14 @@ from headgate.filter.cel.ast import (
     Not,
     Or,
 )
+from headgate.filter.cel.build import literal, operands_of
 from headgate.filter.cel.rewrite import flatten_all
 from headgate.filter.compile.operands import (
     EXACT_DOUBLE_MAX,
     arguments_of,
 )
 from headgate.filter.compile.patterns import conditions_of
-from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Place, Probe
+from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, form_of, only
 
 _GUARDS: Final = {
@@ -47,9 +48,9 @@ class _Question:
     lower: set[bool]
 
 
-def exists(place: Place | None, variable: str, predicate: Node, *, negated: bool) -> Said:
-    """Whether one of the values at a place, called `variable`, satisfies a predicate; no place: unsaid."""
-    if place is None:
+def exists(operand: Operand | None, variable: str, predicate: Node, *, negated: bool) -> Said:
+    """Whether one of the values at an operand, called `variable`, satisfies a predicate; no operand: unsaid."""
+    if operand is None:
         return Unsaid()
     operands = _plainly(flatten_all(predicate), variable)
     guard = guard_of(operands, variable)
@@ -71,15 +72,15 @@ def exists(place: Place | None, variable: str, predicate: Node, *, negated: bool
     if guard and kind not in guard:
         return Unsaid()
     if True in asked.lower:
-        if place.form not in _LOWER:
+        if operand.form not in _LOWER:
             return Unsaid()
-        place = form_of(place, _LOWER[place.form])
+        operand = form_of(operand, _LOWER[operand.form])
     if kind is ConstantKind.NULL and [probe.op for probe in asked.probes] != [Op.EQ]:
         return Unsaid()
-    if place.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
+    if operand.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
         return Unsaid()
     constants = () if kind is ConstantKind.NULL else tuple(asked.constants)
-    atom = Atom(place, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
+    atom = Atom(operand, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
     return Unsaid(necessary=(atom,)) if unasked else only(atom)
 
 
@@ -90,11 +91,11 @@ _OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:
     """The conditions that a predicate joins by `&&`, regular expressions in other words."""
     conditions: list[Node] = []
-    for operand in predicate.operands if isinstance(predicate, And) else (predicate,):
+    for operand in operands_of(And, predicate):
         match operand:
             case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target is not None:
                 simpler = conditions_of(target, pattern) or operand
-                conditions += simpler.operands if isinstance(simpler, And) else (simpler,)
+                conditions += operands_of(And, simpler)
             case Not(And(guarded)) if guard_of(guarded, variable):
                 conditions += _each_negated(guarded, variable)
             case _:
@@ -152,18 +153,18 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
                 return False
             (left,) = arguments_of(call)
             pattern, opposite = _sized(comparison, size)
-            op, negated, constants = Op.LIKE, negated is not opposite, (Literal(LiteralKind.STRING, pattern),)
-        case Compare(comparison, left, Literal() as literal) if not isinstance(literal.value, bytes):
+            op, negated, constants = Op.LIKE, negated is not opposite, (literal(pattern),)
+        case Compare(comparison, left, Literal() as constant) if not isinstance(constant.value, bytes):
             op = ORDERS.get(comparison, Op.EQ)
             negated = negated is not (comparison is Comparison.NE)
-            constants = (literal,)
+            constants = (constant,)
         case In(left, ListOf(items)):
             constants = tuple(item for item in items if isinstance(item, Literal) and not isinstance(item.value, bytes))
             op = Op.IN
             if len(constants) < len(items) or not constants or asked.probes:
                 return False
-        case Call(function, left, (Literal(LiteralKind.STRING) as literal,)) if function in METHODS:
-            op, constants = METHODS[function], (literal,)
+        case Call(function, left, (Literal(LiteralKind.STRING) as constant,)) if function in METHODS:
+            op, constants = METHODS[function], (constant,)
         case _:
             return False
     lower = False

@@ -1,7 +1,8 @@
-"""What of an event does an expression read, so that it can be compared with a constant? A place and its form."""
+"""Operands: what an expression reads of an event, so that it can be compared with a constant."""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -9,9 +10,22 @@ from fractions import Fraction
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.cel.ast import PUBLISH_TIME, Call, Comparison, Literal, LiteralKind, Name, Node, Select
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
+from headgate.filter.cel.ast import (
+    INT64_MAX,
+    PUBLISH_TIME,
+    TIMESTAMP_END_S,
+    TIMESTAMP_START_S,
+    Call,
+    Comparison,
+    Literal,
+    LiteralKind,
+    Name,
+    Node,
+    Select,
+)
 from headgate.filter.cel.attribute_names import TIME_TEXT
-from headgate.filter.compile.plan import Form, Place, Root
+from headgate.filter.compile.plan import Form, Operand, Root
 
 TYPE_NAMES: Final = {
     "bool": "bool",
@@ -29,8 +43,8 @@ TYPE_NAMES: Final = {
 EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
 
-TIME: Final = Place(Root.CE, ("time",))
-_PUBLISHED: Final = Place(Root.PUBLISH_TIME, (), Form.TIME)
+TIME: Final = Operand(Root.CE, ("time",))
+_PUBLISHED: Final = Operand(Root.PUBLISH_TIME, (), Form.TIME)
 
 _FORMS: Final = {
     "lowerAscii": Form.LOWER,
@@ -44,40 +58,39 @@ _FORMS: Final = {
 _VALUES: Final = "json.values"
 _MICROS_MAX: Final = 2**52
 """Up to here, year 2112, half a microsecond is a double of its own."""
-_INT64_MAX: Final = 2**63 - 1
-_TIMESTAMP_MICROS: Final = (-62_135_596_800_000_000, 253_402_300_800_000_000)
+_SECOND: Final = 1_000_000
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s|us|ns)")
 _UNITS: Final = {
     "h": Fraction(3_600_000_000),
     "m": Fraction(60_000_000),
-    "s": Fraction(1_000_000),
+    "s": Fraction(_SECOND),
     "ms": Fraction(1_000),
     "us": Fraction(1),
     "ns": Fraction(1, 1_000),
 }
-_MIRRORED: Final = {
-    Comparison.EQ: Comparison.EQ,
-    Comparison.NE: Comparison.NE,
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-}
 
 
-def place_of(node: Node) -> Place | None:
-    """The place that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+def path_of(node: Node) -> Operand | None:
+    """The value that a path reads; None when `node` is no path, or one of which the matcher does not read the value.
+
+    Those are the whole of `ce` and of `data`, and attributes by a name that JSON escapes.
+    """
     names: list[str] = []
     while isinstance(node, Select):
         names.append(node.field)
         node = node.operand
     match node:
-        case Name("data"):
-            return Place(Root.DATA, tuple(reversed(names)))
-        case Name("ce") if len(names) == 1:
-            return Place(Root.CE, (names[0],))
+        case Name("data") if names:
+            return Operand(Root.DATA, tuple(reversed(names)))
+        case Name("ce") if len(names) == 1 and _is_read(names[0]):
+            return Operand(Root.CE, (names[0],))
         case _:
             return None
+
+
+def _is_read(attribute: str) -> bool:
+    """Whether the matcher finds an attribute: it compares names byte by byte in the JSON text of extensions."""
+    return json.dumps(attribute, ensure_ascii=False) == f'"{attribute}"'
 
 
 def arguments_of(call: Call) -> tuple[Node, ...]:
@@ -85,50 +98,51 @@ def arguments_of(call: Call) -> tuple[Node, ...]:
     return call.arguments if call.target is None else (call.target, *call.arguments)
 
 
-def time_of(node: Node) -> Place | None:
-    """The place of a time, in its form; None for anything else."""
+def time_of(node: Node) -> Operand | None:
+    """The operand of a time, in its form; None for anything else."""
     match node:
         case Name(name) if name == PUBLISH_TIME:
             return _PUBLISHED
         case _:
-            return Place(TIME.root, TIME.path, Form.TIME) if place_of(node) == TIME else None
+            return Operand(TIME.root, TIME.path, Form.TIME) if path_of(node) == TIME else None
 
 
-def operand_of(node: Node) -> Place | None:
-    """The place and form of one value: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
+def operand_of(node: Node) -> Operand | None:
+    """One value in its form: `data.x`, `size(data.x)`, `data.x.lowerAscii()`, `int(ce.x)`."""
     match node:
         case Call(function):
             operands = arguments_of(node)
             form = _FORMS.get(function)
-            place = place_of(operands[0]) if form is not None and len(operands) == 1 else None
-            if form is None or place is None or place == TIME or not place.path:
+            operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
+            if form is None or operand is None or operand == TIME:
                 return None
-            return Place(place.root, place.path, form)
+            return Operand(operand.root, operand.path, form)
         case _:
-            return place_of(node)
+            return path_of(node)
 
 
 NAMED: Final = "@named"
 """What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
-_CONTEXT: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema", TIME_TEXT)
+_CONTEXT: Final = (*CONTEXT_ATTRIBUTES, TIME_TEXT)
 
 
-def many_of(node: Node) -> Place | None:
-    """The place of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
+def many_of(node: Node) -> Operand | None:
+    """The operand of many values: a path to a list, or `json.values(data, ["a", "b"])`."""
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
             # The value of an extension may be a map, which equals no constant.
-            return None if any(name.startswith(prefix) for name in _CONTEXT) else Place(Root.CE, (prefix,), Form.NAMED)
+            is_extension = _is_read(prefix) and not any(name.startswith(prefix) for name in _CONTEXT)
+            return Operand(Root.CE, (prefix,), Form.NAMED) if is_extension else None
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):
                 return None
-            return Place(Root.DATA, tuple(map(str, names)), Form.VALUES)
+            return Operand(Root.DATA, tuple(map(str, names)), Form.VALUES)
         case _:
-            place = place_of(node)
-            if place is None or place.root is not Root.DATA or not place.path:
+            operand = path_of(node)
+            if operand is None or operand.root is not Root.DATA:
                 return None
-            return Place(place.root, place.path, Form.ELEMENTS)
+            return Operand(operand.root, operand.path, Form.ELEMENTS)
 
 
 # --- time -----------------------------------------------------------------------------------------------------------
@@ -162,7 +176,7 @@ def _instant(node: Node) -> Fraction | None:
             nanos = int(fraction[1][6:].ljust(3, "0")) if fraction is not None and len(fraction[1]) > 6 else 0
             found = Fraction(micros) + Fraction(nanos, 1_000)
         case Call("timestamp", None, (Literal(LiteralKind.INT, int(seconds)),)):
-            found = Fraction(seconds * 1_000_000)
+            found = Fraction(seconds * _SECOND)
         case Call("_+_" | "_-_" as sign, None, (left, right)):
             instant, span = _instant(left), _span(right)
             if instant is None or span is None:
@@ -170,7 +184,7 @@ def _instant(node: Node) -> Fraction | None:
             found = instant + span if sign == "_+_" else instant - span
         case _:
             return None
-    return found if _TIMESTAMP_MICROS[0] <= found < _TIMESTAMP_MICROS[1] else None
+    return found if TIMESTAMP_START_S * _SECOND <= found < TIMESTAMP_END_S * _SECOND else None
 
 
 def _span(node: Node) -> Fraction | None:
@@ -183,7 +197,7 @@ def _span(node: Node) -> Fraction | None:
                 return None
             total = sum((Fraction(number) * _UNITS[unit] for number, unit in parts), Fraction(0))
             whole_nanos = (total * 1_000).denominator == 1
-            return sign * total if whole_nanos and total < _TIMESTAMP_MICROS[1] else None
+            return sign * total if whole_nanos and total < TIMESTAMP_END_S * _SECOND else None
         case _:
             return None
 
@@ -193,9 +207,9 @@ def _span(node: Node) -> Fraction | None:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`place comparison constant`."""
+    """`operand comparison constant`."""
 
-    place: Place
+    operand: Operand
     comparison: Comparison
     constant: int | float
 
@@ -212,15 +226,15 @@ def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[B
     """
     if abs(constant) > EXACT_DOUBLE_MAX or _reach(left) is None:
         return None
-    place = _integer(left)
-    bounds = None if place is None else _solve(left, comparison, Fraction(constant))
-    if place is None or bounds is None:
+    operand = _integer(left)
+    bounds = None if operand is None else _solve(left, comparison, Fraction(constant))
+    if operand is None or bounds is None:
         return None
-    made = [_whole(Place(place.root, place.path, Form.INTEGER), *bound) for bound in bounds]
+    made = [_whole(Operand(operand.root, operand.path, Form.INTEGER), *bound) for bound in bounds]
     return None if any(abs(bound.constant) > EXACT_DOUBLE_MAX for bound in made) else tuple(made)
 
 
-def _integer(node: Node) -> Place | None:
+def _integer(node: Node) -> Operand | None:
     """The one path inside arithmetic with integers."""
     match node:
         case Call("_+_" | "_-_" | "_*_", None, (Literal(LiteralKind.INT), right)):
@@ -228,8 +242,8 @@ def _integer(node: Node) -> Place | None:
         case Call("_+_" | "_-_" | "_*_" | "_/_", None, (left, Literal(LiteralKind.INT))):
             return _integer(left)
         case _:
-            place = place_of(node)
-            return None if place is None or place == TIME or not place.path else place
+            operand = path_of(node)
+            return None if operand == TIME else operand
 
 
 def _reach(node: Node) -> int | None:
@@ -249,7 +263,7 @@ def _reach(node: Node) -> int | None:
             reach = None if constant == 0 else _reach(other)
         case _:
             reach = EXACT_DOUBLE_MAX
-    return reach if reach is not None and reach <= _INT64_MAX else None
+    return reach if reach is not None and reach <= INT64_MAX else None
 
 
 _Bounds = tuple[tuple[Comparison, Fraction], ...]
@@ -264,11 +278,11 @@ def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
         case Call("_-_", None, (other, Literal(LiteralKind.INT, int(constant)))):
             return _solve(other, comparison, k + constant)
         case Call("_-_", None, (Literal(LiteralKind.INT, int(constant)), other)):
-            return _solve(other, _MIRRORED[comparison], constant - k)
+            return _solve(other, comparison.mirrored, constant - k)
         case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
             "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
         ):
-            return _solve(other, comparison if constant > 0 else _MIRRORED[comparison], k / constant)
+            return _solve(other, comparison if constant > 0 else comparison.mirrored, k / constant)
         case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
             return _solve_division(other, comparison, k, constant)
         case _:
@@ -278,7 +292,7 @@ def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
 def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: int) -> _Bounds | None:
     """The quotient is cut towards zero."""
     if divisor < 0:
-        comparison, k, divisor = _MIRRORED[comparison], -k, -divisor
+        comparison, k, divisor = comparison.mirrored, -k, -divisor
     whole = _whole_bound(comparison, k)
     match comparison:
         case Comparison.GT | Comparison.GE:
@@ -309,7 +323,7 @@ def _whole_bound(comparison: Comparison, k: Fraction) -> int:
     return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
 
 
-def _whole(place: Place, comparison: Comparison, k: Fraction) -> Bound:
+def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> Bound:
     if comparison in {Comparison.EQ, Comparison.NE}:
-        return Bound(place, comparison, int(k) if k.denominator == 1 else NEVER)
-    return Bound(place, comparison, _whole_bound(comparison, k))
+        return Bound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
+    return Bound(operand, comparison, _whole_bound(comparison, k))

@@ -72,7 +72,7 @@ MANY: Final = frozenset({Form.ELEMENTS, Form.ELEMENTS_LOWER, Form.VALUES, Form.V
 more and exactly, so a matcher may leave such a key part out and loses nothing but speed."""
 
 EXISTS_ITEMS_MAX: Final = 64
-"""Values of one place that the matcher looks at: an event with more is in doubt. Each makes a key of its own."""
+"""Values of one operand that the matcher looks at: an event with more is in doubt. Each makes a key of its own."""
 
 DOUBT_TEXT: Final = "\0"
 DOUBT_NUMBER: Final = float("inf")
@@ -80,8 +80,8 @@ DOUBT_NUMBER: Final = float("inf")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
-    """One value of an event that a filter looks at: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
+class Operand:
+    """The side of a comparison that is read from an event: `ce.type`, `ce.tenant`, `data.user.tier`, `size(data.x)`.
 
     Attributes:
         root: `CE` for context attributes and extensions, `DATA` for the JSON data, `PUBLISH_TIME` for when the event
@@ -106,7 +106,7 @@ class Verdict(IntEnum):
 
 
 class KeyKind(StrEnum):
-    """How the value at a place becomes part of a join key."""
+    """How the value at an operand becomes part of a join key."""
 
     STRING = "string"  # the value is this string
     NUMBER = "number"  # the value is numerically equal, see `Constant`; -0.0 == 0.0
@@ -119,7 +119,7 @@ class KeyKind(StrEnum):
 class KeyPart:
     """One indexed comparison of a signature; `length` (code points) is set for PREFIX and SUFFIX, else 0."""
 
-    place: Place
+    operand: Operand
     kind: KeyKind
     length: int = 0
 
@@ -148,7 +148,7 @@ class Op(StrEnum):
     IN = "in"  # the row's constant is a tuple of constants of one kind
     HAS = "has"  # CEL's has(): a missing parent is an error; takes no constant
     TRUE = "true"  # the value itself, which must be a boolean; takes no constant
-    EXISTS = "exists"  # of a place of MANY values, one passes all of `Residual.probes`; see `Probe`
+    EXISTS = "exists"  # of an operand of MANY values, one passes all of `Residual.probes`; see `Probe`
 
 
 class ConstantKind(StrEnum):
@@ -186,7 +186,7 @@ class Residual:
             row's constant is a tuple of constants of `kind`, in the order of the probes that take one; empty for NULL.
     """
 
-    place: Place
+    operand: Operand
     op: Op
     kind: ConstantKind
     negated: bool = False
@@ -219,9 +219,9 @@ class PlanRow:
 
     @property
     def is_of_doubt(self) -> bool:
-        """Whether only events meet it whose value at a place of the key the matcher does not know."""
+        """Whether only events meet it whose value at an operand of the key the matcher does not know."""
         return any(
-            part.place.form in DOUBTFUL and constant == part.doubt
+            part.operand.form in DOUBTFUL and constant == part.doubt
             for part, constant in zip(self.signature.key, self.key, strict=True)
         )
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.filter.cel.ast import Comparison, Literal, LiteralKind
 from headgate.filter.compile.patterns import LIKE
-from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Place, Probe
+from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 
 KINDS: Final = {
     LiteralKind.NULL: ConstantKind.NULL,
@@ -23,9 +23,9 @@ METHODS: Final = {"startsWith": Op.STARTS, "endsWith": Op.ENDS, "contains": Op.C
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One comparison of the value at a place with constants, in the operators of `plan.Op`."""
+    """One comparison of the value at an operand with constants, in the operators of `plan.Op`."""
 
-    place: Place
+    operand: Operand
     op: Op
     kind: ConstantKind
     constant: Constant | tuple[Constant, ...] = None
@@ -55,11 +55,11 @@ def only(*together: Atom) -> Said:
     return (together,)
 
 
-def one_of(place: Place, kind: ConstantKind, constants: tuple[Constant, ...], *, negated: bool = False) -> Atom:
-    """`place in constants`, which are of one kind."""
+def one_of(operand: Operand, kind: ConstantKind, constants: tuple[Constant, ...], *, negated: bool = False) -> Atom:
+    """`operand in constants`, which are of one kind."""
     if len(constants) == 1:
-        return Atom(place, Op.EQ, kind, constants[0], negated)
-    return Atom(place, Op.IN, kind, constants, negated)
+        return Atom(operand, Op.EQ, kind, constants[0], negated)
+    return Atom(operand, Op.IN, kind, constants, negated)
 
 
 def constant_of(literal: Literal) -> Constant:
@@ -71,6 +71,6 @@ def constant_of(literal: Literal) -> Constant:
     return value
 
 
-def form_of(place: Place, form: Form) -> Place:
-    """The same place in another form."""
-    return Place(place.root, place.path, form)
+def form_of(operand: Operand, form: Form) -> Operand:
+    """The same operand in another form."""
+    return Operand(operand.root, operand.path, form)

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from headgate.event.attributes import is_name
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, is_name
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel.ast import reads_publish_time
 from headgate.filter.cel.cost import check_limits
-from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import Expression, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import is_plain_field
@@ -24,8 +23,6 @@ from headgate.limits import FILTERS_CACHED_MAX
 EXTENSION: Final = "filtervalue"
 """The extension by which a producer gives an event's filter value; empty: the event has none."""
 DEFAULT: Final = "type"
-
-_FIELDS: Final = frozenset({"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ class FilterValueRule:
     def of(self, event: Event) -> str | None:
         """The rule's value for an event; None without one: absent, empty, no string, or an error."""
         name = self.attribute
-        if name in _FIELDS:
+        if name in CONTEXT_ATTRIBUTES:
             return getattr(event, name) or None
         if name:
             value = event.extensions.get(name)
@@ -68,7 +65,7 @@ def filter_value_rule(text: str) -> FilterValueRule:
         raise FilterError(
             f"a filter value is a string, this expression is of type {result.lower()}", hint="string(...) converts"
         )
-    tree = decode(expression.checked().expr)
+    tree = expression.tree()
     if reads_publish_time(tree):
         raise FilterError(
             "a filter value cannot depend on publish_time: it is made before the event is stored",

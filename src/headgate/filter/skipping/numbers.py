@@ -21,21 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.filter.cel.ast import And, Compare, Comparison, In, ListOf, Literal, Name, Node, Select
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import rewrite
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.limits import FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
 
 _NUMBER: Final = rb'"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
 _ESCAPED: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
 """What a producer's encoder may escape."""
-_TURNED: Final = {
-    Comparison.EQ: Comparison.EQ,
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +71,7 @@ def bounds(cel: str) -> tuple[Bound, ...]:
     Raises:
         FilterError: It is no expression.
     """
-    expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    found = dict.fromkeys(_bounds(rewrite(decode(expression.checked().expr))))
+    found = dict.fromkeys(_bounds(simplified_tree(cel)))
     return tuple(found)[:LITERAL_CLAUSES_MAX]
 
 
@@ -90,9 +80,9 @@ def _bounds(node: Node) -> Iterator[Bound]:
         case And(operands):
             for operand in operands:
                 yield from _bounds(operand)
-        case Compare(operator, left, right) if operator in _TURNED:
+        case Compare(operator, left, right) if operator is not Comparison.NE:
             yield from _bound(left, operator, right)
-            yield from _bound(right, _TURNED[operator], left)
+            yield from _bound(right, operator.mirrored, left)
         case In(left, ListOf(items)):
             numbers = [number for item in items if (number := _number(item)) is not None]
             name = _member(left)

@@ -33,10 +33,9 @@ from headgate.filter.cel.ast import (
     Or,
     Select,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import branches, resolve, rewrite, whole_text
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
+from headgate.filter.cel.parsing import simplified_tree, tree_of
+from headgate.filter.cel.rewrite import branches, resolve, whole_text
+from headgate.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"
 """What an event's filter value is unless its broker says otherwise."""
@@ -125,12 +124,8 @@ def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
     Raises:
         FilterError: One of the texts is no expression.
     """
-    tree = rewrite(_tree(cel))
-    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
-
-
-def _tree(text: str) -> Node:
-    return decode(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr)
+    tree = simplified_tree(cel)
+    return Pruning(_pinned(tree, resolve(tree_of(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
 
 
 # --- filter values --------------------------------------------------------------------------------------------------
@@ -194,13 +189,6 @@ _Range = tuple[int | None, int | None]
 _TIME: Final = Select(Name("ce"), "time")
 _PUBLISHED: Final = Name(PUBLISH_TIME)
 _EMPTY: Final[_Range] = (1, 0)
-_MIRRORED: Final = {
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
-    Comparison.EQ: Comparison.EQ,
-}
 
 
 def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range | None:
@@ -217,8 +205,8 @@ def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range |
             return known[node]
         case Compare(comparison, left, right) if left == time:
             return _bounded(comparison, right)
-        case Compare(comparison, left, right) if right == time and comparison in _MIRRORED:
-            return _bounded(_MIRRORED[comparison], left)
+        case Compare(comparison, left, right) if right == time and comparison is not Comparison.NE:
+            return _bounded(comparison.mirrored, left)
         case Has(Name("ce"), "time") if time == _TIME:
             return (None, None)
         case _ if node == FALSE:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.filter.cel.cost import static_cost
+from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.unparse import is_plain_field, string_literal
 from headgate.filter.compile.plan import (
     DOUBTFUL,
@@ -18,7 +19,7 @@ from headgate.filter.compile.plan import (
     KeyKind,
     KeyPart,
     Op,
-    Place,
+    Operand,
     PlanRow,
     Residual,
     Verdict,
@@ -141,7 +142,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Ex
         cost=Cost(
             lookups=sum(bool(signature.key) for signature in signatures),
             scans=sum(not row.signature.key for row in compiled.rows),
-            steps=static_cost(compiled.cel),
+            steps=static_cost(tree_of(compiled.cel)),
         ),
         skips=_skips(pruning(compiled.cel, filter_value), filter_value),
         notes=compiled.notes,
@@ -174,14 +175,14 @@ def _skips(found: Pruning, filter_value: str) -> Skips:
     return Skips(filter_value, values, times, published, "; ".join(said) or nothing)
 
 
-def _place(place: Place) -> str:
-    steps = (f".{name}" if is_plain_field(name) else f"[{string_literal(name)}]" for name in place.path)
-    return _FORMS.get(place.form, "{}").format(str(place.root) + "".join(steps))
+def _operand(operand: Operand) -> str:
+    steps = (f".{name}" if is_plain_field(name) else f"[{string_literal(name)}]" for name in operand.path)
+    return _FORMS.get(operand.form, "{}").format(str(operand.root) + "".join(steps))
 
 
-def _beside(place: Place, constant: Constant | tuple[Constant, ...]) -> str:
-    """A constant as CEL writes it beside a place of this form."""
-    match place.form, constant:
+def _beside(operand: Operand, constant: Constant | tuple[Constant, ...]) -> str:
+    """A constant as CEL writes it beside an operand of this form."""
+    match operand.form, constant:
         case Form.TIME, int() | float():
             instant = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=math.floor(constant))
             return f'timestamp("{instant.isoformat().replace("+00:00", "Z")}")'
@@ -208,49 +209,49 @@ def _constant(constant: Constant | tuple[Constant, ...]) -> str:
 
 
 def _key(part: KeyPart, constant: Constant) -> str:
-    place = _place(part.place)
-    if part.place.form in DOUBTFUL and constant == part.doubt:
-        return f"{place} is in doubt"
+    operand = _operand(part.operand)
+    if part.operand.form in DOUBTFUL and constant == part.doubt:
+        return f"{operand} is in doubt"
     match part.kind:
         case KeyKind.PREFIX:
-            return f"{place}.startsWith({_constant(constant)})"
+            return f"{operand}.startsWith({_constant(constant)})"
         case KeyKind.SUFFIX:
-            return f"{place}.endsWith({_constant(constant)})"
+            return f"{operand}.endsWith({_constant(constant)})"
         case _:
-            return f"{place} == {_beside(part.place, constant)}"
+            return f"{operand} == {_beside(part.operand, constant)}"
 
 
 def _residual(residual: Residual, constant: Constant | tuple[Constant, ...]) -> str:
-    place = _place(residual.place)
+    operand = _operand(residual.operand)
     if residual.op is not Op.EXISTS:
-        return _comparison(place, residual.op, _beside(residual.place, constant), negated=residual.negated)
+        return _comparison(operand, residual.op, _beside(residual.operand, constant), negated=residual.negated)
     constants = constant if isinstance(constant, tuple) else (constant,)
-    text = " && ".join(_probes(place, residual, constants)) or f"has({place})"
+    text = " && ".join(_probes(operand, residual, constants)) or f"has({operand})"
     return f"!({text})" if residual.negated else text
 
 
-def _probes(place: str, residual: Residual, constants: tuple[Constant, ...]) -> Iterator[str]:
+def _probes(operand: str, residual: Residual, constants: tuple[Constant, ...]) -> Iterator[str]:
     left = iter(constants)
     for probe in residual.probes:
         match probe.op:
             case Op.HAS:
-                yield f"{place} is a {residual.kind}"
+                yield f"{operand} is a {residual.kind}"
             case Op.IN:
-                yield _comparison(place, Op.IN, _constant(constants), negated=probe.negated)
+                yield _comparison(operand, Op.IN, _constant(constants), negated=probe.negated)
             case _:
-                yield _comparison(place, probe.op, _constant(next(left, None)), negated=probe.negated)
+                yield _comparison(operand, probe.op, _constant(next(left, None)), negated=probe.negated)
 
 
-def _comparison(place: str, op: Op, constant: str, *, negated: bool) -> str:
+def _comparison(operand: str, op: Op, constant: str, *, negated: bool) -> str:
     if op is Op.HAS:
-        text = f"has({place})"
+        text = f"has({operand})"
     elif op is Op.TRUE:
-        text = place
+        text = operand
     elif op in _METHODS:
-        text = f"{place}.{_METHODS[op]}({constant})"
+        text = f"{operand}.{_METHODS[op]}({constant})"
     elif op is Op.EQ and negated:
-        return f"{place} != {constant}"
+        return f"{operand} != {constant}"
     else:
-        text = f"{place} {_SIGNS[op]} {constant}"
+        text = f"{operand} {_SIGNS[op]} {constant}"
         return f"!({text})" if negated else text
     return f"!{text}" if negated else text

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.functions.declare import CelType, Function, FunctionError, Overload
 
-INT32_MIN: Final = -(1 << 31)
-INT32_MAX: Final = (1 << 31) - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _SHOWN_CHARACTERS: Final = 40
 _INTEGER_DIGITS_MAX: Final = 64

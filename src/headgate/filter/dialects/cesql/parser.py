@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.functions.cesql import INT32_MAX, INT32_MIN
 from headgate.filter.dialects.cesql.lexer import LEXICON
 from headgate.filter.dialects.cesql.tree import (
     Arithmetic,

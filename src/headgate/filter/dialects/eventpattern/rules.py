@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.filter.cel.ast import INT64_MIN, UINT64_MAX
 from headgate.filter.dialects.eventpattern.text import Pattern, Step
 from headgate.limits import FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, PATTERN_WILDCARDS_MAX
 
@@ -253,7 +254,7 @@ def _finite(pattern: Pattern, value: Scalar, place: tuple[Step, ...]) -> Scalar:
     """The value, when CEL has it: within uint64 or finite."""
     if isinstance(value, float) and not math.isfinite(value):
         raise pattern.fault(place, "the number is outside the range of a double")
-    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+    if isinstance(value, int) and not INT64_MIN <= value <= UINT64_MAX:
         return float(value) if abs(value) < 2**1023 else _finite(pattern, math.inf, place)
     return value
 

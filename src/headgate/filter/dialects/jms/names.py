@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
+from headgate.event.attributes import TEXT_ATTRIBUTES
+
 
 class Type(Enum):
     """What is known of a value before an event is seen."""
@@ -40,16 +42,7 @@ class Unknown:
     hint: str = ""
 
 
-_TYPES: Final = {
-    "id": Type.TEXT,
-    "source": Type.TEXT,
-    "specversion": Type.TEXT,
-    "type": Type.TEXT,
-    "subject": Type.TEXT,
-    "datacontenttype": Type.TEXT,
-    "dataschema": Type.TEXT,
-    "time": Type.TIME,
-}
+_TYPES: Final = {**dict.fromkeys(TEXT_ATTRIBUTES, Type.TEXT), "time": Type.TIME}
 _HEADERS: Final[dict[str, Attribute | Constant | Unknown]] = {
     "JMSType": Attribute("type", Type.TEXT),
     "JMSMessageID": Attribute("id", Type.TEXT),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from headgate.filter.cel.ast import INT64_MAX
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.jms.lexer import LEXICON
 from headgate.filter.dialects.jms.tree import (
@@ -33,7 +34,6 @@ from headgate.filter.dialects.jms.tree import (
 from headgate.filter.dialects.sql_tokens import Kind, Token, Words, fault
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
-_INT64_MAX: Final = 2**63 - 1
 _INT64_DIGITS: Final = 19
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _VALUES: Final = (Number, Text, Truth, Identifier, Signed, Arithmetic)
@@ -204,7 +204,7 @@ class _Parser(Words):
         value = _numeric(token.text)
         if value is None:
             raise self._fault(token, "a number that begins with 0 is octal, with digits from 0 to 7")
-        if isinstance(value, int) and value > _INT64_MAX + negative:
+        if isinstance(value, int) and value > INT64_MAX + negative:
             raise self._fault(token, "an exact number has 64 bits", "write it with a dot or an exponent")
         if math.isinf(value):
             raise self._fault(token, "the number is too large for a double")
@@ -259,4 +259,4 @@ def _numeric(text: str) -> int | float | None:
         return float(lower.rstrip("df"))
     if len(digits) > 1 and digits[0] == "0":
         return int(digits, 8) if not set(digits) & {"8", "9"} else None
-    return int(digits) if len(digits) <= _INT64_DIGITS else _INT64_MAX + 2  # Python refuses thousands of digits
+    return int(digits) if len(digits) <= _INT64_DIGITS else INT64_MAX + 2  # Python refuses thousands of digits

@@ -13,9 +13,10 @@ from typing import Any, Final, assert_never
 
 from headgate.filter.cel.ast import (
     FALSE,
+    INT64_MAX,
+    INT64_MIN,
     TRUE,
     And,
-    Call,
     Compare,
     In,
     ListOf,
@@ -27,26 +28,17 @@ from headgate.filter.cel.ast import (
     Or,
 )
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.dialects import three_valued
 from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms import tree
 from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
 from headgate.filter.dialects.sql_tokens import fault
-from headgate.filter.dialects.three_valued import ALWAYS_PRESENT, Truth, When, both, compared, constant, either, truth
+from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, required, truth
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
-_MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_COMPUTED: Final[dict[str, Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-_INT64: Final = (-(2**63), 2**63 - 1)
 _NUMBER_TYPES: Final = ListOf((Name("int"), Name("double")))
 
 
@@ -97,7 +89,7 @@ class _Translator:
             case tree.Disjunction(operands):
                 return either(map(self.condition, operands))
             case tree.Comparison(sign, left, right, position):
-                return self._compare(sign, self._value(left), self._value(right), position)
+                return self._compare(_OPS[sign], self._value(left), self._value(right), position)
             case tree.Between():
                 return self._between(node)
             case tree.OneOf():
@@ -132,9 +124,8 @@ class _Translator:
 
     def _named(self, name: str, position: int) -> _Value:
         match meaning(name):
-            case Attribute(attribute, type_):
-                needs = () if attribute in ALWAYS_PRESENT else (attribute,)
-                return _Value(type_, three_valued.attribute(attribute), needs)
+            case Attribute(name, type_):
+                return _Value(type_, attribute(name), required(name))
             case Constant(str(value)):
                 return _text(value)
             case Constant(value):
@@ -147,7 +138,7 @@ class _Translator:
         if value.type is Type.NUMBER:
             return value
         if value.type is Type.ANY:
-            return _computed(Call("jms.number", None, (value.node,)), value)
+            return _computed(call("jms.number", value.node), value)
         raise fault(self._text, position, f"arithmetic is for numbers, not for {_called(value.type)}")
 
     # --- conditions ---
@@ -164,10 +155,10 @@ class _Translator:
     def _between(self, node: tree.Between) -> Truth:
         value, low, high = (self._value(part) for part in (node.operand, node.low, node.high))
         if node.negated:
-            outside = (("<", low), (">", high))
-            return either(self._compare(sign, value, bound, node.position) for sign, bound in outside)
-        inside = ((">=", low), ("<=", high))
-        return both(self._compare(sign, value, bound, node.position) for sign, bound in inside)
+            outside = ((Op.LT, low), (Op.GT, high))
+            return either(self._compare(op, value, bound, node.position) for op, bound in outside)
+        inside = ((Op.GE, low), (Op.LE, high))
+        return both(self._compare(op, value, bound, node.position) for op, bound in inside)
 
     def _is_null(self, value: _Value) -> Truth:
         if not value.needs:
@@ -195,8 +186,8 @@ class _Translator:
         text = plain_text(pattern)
         if text is not None:
             # What is no string is neither like a text nor unlike it.
-            same = self._compare("=", value, _text(text), node.position)
-            found = truth(same.holds, self._compare("<>", value, _text(text), node.position).holds)
+            same = self._compare(Op.EQ, value, _text(text), node.position)
+            found = truth(same.holds, self._compare(Op.NE, value, _text(text), node.position).holds)
         elif pattern.parts == (Wildcard.ANY,):
             found = truth(When(value.needs, _is_text(value)), three_valued.NEVER)
         else:
@@ -209,34 +200,34 @@ class _Translator:
             raise fault(self._text, node.position, f"{word} is for strings, {node.name} is {_called(value.type)}")
         return value
 
-    def _compare(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+    def _compare(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
         if left.literal is not None and right.literal is None:
-            return self._compare(_MIRRORED[sign], right, left, position)
+            return self._compare(op.mirrored, right, left, position)
         if Type.TIME in {left.type, right.type}:
-            return self._compare_time(sign, left, right, position)
-        if sign not in {"=", "<>"} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
-            reason = f"{sign} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
+            return self._compare_time(op, left, right, position)
+        if op not in {Op.EQ, Op.NE} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
+            reason = f"{op} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
             raise fault(self._text, position, reason, "strings and booleans are compared with = and <>")
         if left.literal is not None and right.literal is not None:
-            return constant(left.type is right.type and bool(_COMPUTED[sign](left.literal, right.literal)))
+            return constant(left.type is right.type and op.holds(left.literal, right.literal))
         if left.type is Type.NUMBER and right.type is Type.NUMBER:
             right = replace(right, node=_double(right))  # what was computed is a double, and CEL checks types
-        match sign:
-            case "=":
+        match op:
+            case Op.EQ:
                 return _equal(left, right)
-            case "<>":
+            case Op.NE:
                 return _unequal(left, right)
             case _:
-                return _ordered(_OPS[sign], left, right)
+                return _ordered(op, left, right)
 
-    def _compare_time(self, sign: str, left: _Value, right: _Value, position: int) -> Truth:
+    def _compare_time(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
         if left.type is not Type.TIME or not isinstance(right.literal, int | float) or right.type is not Type.NUMBER:
             hint = "for instance JMSTimestamp > 1700000000000; for more, write CEL in `expression`"
             raise fault(self._text, position, "a time is compared with a number of milliseconds since 1970", hint)
         instant = timestamp_of(right.literal)
         if instant is None:
             raise fault(self._text, position, "no whole number of milliseconds from year 1 to year 9999")
-        return compared(left.needs, Compare(_OPS[sign], left.node, instant))
+        return compared(left.needs, Compare(op, left.node, instant))
 
 
 def _equal(left: _Value, right: _Value) -> Truth:
@@ -303,12 +294,13 @@ def _unlike(left: _Value, right: _Value) -> Truth:
 
 
 def _number(value: int | float) -> _Value:
+    # Of more than 64 bits it stays an int, which CEL refuses: a selector has no unsigned numbers.
     kind = LiteralKind.INT if isinstance(value, int) else LiteralKind.DOUBLE
     return _Value(Type.NUMBER, Literal(kind, value), literal=value)
 
 
 def _text(value: str) -> _Value:
-    return _Value(Type.TEXT, Literal(LiteralKind.STRING, value), literal=value)
+    return _Value(Type.TEXT, literal(value), literal=value)
 
 
 def _computed(node: Node, *operands: _Value) -> _Value:
@@ -317,8 +309,8 @@ def _computed(node: Node, *operands: _Value) -> _Value:
 
 def _double(value: _Value) -> Node:
     if value.literal is not None:
-        return Literal(LiteralKind.DOUBLE, float(value.literal))
-    return value.node if value.type is Type.NUMBER else Call("jms.number", None, (value.node,))
+        return literal(float(value.literal))
+    return value.node if value.type is Type.NUMBER else call("jms.number", value.node)
 
 
 def _signed(sign: str, value: _Value) -> _Value:
@@ -326,12 +318,12 @@ def _signed(sign: str, value: _Value) -> _Value:
         return value
     if isinstance(value.literal, int | float):
         return _number(-value.literal)
-    return _computed(Call("-_", None, (value.node,)), value)
+    return _computed(call("-_", value.node), value)
 
 
 def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
-    operands = (_double(left), _double(right))
-    return _computed(Call("jms.divide" if sign == "/" else f"_{sign}_", None, operands), left, right)
+    function = "jms.divide" if sign == "/" else f"_{sign}_"
+    return _computed(call(function, _double(left), _double(right)), left, right)
 
 
 def _folded(sign: str, left: object, right: object) -> _Value | None:
@@ -341,13 +333,13 @@ def _folded(sign: str, left: object, right: object) -> _Value | None:
     if sign == "/":
         return _number(float(left) / float(right)) if right else None
     value = _FOLDED[sign](left, right)
-    if isinstance(value, int) and not _INT64[0] <= value <= _INT64[1]:
+    if isinstance(value, int) and not INT64_MIN <= value <= INT64_MAX:
         value = float(value)
     return _number(value) if abs(value) != float("inf") and value == value else None
 
 
 def _type(value: _Value) -> Node:
-    return Call("type", None, (value.node,))
+    return call("type", value.node)
 
 
 def _is_text(value: _Value) -> Node:

@@ -9,7 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, TIMESTAMP_END_S, TIMESTAMP_START_S
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.like import PatternError, parse_pattern
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -147,7 +148,6 @@ class Spelling:
         return self.values if self.single else f"{self.values}[{index}]"
 
 
-_INT64: Final = (-(2**63), 2**63 - 1)
 _FINER_THAN_MICROSECONDS: Final = re.compile(r"\.[0-9]{6}0*[1-9]")
 
 
@@ -197,8 +197,7 @@ def _check_pattern(pattern: str, field: str) -> None:
 
 def _check_count(operator: Operator, count: int, field: str) -> None:
     if count > FILTER_LIST_ITEMS_MAX:
-        reason = f"{count} values: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"{count} values", field=field)
     if operator in LISTS:
         if not count:
             raise FilterError(f"{operator} takes one value or more", field=field)
@@ -237,7 +236,7 @@ def _check_time(value: Value, field: str) -> None:
 
 def milliseconds_known(milliseconds: int) -> bool:
     """Whether an instant lies in the years that CEL has."""
-    return -62_135_596_800_000 <= milliseconds < 253_402_300_800_000
+    return TIMESTAMP_START_S * 1000 <= milliseconds < TIMESTAMP_END_S * 1000
 
 
 def _type_of(values: tuple[Value, ...], field: str) -> Type:
@@ -257,7 +256,7 @@ def _typed(value: Value, kind: Type, field: str) -> Value:
             if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
                 raise FilterError("a NUL character or half of a surrogate pair in a string", field=field)
             return value
-        case Type.LONG, int() if _INT64[0] <= value <= _INT64[1]:
+        case Type.LONG, int() if INT64_MIN <= value <= INT64_MAX:
             return value
         case Type.LONG, int():
             raise FilterError("a long has 64 bits", field=field)

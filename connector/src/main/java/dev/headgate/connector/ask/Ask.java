@@ -39,7 +39,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     return new StructType()
         .add("keys", DataTypes.createArrayType(DataTypes.LongType, false), false)
         .add("checks", DataTypes.createArrayType(DataTypes.LongType, false), false)
-        .add("places", DataTypes.createArrayType(Value.TYPE, false), false);
+        .add("operands", DataTypes.createArrayType(Value.TYPE, false), false);
   }
 
   @Override
@@ -64,7 +64,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
 
   @Override
   public String description() {
-    return "the keys of an event and what stands at the places that its broker's filters look at";
+    return "the keys of an event and what stands at the operands that its broker's filters look at";
   }
 
   /** Called by the code that Spark generates. */
@@ -92,15 +92,15 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     for (int i = 0; i < values.length; i++) {
       values[i] = new Value();
     }
-    int[] places = question.attributes;
-    attribute(values, places[0], specversion);
-    attribute(values, places[1], id);
-    attribute(values, places[2], source);
-    attribute(values, places[3], type);
-    attribute(values, places[4], subject);
-    attribute(values, places[5], time);
-    attribute(values, places[6], datacontenttype);
-    attribute(values, places[7], dataschema);
+    int[] operands = question.attributes;
+    attribute(values, operands[0], specversion);
+    attribute(values, operands[1], id);
+    attribute(values, operands[2], source);
+    attribute(values, operands[3], type);
+    attribute(values, operands[4], subject);
+    attribute(values, operands[5], time);
+    attribute(values, operands[6], datacontenttype);
+    attribute(values, operands[7], dataschema);
     if (question.instant >= 0) {
       Form.instant(values[question.instant], time, timeUs);
     }
@@ -121,22 +121,22 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     if (question.data.below != null && isJson) {
       JsonScan.read(data, question.data, values);
     }
-    Value[] taken = new Value[question.places.length];
+    Value[] taken = new Value[question.operands.length];
     for (int i = 0; i < taken.length; i++) {
-      Question.Place place = question.places[i];
-      taken[i] = place.form().of(values[place.value()], isJson);
+      Question.Operand operand = question.operands[i];
+      taken[i] = operand.form().of(values[operand.value()], isJson);
     }
     return Keys.answer(question, taken, broker, seed, secret);
   }
 
-  private static void attribute(Value[] values, int place, UTF8String text) {
-    if (place < 0) {
+  private static void attribute(Value[] values, int operand, UTF8String text) {
+    if (operand < 0) {
       return;
     }
     if (text == null) {
-      values[place].absent();
+      values[operand].absent();
     } else {
-      values[place].text(text);
+      values[operand].text(text);
     }
   }
 }

@@ -17,7 +17,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * The SQL function `headgate.exists`: does one of many values pass all probes? `plan.Op.EXISTS`, as exactly as
- * `filter/compile/rows.py` says it.
+ * `tests/filter/reference/rows.py` says it.
  */
 public final class Exists implements ScalarFunction<Integer>, UnboundFunction {
   private static final long serialVersionUID = 1L;

@@ -6,7 +6,7 @@ import java.util.Locale;
 import java.util.regex.Pattern;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What is taken of the value at a path: `plan.Form`, and as exactly as `filter/compile/forms.py` says it. */
+/** What is taken of the value at a path: `plan.Form`, and as exactly as `tests/filter/reference/forms.py` says it. */
 enum Form {
   VALUE,
   LOWER,

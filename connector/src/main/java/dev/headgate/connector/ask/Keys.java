@@ -42,18 +42,18 @@ final class Keys {
   }
 
   /** The struct that `headgate.ask` returns. */
-  static InternalRow answer(Question question, Value[] places, long broker, long seed, int secret) {
+  static InternalRow answer(Question question, Value[] operands, long broker, long seed, int secret) {
     Keys made = new Keys(question.keys.length, seed, secret);
     Digest[][] digests = new Digest[question.parts.length][];
     for (int i = 0; i < digests.length; i++) {
       Part part = question.parts[i];
-      digests[i] = made.digests(part, places[part.place()]);
+      digests[i] = made.digests(part, operands[part.operand()]);
     }
     for (Question.Key key : question.keys) {
       made.add(key.parts(), 0, digests, XXH64.hashLong(key.number(), broker), secret, 0);
     }
     return new GenericInternalRow(
-        new Object[] {made.some(made.keys), made.some(made.checks), new GenericArrayData(places)});
+        new Object[] {made.some(made.keys), made.some(made.checks), new GenericArrayData(operands)});
   }
 
   private ArrayData some(long[] numbers) {

@@ -15,7 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What the filters of a broker want to know of an event: places, parts of keys, keys. `match/key_specs.py` writes it. */
+/** What the filters of a broker want to know of an event: operands, parts of keys, keys. `match/key_specs.py` writes it. */
 final class Question {
   /** What all questions may take: those of the brokers that there may be are far smaller, with ordinary filters. */
   private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;
@@ -43,13 +43,13 @@ final class Question {
   }
 
   /** Part of a key. */
-  record Part(int place, PartKind kind, int length) {}
+  record Part(int operand, PartKind kind, int length) {}
 
   /** A key: the number of its kind, and which parts it is made of. */
   record Key(long number, int[] parts) {}
 
-  /** A place: where the value at its path is, and what is taken of it. */
-  record Place(int value, Form form) {}
+  /** An operand: where the value at its path is, and what is taken of it. */
+  record Operand(int value, Form form) {}
 
   /** Where the values of attributes go, by the order of `ask`'s arguments; -1 where nobody looks. */
   final int[] attributes;
@@ -67,7 +67,7 @@ final class Question {
 
   final Names.Node extensions;
   final Names.Node data;
-  final Place[] places;
+  final Operand[] operands;
   final int valueCount;
   final Part[] parts;
   final Key[] keys;
@@ -85,9 +85,9 @@ final class Question {
     int values = 0;
     int time = -1;
     int stored = -1;
-    places = new Place[written.get("places").size()];
-    for (int i = 0; i < places.length; i++) {
-      JsonNode one = written.get("places").get(i);
+    operands = new Operand[written.get("operands").size()];
+    for (int i = 0; i < operands.length; i++) {
+      JsonNode one = written.get("operands").get(i);
       Form form = Form.of(one.get(1).asText());
       JsonNode path = one.get(2);
       String root = one.get(0).asText();
@@ -107,7 +107,7 @@ final class Question {
         value = tree.put(path, form, values);
         values = Math.max(values, value + 1);
       }
-      places[i] = new Place(value, form);
+      operands[i] = new Operand(value, form);
     }
     instant = time;
     published = stored;

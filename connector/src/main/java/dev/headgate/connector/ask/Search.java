@@ -10,7 +10,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /**
  * The SQL function `headgate.search`: does a text hold another one (`plan.Op.CONTAINS`), or does a pattern stand for all
- * of it (`plan.Op.LIKE`), as `filter/compile/rows.py` says it? Spark's own functions are not used: some texts keep them busy for
+ * of it (`plan.Op.LIKE`), as `tests/filter/reference/rows.py` says it? Spark's own functions are not used: some texts keep them busy for
  * seconds with one event, or with a pattern, of which Spark makes a regular expression, for hours.
  */
 public final class Search implements ScalarFunction<Boolean>, UnboundFunction {

@@ -1,0 +1,1 @@
+"""The reference pages that are written from the code."""

@@ -1,0 +1,83 @@
+"""`spec.log`: how a broker's events are stored, with types and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.control.errors import Cause, invalid
+from headgate.control.objects import LogSpec
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
+from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
+from headgate.log.format import Codec
+
+_CODECS: Final = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
+
+@dataclass(frozen=True, slots=True)
+class LogRule:
+    """What a broker asks of the chunks that hold its events.
+
+    Attributes:
+        value: How its events get their filter values.
+        bloom_bytes: Size of the Bloom filter, 16..255.
+        codec: Compression of the body.
+    """
+
+    value: FilterValueRule
+    bloom_bytes: int = BLOOM_BYTES_MIN
+    codec: Codec = Codec.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class ServedBroker:
+    """A broker that accepts events.
+
+    Attributes:
+        identity: What its events are stored with, see `event.identity`.
+        rule: How they are stored.
+    """
+
+    identity: str
+    rule: LogRule
+
+
+DEFAULT_RULE: Final = LogRule(filter_value_rule(DEFAULT))
+
+
+def log_rule(spec: LogSpec | None) -> LogRule:
+    """The rule of a valid `spec.log`."""
+    if spec is None:
+        return DEFAULT_RULE
+    return LogRule(
+        filter_value_rule(spec.filter_value or DEFAULT),
+        spec.filter_size_bytes or BLOOM_BYTES_MIN,
+        _CODECS[spec.compression or "none"],
+    )
+
+
+def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
+    """What is wrong with a `spec.log`."""
+    if spec is None:
+        return
+    size = spec.filter_size_bytes
+    if size is not None and not BLOOM_BYTES_MIN <= size <= BLOOM_BYTES_MAX:
+        detail = f"must be between {BLOOM_BYTES_MIN} and {BLOOM_BYTES_MAX}"
+        yield invalid("spec.log.filterSizeBytes", size, detail)
+    if spec.compression and spec.compression not in _CODECS:
+        detail = f'Unsupported value: "{spec.compression}": supported values: "lz4", "none", "zstd"'
+        yield Cause("spec.log.compression", "FieldValueNotSupported", detail)
+    if spec.filter_value:
+        try:
+            filter_value_rule(spec.filter_value)
+        except FilterError as error:
+            yield invalid("spec.log.filterValue", spec.filter_value, error.message)
+
+
+def filter_value_causes(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
+    """A broker's rule never changes: readers skip chunks by it. A broker that is created again is another one."""
+    before, after = ((spec or LogSpec()).filter_value or DEFAULT for spec in (old, new))
+    if before != after:
+        yield invalid("spec.log.filterValue", after, "field is immutable")

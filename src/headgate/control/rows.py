@@ -1,0 +1,163 @@
+"""Rows of control.db as typed values: brokers, and triggers and subscriptions with the inputs of their status."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, cast
+
+from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.status import BrokerState, StatusInputs, broker_state, sink_of
+
+PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
+
+_COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
+              r.filter_errors, r.last_error, r.last_error_event, r.trouble, r.dropped,
+              r.last_dropped, r.backlog"""
+_REPORTS = "LEFT JOIN reports r ON r.target = t.id"
+# CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
+_BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
+                 ON o.kind = t.kind AND o.namespace = t.namespace AND o.name = t.name {_REPORTS}"""
+_BY_OBJECT = f"""SELECT {_COLUMNS} FROM objects o CROSS JOIN targets t
+                 ON t.kind = o.kind AND t.namespace = o.namespace AND t.name = o.name {_REPORTS}"""
+
+
+class RowSelection(StrEnum):
+    """Which of them are looked at; each reads through an index, so that few cost little among many."""
+
+    ALL = _BY_TARGET
+    TARGET = f"{_BY_TARGET} WHERE t.id = ?"
+    CHANGED = f"{_BY_OBJECT} WHERE o.version > ?"
+    REROUTED = f"{_BY_TARGET} WHERE t.routing > ?"
+    NEEDING = f"{_BY_TARGET} WHERE t.needs > ? AND t.needs <= ?"
+    OF_BROKER = f"{_BY_TARGET} WHERE t.broker = ?"
+    SENDING_TO_BROKER = f"{_BY_TARGET} WHERE t.subscriber_broker = ? AND t.subscriber_broker != ''"
+    DEAD_TO_BROKER = f"{_BY_TARGET} WHERE t.sink_broker = ? AND t.sink_broker != ''"
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRow:
+    """A trigger or subscription with the inputs of its status.
+
+    Attributes:
+        version: The object's resourceVersion.
+        target: Its target id.
+        obj: As stored.
+        inputs: At the same moment.
+    """
+
+    version: int
+    target: int
+    obj: Routed
+    inputs: StatusInputs
+
+
+def counter(connection: sqlite3.Connection, name: str) -> int:
+    """The value of a counter."""
+    (value,) = connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()
+    return int(value)
+
+
+def bump(connection: sqlite3.Connection, name: str, by: int = 1) -> int:
+    """The next value of a counter, taken."""
+    row = connection.execute("UPDATE counters SET value = value + ? WHERE name = ? RETURNING value", (by, name))
+    (value,) = row.fetchone()
+    return int(value)
+
+
+def brokers(connection: sqlite3.Connection, where: str = "", parameters: tuple[object, ...] = ()) -> Iterator[Broker]:
+    """Stored brokers, decoded."""
+    rows = connection.execute(f"SELECT body FROM objects WHERE kind = 'Broker' {where}", parameters)
+    for (body,) in rows:
+        yield cast(Broker, decode_stored(Kind.BROKER, body))
+
+
+def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
+    """The broker `namespace/name`."""
+    namespace, _, name = path.partition("/")
+    return next(brokers(connection, "AND namespace = ? AND name = ?", (namespace, name)), None)
+
+
+def routed_rows(
+    connection: sqlite3.Connection, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
+) -> Iterator[RoutedRow]:
+    """Triggers and subscriptions with their inputs, decoded one by one.
+
+    Args:
+        connection: In a transaction.
+        which: Which of them.
+        parameters: Of the question, in order.
+    """
+    url = public_url(connection)
+    known = _Brokers(connection, url)
+    active = counter(connection, "active_generation")
+    for row in connection.execute(which, parameters):
+        (
+            version,
+            kind,
+            body,
+            target,
+            broker,
+            subscriber_broker,
+            subscriber,
+            needs,
+            plan_error,
+            errors,
+            last,
+            event,
+            trouble,
+            dropped,
+            last_dropped,
+            backlog,
+        ) = row
+        obj = cast(Routed, decode_stored(Kind(kind), body))
+        fact = known.get(broker)
+        inherits = obj.spec.delivery is None and fact is not None
+        sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
+        inputs = StatusInputs(
+            broker=fact,
+            subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
+            subscriber_uri=subscriber,
+            needs=needs,
+            active_generation=active,
+            plan_error=plan_error,
+            filter_errors=errors or 0,
+            last_error=last or "",
+            last_error_event=event or "",
+            trouble=trouble or "",
+            dropped=dropped or 0,
+            last_dropped=last_dropped or "",
+            backlog=backlog or "",
+            sink=sink,
+            sink_broker=known.get(sink.broker) if sink.broker else None,
+        )
+        yield RoutedRow(version, target, obj, inputs)
+
+
+def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
+    """Every trigger and subscription by its target id."""
+    rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+    return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+
+
+def public_url(connection: sqlite3.Connection) -> str:
+    """The server's own address."""
+    row = connection.execute("SELECT value FROM settings WHERE name = 'public_url'").fetchone()
+    return str(row[0]) if row else PUBLIC_URL_DEFAULT
+
+
+class _Brokers:
+    """Facts of brokers, each looked up once a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, public_url: str) -> None:
+        self._connection = connection
+        self._public_url = public_url
+        self._known: dict[str, BrokerState | None] = {}
+
+    def get(self, path: str) -> BrokerState | None:
+        if path not in self._known:
+            found = broker_at(self._connection, path)
+            self._known[path] = broker_state(found, self._public_url) if found else None
+        return self._known[path]

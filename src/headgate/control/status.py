@@ -1,0 +1,410 @@
+"""Conditions and status of brokers, triggers and subscriptions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, assert_never
+from urllib.parse import urljoin
+
+import msgspec
+
+from headgate.control.log_spec import ServedBroker, log_rule
+from headgate.control.objects import (
+    API_VERSION,
+    BROKER_CLASS,
+    BROKER_CLASS_ANNOTATION,
+    DEPENDENCY_ANNOTATION,
+    GROUP,
+    Address,
+    Broker,
+    BrokerStatus,
+    Condition,
+    DeliverySpec,
+    Destination,
+    Kind,
+    Metadata,
+    Routed,
+    Subscription,
+    SubscriptionStatus,
+    Trigger,
+    TriggerStatus,
+)
+from headgate.event.identity import identity
+from headgate.filter.tools.advice import advice
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+ERROR_CHARS_MAX: Final = 500
+"""A filter error in a condition's message: errors quote events, and a status is read by people."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterSink:
+    """Where dead letters go.
+
+    Attributes:
+        uri: None without a sink; empty when the sink has no address.
+        broker: `namespace/name` of the broker that the sink refers to, else empty.
+        written: How the sink is named, for people.
+    """
+
+    uri: str | None = None
+    broker: str = ""
+    written: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerState:
+    """A broker as its triggers see it.
+
+    Attributes:
+        served: Whether its class is Headgate's.
+        ready: Its Ready condition.
+        reason: Of the Ready condition when it is not ready.
+        sink: For triggers without delivery rules.
+    """
+
+    served: bool
+    ready: bool
+    reason: str = ""
+    sink: DeadLetterSink = DeadLetterSink()
+
+
+@dataclass(frozen=True, slots=True)
+class StatusInputs:
+    """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
+
+    Attributes:
+        broker: Its broker, None when there is none of that name.
+        subscriber_broker: The broker that `spec.subscriber.ref` names, None when it names none or it does not exist.
+        subscriber_uri: Where events would go; empty when the subscriber has no address.
+        needs: The generation that holds its filter.
+        active_generation: The generation in force.
+        plan_error: Why the stored filter no longer compiles; normally empty.
+        filter_errors: Events whose evaluation was an error.
+        last_error: Message of the last of them.
+        last_error_event: That event.
+        sink: Where its dead letters go.
+        sink_broker: The broker that the sink refers to, None when it refers to none or there is none.
+        trouble: What the dispatcher finds wrong with the subscriber now, as "Reason: message"; empty for nothing.
+        dropped: Events that were given up and are kept nowhere.
+        last_dropped: Which the last of them was, and why.
+        backlog: What is wrong with its backlog now, as `trouble`.
+    """
+
+    broker: BrokerState | None
+    subscriber_broker: BrokerState | None
+    subscriber_uri: str
+    needs: int
+    active_generation: int
+    plan_error: str = ""
+    filter_errors: int = 0
+    last_error: str = ""
+    last_error_event: str = ""
+    sink: DeadLetterSink = DeadLetterSink()
+    sink_broker: BrokerState | None = None
+    trouble: str = ""
+    dropped: int = 0
+    last_dropped: str = ""
+    backlog: str = ""
+
+
+def is_served(broker: Broker) -> bool:
+    """Whether the broker's class is Headgate's."""
+    return broker.metadata.annotations.get(BROKER_CLASS_ANNOTATION, BROKER_CLASS) == BROKER_CLASS
+
+
+def identity_of(broker: Broker) -> str:
+    """The identity of a stored broker."""
+    return identity(broker.metadata.path, broker.metadata.uid)
+
+
+def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
+    """Those that are served here, by "namespace/name"."""
+    return {
+        broker.metadata.path: ServedBroker(identity_of(broker), log_rule(broker.spec.log))
+        for broker in brokers
+        if is_served(broker)
+    }
+
+
+def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
+    """A stored broker as its triggers see it."""
+    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
+    ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
+    if ready is None or broker.status.observed_generation != broker.metadata.generation:
+        return BrokerState(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
+    return BrokerState(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
+
+
+def broker_url(public_url: str, namespace: str, name: str) -> str:
+    """Where a broker accepts events."""
+    return f"{public_url.rstrip('/')}/{namespace}/{name}"
+
+
+def referenced_broker(metadata: Metadata, destination: Destination) -> str:
+    """`namespace/name` of the broker that a destination refers to; empty when it refers to something else."""
+    ref = destination.ref
+    if ref is None or ref.kind != Kind.BROKER or not (ref.api_version == API_VERSION or ref.group == GROUP):
+        return ""
+    return f"{ref.namespace or metadata.namespace}/{ref.name}"
+
+
+def subscriber_uri(trigger: Trigger, public_url: str) -> str:
+    """Where a trigger's events go, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
+
+    Args:
+        trigger: Validated.
+        public_url: The server's own address, for references to its brokers.
+    """
+    return destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
+
+
+def destination_uri(metadata: Metadata, destination: Destination, public_url: str) -> str:
+    """The address of a destination, empty when only Kubernetes could say.
+
+    Args:
+        metadata: Of the object that names the destination: references are relative to its namespace.
+        destination: Validated.
+        public_url: The server's own address, for references to its brokers.
+    """
+    if destination.ref is None:
+        return destination.uri
+    broker = referenced_broker(metadata, destination)
+    if not broker:
+        return ""
+    address = f"{public_url.rstrip('/')}/{broker}"
+    return urljoin(address, destination.uri) if destination.uri else address
+
+
+def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) -> DeadLetterSink:
+    """Where an object's delivery rules send dead letters (C03, C11)."""
+    if delivery is None or delivery.dead_letter_sink is None:
+        return DeadLetterSink()
+    destination = delivery.dead_letter_sink
+    ref = destination.ref
+    written = f"{ref.kind} {ref.namespace or metadata.namespace}/{ref.name}" if ref else destination.uri
+    broker = referenced_broker(metadata, destination)
+    return DeadLetterSink(destination_uri(metadata, destination, public_url), broker, written)
+
+
+def broker_status(
+    broker: Broker, *, public_url: str, now: str, is_there: Callable[[str], bool] = lambda _: True
+) -> BrokerStatus:
+    """The status of a broker (C01, C03, C04).
+
+    Args:
+        broker: As stored, with its last status.
+        public_url: The server's own address.
+        now: RFC 3339 time for conditions that change.
+        is_there: Whether a broker `namespace/name` is served.
+    """
+    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
+    if is_served(broker):
+        address = Address(name="http", url=broker_url(public_url, broker.metadata.namespace, broker.metadata.name))
+        addressable = Condition(type="Addressable", status=TRUE)
+    else:
+        address = None
+        found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
+        addressable = Condition(
+            type="Addressable",
+            status=FALSE,
+            reason="BrokerClassNotServed",
+            message=f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"',
+        )
+    needed = [addressable, _sink_resolved(sink, is_there(sink.broker))]
+    conditions = (*needed, _summary(needed))
+    return BrokerStatus(
+        observed_generation=broker.metadata.generation,
+        conditions=_timed(conditions, broker.status.conditions, now),
+        address=address,
+        dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
+    )
+
+
+def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
+    """The status of a trigger or subscription; see `trigger_status`."""
+    match obj:
+        case Trigger():
+            return trigger_status(obj, inputs, now=now)
+        case Subscription():
+            return subscription_status(obj, inputs, now=now)
+        case _:
+            assert_never(obj)
+
+
+def subscription_status(subscription: Subscription, inputs: StatusInputs, *, now: str) -> SubscriptionStatus:
+    """The status of a subscription; arguments as `trigger_status` has them."""
+    sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
+    needed = [_broker_ready(subscription, inputs), sink, _subscribed(inputs)]
+    warnings = (_filter_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs), *_filter_advisable(subscription))
+    conditions = (*needed, *warnings, _summary(needed))
+    return SubscriptionStatus(
+        observed_generation=subscription.metadata.generation,
+        conditions=_timed(conditions, subscription.status.conditions, now),
+        dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
+        filter_errors=inputs.filter_errors,
+    )
+
+
+def trigger_status(trigger: Trigger, inputs: StatusInputs, *, now: str) -> TriggerStatus:
+    """The status of a trigger (C08, C09, C10, C11, C13, C19).
+
+    Args:
+        trigger: As stored, with its last status.
+        inputs: Everything else that counts.
+        now: RFC 3339 time for conditions that change.
+    """
+    needed = [
+        _broker_ready(trigger, inputs),
+        _dependency_ready(trigger),
+        _subscriber_resolved(trigger, inputs),
+        _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served),
+        _subscribed(inputs),
+    ]
+    dispatched = (_subscriber_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs))
+    warnings = (_filter_healthy(inputs), *dispatched, *_filter_advisable(trigger))
+    conditions = (*needed, *warnings, _summary(needed))
+    resolved = needed[2].status == TRUE
+    return TriggerStatus(
+        observed_generation=trigger.metadata.generation,
+        conditions=_timed(conditions, trigger.status.conditions, now),
+        subscriber_uri=inputs.subscriber_uri if resolved else "",
+        dead_letter_sink_uri=(inputs.sink.uri or "") if needed[3].status == TRUE else "",
+        filter_errors=inputs.filter_errors,
+    )
+
+
+def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
+    broker = inputs.broker
+    if broker is None:
+        return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
+    if not broker.ready:
+        reason = broker.reason or "BrokerNotReady"
+        return _false("BrokerReady", reason, f'broker "{trigger.broker_key}" is not ready')
+    return Condition(type="BrokerReady", status=TRUE)
+
+
+def _dependency_ready(trigger: Trigger) -> Condition:
+    if DEPENDENCY_ANNOTATION in trigger.metadata.annotations:
+        message = f"annotation {DEPENDENCY_ANNOTATION} names an object that only Kubernetes could look up"
+        return _false("DependencyReady", "DependencyNotSupported", message)
+    return Condition(type="DependencyReady", status=TRUE)
+
+
+def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
+    ref = trigger.spec.subscriber.ref
+    if not inputs.subscriber_uri:
+        named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
+        message = (
+            f"spec.subscriber.ref names {named}, which cannot be looked up without Kubernetes: use spec.subscriber.uri"
+        )
+        return _false("SubscriberResolved", "RefNotResolvable", message)
+    wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
+    if wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served):
+        return _false(
+            "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
+        )
+    return Condition(type="SubscriberResolved", status=TRUE)
+
+
+def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
+    if sink.uri is None:
+        return Condition(type="DeadLetterSinkResolved", status=TRUE, reason="DeadLetterSinkNotConfigured")
+    if not sink.uri:
+        message = f"deadLetterSink.ref names {sink.written}, which cannot be looked up without Kubernetes: use uri"
+        return _false("DeadLetterSinkResolved", "RefNotResolvable", message)
+    if sink.broker and not broker_is_there:
+        message = f'deadLetterSink.ref: broker "{sink.broker}" does not exist'
+        return _false("DeadLetterSinkResolved", "BrokerDoesNotExist", message)
+    return Condition(type="DeadLetterSinkResolved", status=TRUE)
+
+
+def _subscribed(inputs: StatusInputs) -> Condition:
+    if inputs.plan_error:
+        return _false("Subscribed", "FilterInvalid", inputs.plan_error)
+    if inputs.active_generation < inputs.needs:
+        message = f"generation {inputs.needs} of the filters is not in force yet"
+        return Condition(type="Subscribed", status=UNKNOWN, reason="FilterNotInForce", message=message)
+    return Condition(type="Subscribed", status=TRUE)
+
+
+def _filter_healthy(inputs: StatusInputs) -> Condition:
+    if not inputs.filter_errors:
+        return Condition(type="FilterHealthy", status=TRUE)
+    count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
+    last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
+    return Condition(
+        type="FilterHealthy",
+        status=FALSE,
+        severity="Warning",
+        reason="FilterErrors",
+        message=f"the filter was an error for {count}, which were not delivered; {last}",
+    )
+
+
+def _subscriber_healthy(inputs: StatusInputs) -> Condition:
+    return _untroubled("SubscriberHealthy", inputs.trouble)
+
+
+def _events_kept(inputs: StatusInputs) -> Condition:
+    """D19: operators see that an event was given up."""
+    if not inputs.dropped:
+        return Condition(type="EventsKept", status=TRUE)
+    count = f"{inputs.dropped} event{'s were' if inputs.dropped > 1 else ' was'}"
+    return Condition(
+        type="EventsKept",
+        status=FALSE,
+        severity="Warning",
+        reason="EventsDropped",
+        message=f"{count} given up and dropped; last: {inputs.last_dropped[:ERROR_CHARS_MAX]}",
+    )
+
+
+def _backlog_kept(inputs: StatusInputs) -> Condition:
+    """Operators see it before events are given up for their age or number."""
+    return _untroubled("BacklogKept", inputs.backlog)
+
+
+def _untroubled(type_: str, trouble: str) -> Condition:
+    if not trouble:
+        return Condition(type=type_, status=TRUE)
+    reason, _, message = trouble.partition(": ")
+    return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX])
+
+
+def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
+    """There when the filter works and should be written otherwise."""
+    found = advice(trigger.spec.filter, trigger.spec.filters)
+    if not found:
+        return ()
+    message = "; ".join(one.message for one in found)
+    return (
+        Condition(type="FilterAdvisable", status=FALSE, severity="Warning", reason=found[0].reason, message=message),
+    )
+
+
+def _false(type_: str, reason: str, message: str) -> Condition:
+    return Condition(type=type_, status=FALSE, reason=reason, message=message)
+
+
+def _summary(needed: list[Condition]) -> Condition:
+    """Ready: False when anything is False, else Unknown when anything is Unknown; with the reason of the first one."""
+    for status in (FALSE, UNKNOWN):
+        for condition in needed:
+            if condition.status == status:
+                return Condition(type="Ready", status=status, reason=condition.reason, message=condition.message)
+    return Condition(type="Ready", status=TRUE)
+
+
+def _timed(conditions: tuple[Condition, ...], before: tuple[Condition, ...], now: str) -> tuple[Condition, ...]:
+    """Each condition with the time at which its status last changed, ordered by type as Knative does."""
+    last: Mapping[str, Condition] = {condition.type: condition for condition in before}
+    timed = []
+    for condition in sorted(conditions, key=lambda condition: condition.type):
+        old = last.get(condition.type)
+        kept = old is not None and old.status == condition.status and old.last_transition_time
+        timed.append(msgspec.structs.replace(condition, last_transition_time=kept or now))
+    return tuple(timed)

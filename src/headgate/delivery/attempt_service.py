@@ -1,0 +1,181 @@
+"""One attempt, whoever makes it: deliveries, replays, dead letters and redrives.
+
+    post -> hear of the subscriber -> store its reply -> judge: delivered | again after a pause | given up
+
+The callers differ in what they persist: deliveries in `dispatch.db`, dead letters in `deadletters.db`, replays in
+`replays.db`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from headgate.control.routing import DeliveryRules
+from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.encoding import Headers, traced
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.post import Transport
+from headgate.delivery.replies import Answered, Replies
+from headgate.delivery.retry import DELIVERED, Decision, Fate, Outcome, decide, judge
+from headgate.delivery.spans import AttemptTracing, end
+from headgate.delivery.subscribers import Subscriber, Subscribers
+from headgate.event.identity import path_of
+from headgate.event.model import Event
+from headgate.event.trace import context_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """Where attempts go, and by which rules.
+
+    Attributes:
+        url: Absolute.
+        rules: Time-out, retries and pauses.
+        target: Id of the trigger; 0 without one.
+        name: Of the trigger, `namespace/name`; empty without one.
+        origin: Why attempts are made.
+        replies_to: The broker that replies go to, `namespace/name`; empty where none are taken.
+        subscriber: Whose health an attempt tells of; None when it goes elsewhere.
+    """
+
+    url: str
+    rules: DeliveryRules
+    target: int = 0
+    name: str = ""
+    origin: Origin = Origin.DELIVERY
+    replies_to: str = ""
+    subscriber: Subscriber | None = None
+
+    @classmethod
+    def subscriber_of(cls, subscriber: Subscriber, origin: Origin = Origin.DELIVERY) -> Recipient:
+        """A trigger's subscriber."""
+        target = subscriber.target
+        return cls(
+            url=target.subscriber_uri,
+            rules=target.delivery,
+            target=target.id,
+            name=target.name,
+            origin=origin,
+            replies_to=path_of(target.broker),
+            subscriber=subscriber,
+        )
+
+
+class OutgoingMessage(NamedTuple):
+    """What one attempt sends.
+
+    Attributes:
+        headers: Of the request.
+        body: Of the request.
+        event: The event, the first one of a batch: its trace goes on.
+        answered: The event that a reply descends from: of a batch the one with the most hops.
+        root: The root of that one.
+        event_count: How many events there are.
+        stored_us: When the event was stored, microseconds since 1970 UTC.
+    """
+
+    headers: Headers
+    body: bytes
+    event: Event
+    answered: Event
+    root: str
+    event_count: int = 1
+    stored_us: int = 0
+
+
+class AttemptService:
+    """Makes attempts and judges them. Lives on one event loop.
+
+    Args:
+        transport: The HTTP client.
+        replies: For answers that are events.
+        journal: Remembers attempts for people.
+        health: Hears how subscribers do.
+        tracing: Makes spans; None for none.
+        clocks: Time, and the jitter of pauses.
+
+    Attributes:
+        subscribers: Those that somebody sends to.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        replies: Replies,
+        journal: AttemptRecorder,
+        health: SubscriberHealth,
+        *,
+        tracing: AttemptTracing | None = None,
+        clocks: Clocks = SYSTEM,
+    ) -> None:
+        self._transport = transport
+        self._replies = replies
+        self.journal = journal
+        self.health = health
+        self._tracing = tracing
+        self.clocks = clocks
+        self.subscribers = Subscribers()
+
+    async def send(
+        self,
+        to: Recipient,
+        delivery: Delivery,
+        message: OutgoingMessage,
+        heard: Callable[[Outcome], None] | None = None,
+    ) -> Outcome:
+        """Make one attempt.
+
+        Args:
+            to: Where.
+            delivery: What was tried before; of a batch the first one.
+            message: What.
+            heard: Called with the subscriber's answer, before a reply in it is stored.
+
+        Returns:
+            How it ended; an answer whose reply could not be stored is a failed attempt.
+        """
+        headers, body, event, answered, root, count, stored_us = message
+        span = None
+        if self._tracing is not None:
+            span = self._tracing.attempt(to.name, event, delivery.failures, count, to.origin, stored_us)
+            headers = traced(headers, span.context)
+        outcome = await self._transport.post(to.url, headers, body, to.rules.timeout_s)
+        if heard is not None:
+            heard(outcome)
+        if to.subscriber is not None:
+            self.health.heard(to.subscriber, delivery, outcome)
+        if outcome.reply is not None and to.replies_to:
+            context = span.context if span is not None else context_of(event)
+            outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
+        end(span, outcome)
+        return outcome
+
+    def settle(self, to: Recipient, delivery: Delivery, outcome: Outcome, at: float) -> Decision:
+        """What follows from an attempt for one of its events: written into the journal, a failure is counted.
+
+        Args:
+            to: Where it went.
+            delivery: The event's.
+            outcome: Of the attempt.
+            at: When it ended, monotonic seconds.
+        """
+        delivered = judge(outcome) is Fate.DELIVERED
+        reason = "" if delivered else outcome.label
+        number = delivery.failures + 1
+        self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
+        if delivered:
+            return DELIVERED
+        delivery.fail(at)
+        clocks = self.clocks
+        return decide(
+            to.rules,
+            outcome,
+            delivery.failures,
+            delivery.tried_us / 1e6,
+            now_s=clocks.now_us() / 1e6,
+            chance=clocks.chance(),
+        )

@@ -1,0 +1,305 @@
+"""The states of a delivery: one table, and the one class that moves deliveries through it. Pure.
+
+    arrives --> QUEUED --START--> IN_FLIGHT --END--> ENDED
+                 ^ ^ ^               | |
+                 | | +----RETURN-----+ |      its batch was refused as a whole, or grew too large
+                 | |                   |
+                 | +--DUE-- BACKING_OFF <-FAIL  (from QUEUED by NOT_DUE: an earlier process has tried it)
+                 |
+                 +--KEY_FREE-- WAITING_FOR_KEY <-KEY_TAKEN-- QUEUED, READING_KEY
+                 +--KEY_READ-- READING_KEY     <-READ_KEY--- QUEUED
+
+A delivery can END in any state but ENDED: its target may be deleted, its event may be gone. EXPIRING ones have been
+taken out of the queue because they are too old; how they end is being decided.
+
+What counts deliveries (how many are in flight, back off, wait for a key) is counted here, where they move, and nowhere
+else. Attempts are counted too: an attempt carries one delivery, or several of a target with `format: batch`, and has
+one permit (`permits.py`) from `open` to `close`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final
+
+from headgate.delivery.cursors import Tried
+from headgate.delivery.key_queues import KeyQueues
+
+
+class DeliveryState(IntEnum):
+    """Where a delivery stands."""
+
+    QUEUED = 0
+    READING_KEY = 1
+    WAITING_FOR_KEY = 2
+    IN_FLIGHT = 3
+    BACKING_OFF = 4
+    EXPIRING = 5
+    ENDED = 6
+
+
+class DeliveryEvent(IntEnum):
+    """What happens to a delivery."""
+
+    READ_KEY = 0
+    KEY_READ = 1
+    KEY_TAKEN = 2
+    KEY_FREE = 3
+    START = 4
+    RETURN = 5
+    FAIL = 6
+    NOT_DUE = 7
+    DUE = 8
+    EXPIRE = 9
+    END = 10
+
+
+# Members of an enum are looked up by a descriptor; names of the module are not.
+QUEUED, READING_KEY, WAITING_FOR_KEY, IN_FLIGHT, BACKING_OFF, EXPIRING, ENDED = DeliveryState
+_READ_KEY, _KEY_READ, _KEY_TAKEN, _KEY_FREE, _START, _RETURN, _FAIL, _NOT_DUE, _DUE, _EXPIRE, _END = DeliveryEvent
+
+TRANSITIONS: Final[dict[tuple[DeliveryState, DeliveryEvent], DeliveryState]] = {
+    (QUEUED, _START): IN_FLIGHT,
+    (QUEUED, _NOT_DUE): BACKING_OFF,
+    (QUEUED, _READ_KEY): READING_KEY,
+    (QUEUED, _KEY_TAKEN): WAITING_FOR_KEY,
+    (QUEUED, _EXPIRE): EXPIRING,
+    (QUEUED, _END): ENDED,
+    (READING_KEY, _KEY_READ): QUEUED,
+    (READING_KEY, _KEY_TAKEN): WAITING_FOR_KEY,
+    (READING_KEY, _END): ENDED,
+    (WAITING_FOR_KEY, _KEY_FREE): QUEUED,
+    (WAITING_FOR_KEY, _END): ENDED,
+    (IN_FLIGHT, _RETURN): QUEUED,
+    (IN_FLIGHT, _FAIL): BACKING_OFF,
+    (IN_FLIGHT, _END): ENDED,
+    (BACKING_OFF, _DUE): QUEUED,
+    (BACKING_OFF, _END): ENDED,
+    (EXPIRING, _END): ENDED,
+}
+"""Every transition that there is."""
+
+_NEXT: Final = tuple(tuple(TRANSITIONS.get((state, event)) for state in DeliveryState) for event in DeliveryEvent)
+"""The same by two indexes: an event moves every delivery several times, and hashing costs more than indexing."""
+
+
+class TransitionError(AssertionError):
+    """A transition that is not in the table: a bug."""
+
+
+class Delivery:
+    """One event on its way to one target.
+
+    Attributes:
+        position: Of its outbox row: the identity.
+        partition: Of the event.
+        offset: Of the event.
+        verdict: The matcher's.
+        state: Changed by `TargetDeliveries` alone.
+        failures: Attempts that failed so far.
+        due_us: When the next one may start, microseconds since 1970 UTC; 0 at once.
+        since: See `begun`; None before the first attempt of this process has ended.
+        tried_us: Microseconds from there to the last failure.
+        key: The partition key that it has, or waits for, at an ordered target.
+        alone: It goes out in a batch of its own: another one with it was refused.
+        started_at: Start of the last attempt, monotonic seconds.
+    """
+
+    __slots__ = (
+        "alone",
+        "due_us",
+        "failures",
+        "key",
+        "offset",
+        "partition",
+        "position",
+        "since",
+        "started_at",
+        "state",
+        "tried_us",
+        "verdict",
+    )
+
+    def __init__(self, position: int, partition: int, offset: int, verdict: int) -> None:
+        self.position = position
+        self.partition = partition
+        self.offset = offset
+        self.verdict = verdict
+        self.state = QUEUED
+        self.failures = 0
+        self.due_us = 0
+        self.since: float | None = None
+        self.tried_us = 0
+        self.key: str | None = None
+        self.alone = False
+        self.started_at = 0.0
+
+    def fail(self, now: float) -> None:
+        """The last attempt has failed."""
+        self.failures += 1
+        self.tried_us = int((now - self.begun()) * 1e6)
+
+    def begun(self) -> float:
+        """When the first attempt began; earlier by as much as earlier processes tried. Monotonic seconds."""
+        if self.since is None:
+            self.since = self.started_at - self.tried_us / 1e6
+        return self.since
+
+    def resume(self, tried: Tried) -> None:
+        """An earlier process has tried it."""
+        self.failures, self.due_us, self.tried_us = tried.failures, tried.due_us, tried.tried_us
+
+
+class Attempt:
+    """Deliveries that go out in one request, and hold one permit together.
+
+    Attributes:
+        deliveries: At least one when it begins; those that end or return leave it.
+        started_at: Monotonic seconds.
+        size_bytes: Of the events that it carries, as soon as they are read.
+    """
+
+    __slots__ = ("deliveries", "size_bytes", "started_at")
+
+    def __init__(self, started_at: float) -> None:
+        self.deliveries: list[Delivery] = []
+        self.started_at = started_at
+        self.size_bytes = 0
+
+
+class TargetDeliveries:
+    """The deliveries of one target that are in memory.
+
+    Attributes:
+        live: All of them by position, in the order in which they arrived.
+        queue: Those that may start, in order.
+        attempts: Those that have begun and not ended, the oldest first.
+    """
+
+    __slots__ = ("_counts", "_keys", "attempts", "live", "queue")
+
+    def __init__(self) -> None:
+        self.live: dict[int, Delivery] = {}
+        self.queue: deque[Delivery] = deque()
+        self.attempts: dict[Attempt, None] = {}
+        self._counts = [0] * len(DeliveryState)
+        self._keys: KeyQueues[Delivery] = KeyQueues()
+
+    def count(self, state: DeliveryState) -> int:
+        """How many are in a state; ENDED: since the beginning."""
+        return self._counts[state]
+
+    def _move(self, delivery: Delivery, event: DeliveryEvent) -> None:
+        before = delivery.state
+        after = _NEXT[event][before]
+        if after is None:
+            raise TransitionError(f"{event.name} of a delivery that is {before.name}")
+        delivery.state = after
+        self._counts[before] -= 1
+        self._counts[after] += 1
+
+    def _requeue(self, delivery: Delivery, event: DeliveryEvent) -> None:
+        """First in the queue: its turn came before all that is there."""
+        self._move(delivery, event)
+        self.queue.appendleft(delivery)
+
+    def arrive(self, delivery: Delivery) -> None:
+        """A row is a delivery now."""
+        self.live[delivery.position] = delivery
+        self.queue.append(delivery)
+        self._counts[QUEUED] += 1
+
+    def end(self, delivery: Delivery) -> None:
+        """It has ended, wherever it stood; the next one of its key is the first of the queue."""
+        before = delivery.state
+        self._move(delivery, _END)
+        del self.live[delivery.position]
+        if before is QUEUED:
+            self.queue.remove(delivery)
+        if (key := delivery.key) is None:
+            return
+        if before is WAITING_FOR_KEY:
+            self._keys.withdraw(key, delivery)
+        elif (behind := self._keys.leave(key)) is not None:
+            self._requeue(behind, _KEY_FREE)
+
+    # --- attempts -------------------------------------------------------------------------------------
+
+    def open(self, attempt: Attempt) -> None:
+        """An attempt begins: deliveries `start` in it."""
+        self.attempts[attempt] = None
+
+    def start(self, attempt: Attempt) -> None:
+        """The first of the queue goes out with the attempt."""
+        delivery = self.queue.popleft()
+        self._move(delivery, _START)
+        delivery.started_at = attempt.started_at
+        attempt.deliveries.append(delivery)
+
+    def close(self, attempt: Attempt) -> None:
+        """An attempt is over; what becomes of its deliveries is another matter."""
+        del self.attempts[attempt]
+
+    def give_back(self, deliveries: Iterable[Delivery]) -> None:
+        """Deliveries of an attempt, in order, come to the front of the queue."""
+        for delivery in reversed([*deliveries]):
+            self._requeue(delivery, _RETURN)
+
+    # --- pauses ---------------------------------------------------------------------------------------
+
+    def back_off(self, delivery: Delivery) -> None:
+        """Its attempt has failed and another one follows."""
+        self._move(delivery, _FAIL)
+
+    def not_due(self) -> Delivery:
+        """The first of the queue backs off: an earlier process has tried it a moment ago."""
+        delivery = self.queue.popleft()
+        self._move(delivery, _NOT_DUE)
+        return delivery
+
+    def due(self, delivery: Delivery) -> None:
+        """Its pause is over."""
+        delivery.due_us = 0
+        self._requeue(delivery, _DUE)
+
+    # --- keys of an ordered target --------------------------------------------------------------------
+
+    def take_key(self, key: str) -> bool:
+        """The first of the queue has this key: whether it may start; else it waits for the one that has the key."""
+        delivery = self.queue[0]
+        delivery.key = key
+        if self._keys.enter(key, delivery):
+            return True
+        self._move(self.queue.popleft(), _KEY_TAKEN)
+        return False
+
+    def read_key(self) -> Delivery:
+        """The first of the queue leaves it until its key has been read."""
+        delivery = self.queue.popleft()
+        self._move(delivery, _READ_KEY)
+        return delivery
+
+    def key_read(self, delivery: Delivery, key: str) -> None:
+        """Its key is known: it is the first of the queue again, or waits for the one that has the key."""
+        delivery.key = key
+        if self._keys.enter(key, delivery):
+            self._requeue(delivery, _KEY_READ)
+        else:
+            self._move(delivery, _KEY_TAKEN)
+
+    # --- ends without an attempt ----------------------------------------------------------------------
+
+    def unstarted(self) -> list[Delivery]:
+        """Those that are queued or wait for a key."""
+        return [one for one in self.live.values() if one.state is QUEUED or one.state is WAITING_FOR_KEY]
+
+    def expire(self, position: int) -> list[Delivery]:
+        """Take those below an outbox position out of the queue; the caller decides how they end."""
+        expired = [delivery for delivery in self.queue if delivery.position < position]
+        if expired:
+            self.queue = deque(delivery for delivery in self.queue if delivery.position >= position)
+        for delivery in expired:
+            self._move(delivery, _EXPIRE)
+        return expired

@@ -1,0 +1,148 @@
+"""Long scans in pages that know nothing of each other, so that a long scan holds nobody up.
+
+A caller asks for a page, gets what was found and where the scan stands, and asks for the next page from there. Between
+two pages it may stop, restart or die: nothing is kept for it. So another process can scan the pages
+(`server/reader_client.py`), and on a server it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import Executor, Future
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
+from headgate.scan.scan import Piece, Query, Scan
+
+RuleOf = Callable[[str], FilterValueRule | None]
+"""How the events of a broker (its identity) get their filter values; None when there is no such broker. May block."""
+
+Step = Callable[[int], Awaitable[list[Piece]]]
+"""`Scan.step` by another thread: one at a time."""
+
+
+@asynccontextmanager
+async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerator[tuple[Scan, Step], None]:
+    """A scan that is made and stepped in threads, and closed when it is left.
+
+    Whoever leaves in the middle of a step does not wait for it. The thread goes on until the step ends, and closes the
+    files only then: a step beside a close would open them anew, for nobody to close.
+
+    Args:
+        threads: Shared with others; a step holds one for SCAN_TURN_S.
+        make: Makes the scan: a new filter is compiled, which takes a while.
+    """
+    making = threads.submit(make)
+    running: Future[Any] = making
+
+    async def step(events_max: int) -> list[Piece]:
+        nonlocal running
+        turn = threads.submit(lambda: scan.step(events_max, time.monotonic() + SCAN_TURN_S))
+        running = turn
+        return await asyncio.wrap_future(turn)
+
+    def close(_: Future[Any]) -> None:
+        if not making.cancelled() and making.exception() is None:
+            making.result().close()
+
+    try:
+        scan = await asyncio.wrap_future(making)
+        yield scan, step
+    finally:
+        running.add_done_callback(close)
+
+
+class ScanRequest(msgspec.Struct, frozen=True):
+    """What one page is to hold.
+
+    Attributes:
+        broker: The broker's identity.
+        rule: How the broker's events get their filter values.
+        cel: CEL text of a filter that must be true; None takes every event of the broker.
+        start: First offset to look at, by partition.
+        end: Offset behind the last one, for each of them.
+        count_max: Stop when so many events are found.
+    """
+
+    broker: str
+    rule: FilterValueRule
+    cel: str | None
+    start: dict[int, int]
+    end: dict[int, int]
+    count_max: int
+
+
+class Located(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """Where an event stands; in the order of storing.
+
+    Attributes:
+        stored_us: When it was stored, microseconds since 1970 UTC.
+        partition: Of the log.
+        offset: In it.
+    """
+
+    stored_us: int
+    partition: int
+    offset: int
+
+
+class ScanPage(msgspec.Struct, frozen=True):
+    """What a page found.
+
+    Attributes:
+        found: Events of which the filter is true, in the order of the log within each partition.
+        positions: Where the next page starts, by partition.
+        errors: Events for which the filter is an error; they are not found.
+    """
+
+    found: list[Located]
+    positions: dict[int, int]
+    errors: int = 0
+
+
+class Scanner(Protocol):
+    """Scans pages."""
+
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
+        """Scans from `start` on until enough events are found, `end` is reached or SCAN_REQUEST_TURN_S is over.
+
+        Raises:
+            CorruptChunkError: A chunk is damaged.
+        """
+
+
+class LogScanner:
+    """Scans in threads of this process.
+
+    Args:
+        directory: Directory of the log's partitions.
+        threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
+    """
+
+    def __init__(self, directory: Path, threads: Executor) -> None:
+        self._directory = directory
+        self._threads = threads
+
+    async def scan_page(self, request: ScanRequest) -> ScanPage:
+        """See `Scanner`."""
+        query = Query(request.broker, request.rule, cel=request.cel)
+        make = partial(Scan, self._directory, query, request.start, request.end)
+        async with scanning(self._threads, make) as (scan, step):
+            found: list[Located] = []
+            until = time.monotonic() + SCAN_REQUEST_TURN_S
+            while len(found) < request.count_max:
+                room = min(request.count_max - len(found), READ_EVENTS_PER_TURN)
+                pieces = await step(room)
+                for piece in pieces:
+                    found += [Located(piece.append_time_us, piece.partition, offset) for offset in piece.offsets]
+                if time.monotonic() >= until or (not pieces and scan.at_end()):
+                    break
+            return ScanPage(found, scan.positions, scan.counters.filter_errors)

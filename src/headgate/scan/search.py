@@ -1,0 +1,170 @@
+"""The search for the first or the last event of which an expression is true, over the log, in the order of storing.
+
+Each partition is searched by itself, forward. Once one has an event, the others are searched only where they hold
+events that were stored before it (after it, for the last one). The last one is searched for in pieces from the end
+on, each larger than the one behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
+from headgate.scan.pages import Located, Scanner, ScanRequest
+from headgate.scan.starts import offsets_at_time
+
+OnProgress = Callable[[int, int], object]
+"""Called with how many events have been scanned, and of about how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSearch:
+    """What is searched for.
+
+    Attributes:
+        broker: The broker's identity.
+        rule: How the broker's events get their filter values.
+        cel: CEL text that must be true; None for every event.
+        last: The last event instead of the first one.
+    """
+
+    broker: str
+    rule: FilterValueRule
+    cel: str | None
+    last: bool = False
+
+
+class EventFinder:
+    """Searches for one event; cancelling the task ends the search.
+
+    Args:
+        log: Directory of the log's partitions.
+        scanner: Scans the log.
+    """
+
+    def __init__(self, log: Path, scanner: Scanner) -> None:
+        self._log = log
+        self._scanner = scanner
+
+    async def find(
+        self,
+        search: FilterSearch,
+        start: Mapping[int, int],
+        end: Mapping[int, int],
+        on_progress: OnProgress = lambda _, __: None,
+    ) -> Located | None:
+        """The event, None when there is none.
+
+        Args:
+            search: What to search for.
+            start: First offset to look at, by partition.
+            end: Offset behind the last one, by partition.
+            on_progress: Called with the progress.
+
+        Raises:
+            CorruptChunkError: A chunk is damaged.
+        """
+        progress = _Progress(sum(max(0, end[partition] - at) for partition, at in start.items()), on_progress)
+        found: Located | None = None
+        for partition in sorted(start):
+            first, behind = start[partition], end[partition]
+            if found is not None:
+                since = await asyncio.to_thread(offsets_at_time, self._log, [partition], found.stored_us)
+                at = since[partition]
+                first, behind = (max(first, at), behind) if search.last else (first, min(behind, at))
+            find = self._last if search.last else self._first
+            there = await find(search, partition, first, behind, progress)
+            if there is not None and (found is None or (there > found if search.last else there < found)):
+                found = there
+            progress.end_partition(end[partition] - start[partition])
+        return found
+
+    async def _first(
+        self, search: FilterSearch, partition: int, first: int, end: int, progress: _Progress
+    ) -> Located | None:
+        async with aclosing(self._pages(search, partition, first, end, 1)) as pages:
+            async for found, at in pages:
+                progress.scanned(at - first)
+                if found:
+                    return found[0]
+        return None
+
+    async def _last(
+        self, search: FilterSearch, partition: int, first: int, end: int, progress: _Progress
+    ) -> Located | None:
+        count, upto, last = FIND_EVENTS_MIN, end, None
+        while upto > first and last is None:
+            begin = max(first, upto - count)
+            async with aclosing(self._pages(search, partition, begin, upto, FIND_COUNT_MAX)) as pages:
+                async for found, at in pages:
+                    progress.scanned(end - upto + at - begin)
+                    last = found[-1] if found else last
+            upto, count = begin, min(2 * count, FIND_EVENTS_MAX)
+        return last
+
+    async def _pages(
+        self, search: FilterSearch, partition: int, first: int, end: int, count_max: int
+    ) -> AsyncGenerator[tuple[list[Located], int], None]:
+        """Page after page: what was found, and the offset that was reached."""
+        at = first
+        while at < end:
+            request = ScanRequest(search.broker, search.rule, search.cel, {partition: at}, {partition: end}, count_max)
+            page = await self._scanner.scan_page(request)
+            at = page.positions[partition]
+            yield page.found, at
+
+
+async def latest(
+    finder: EventFinder, search: FilterSearch, start: Mapping[int, int], end: Mapping[int, int]
+) -> dict[int, int]:
+    """The offset of the last event found in each partition; the partition's end where there is none.
+
+    Args:
+        finder: Searches for it.
+        search: What to search for; `last` is set.
+        start: First offset to look at, by partition.
+        end: Offset behind the last one, by partition.
+
+    Raises:
+        CorruptChunkError: A chunk is damaged.
+    """
+    offsets = dict(end)
+    for partition, first in start.items():
+        found = await finder.find(search, {partition: first}, end)
+        if found is not None:
+            offsets[partition] = found.offset
+    return offsets
+
+
+def offsets_at_event(log: Path, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
+    """Where to go on, by partition: at the event, or behind it; blocking.
+
+    The other partitions go on at what was stored at the same time or later, but not before `start`.
+    """
+    since = offsets_at_time(log, list(start), found.stored_us)
+    later = {partition: max(at, since[partition]) for partition, at in start.items()}
+    return later | {found.partition: found.offset + after}
+
+
+class _Progress:
+    """How far a search is, over all partitions."""
+
+    def __init__(self, total: int, on_progress: OnProgress) -> None:
+        self._total = total
+        self._on_progress = on_progress
+        self._ended = 0
+        on_progress(0, total)
+
+    def scanned(self, count: int) -> None:
+        """So many events of this partition have been passed."""
+        self._on_progress(min(self._ended + count, self._total), self._total)
+
+    def end_partition(self, count: int) -> None:
+        """This partition has been searched: it had so many events."""
+        self._ended += max(0, count)
+        self._on_progress(self._ended, self._total)
