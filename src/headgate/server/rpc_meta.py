@@ -34,7 +34,7 @@ HealthCall = Call[HealthCheckRequest, HealthCheckResponse]
 ReflectionCall = Call[ServerReflectionRequest, ServerReflectionResponse]
 
 
-class Health:
+class HealthService:
     """The health service. Belongs to an event loop.
 
     Args:
