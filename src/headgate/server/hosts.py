@@ -1,4 +1,4 @@
-"""The check of where a request was sent and who had it sent: by the names that it says itself.
+"""The check of a request's host and origin, by the names in its headers.
 
 A web page may make its visitor's browser send requests to any address. Two kinds reach a server without authentication
 on loopback. A page whose own name has come to mean 127.0.0.1 (DNS rebinding) sends and reads what it likes, but the
