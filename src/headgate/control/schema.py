@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from headgate.storage.sqlite import version
+from headgate.storage.sqlite import version_of
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -71,7 +71,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         DatabaseNewerError: The file was written by a newer Headgate.
     """
-    found = version(connection, path, len(MIGRATIONS))
+    found = version_of(connection, path, len(MIGRATIONS))
     for statements in MIGRATIONS[found:]:
         for statement in statements:
             connection.execute(statement)
