@@ -26,6 +26,8 @@ KILLS_AFTER = (4_000, 12_000)
 PATIENCE_S = 600.0
 LIFE_S_MAX = 3.0
 """A client is killed within this: while Python starts, while it connects, or at work."""
+MORTAL_EVENTS = int(KILLS * mortal.RATE_PER_S * LIFE_S_MAX / 2)
+"""What clients that get killed publish and consume: as long as that goes on."""
 CONSUMERS = ("c0", "c1", "c2")
 
 
@@ -92,7 +94,7 @@ class Mortal:
     """A client in a process of its own, and the file in which all its lives write down what they were told."""
 
     def __init__(self, server: Server, work: str, name: str, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.system.mortal", work, server.grpc, name]
+        self._command = [sys.executable, "-m", "tests.system.mortal", work, server.grpc, name, str(MORTAL_EVENTS)]
         self._file = folder / name
         self.start()
 
@@ -120,7 +122,7 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     server.wait_object_ready("subscriptions", "default", "mortal", seconds=120)
     producer = Mortal(server, "publish", "producer", tmp_path)
     consumers = [Mortal(server, "consume", name, tmp_path) for name in CONSUMERS]
-    everything = list(range(mortal.EVENTS))
+    everything = list(range(MORTAL_EVENTS))
     try:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.0, LIFE_S_MAX))
@@ -129,7 +131,7 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
             killed.start()
         with Client(server.grpc) as client:
             ends = time.monotonic() + 300
-            while client.stats("mortal").acknowledged < mortal.EVENTS:
+            while client.stats("mortal").acknowledged < MORTAL_EVENTS:
                 assert time.monotonic() < ends, (client.stats("mortal"), SEED)
                 time.sleep(0.2)
             with client.read("mortal", follow=False) as reader:
@@ -146,8 +148,8 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     assert len(done_at) == len(acknowledged), f"acknowledged twice (seed {SEED})"
     late = [number for moment, number in got if moment > done_at.get(number, moment)]
     assert late == [], f"handed out after its acknowledgement (seed {SEED})"
-    untold = mortal.EVENTS - len(done_at)
+    untold = MORTAL_EVENTS - len(done_at)
     print(
-        f"{len(got)} handed out, {len(got) - mortal.EVENTS} of them again; of {untold} acknowledgements nobody was told"
+        f"{len(got)} handed out, {len(got) - MORTAL_EVENTS} of them again; of {untold} acknowledgements nobody was told"
     )
-    assert len(got) > mortal.EVENTS >= len(done_at) > mortal.EVENTS / 2, SEED
+    assert len(got) > MORTAL_EVENTS >= len(done_at) > MORTAL_EVENTS / 2, SEED

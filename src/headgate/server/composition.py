@@ -39,7 +39,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
-from headgate.outbox.link import Link
+from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import Outbox, decode_chunk
 from headgate.replay.sender import Replaying
@@ -50,9 +50,8 @@ from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.seek import Seeks
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 
 _log = structlog.get_logger(__name__)
 
@@ -194,7 +193,7 @@ class Dispatcher:
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = Link(options.token, self._takeover, self.matches, self.matches.resume)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume)
         self.replays = Replaying(
             data / REPLAYS_FILE,
             scanner=scanner,
@@ -211,26 +210,17 @@ class Dispatcher:
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
-        files, log, clock_us = self._files, self._options.data / "log", self._options.clocks.now_us
-        rule_of, outbox = self._routing.rule_of, files.writer.directory
-
-        def handed() -> int:
-            return self.scheduler.handed
-
+        files = self._files
         return Subscriptions(
-            store=files.pulls,
-            outbox=outbox,
-            backlog=files.outbox,
+            store=files.subscriptions,
+            outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
+            log=SearchableLog(self._options.data / "log", scanner, self._routing.rule_of),
             events=files.events,
             judge_filter=self._options.judge_filter,
             errors=self._errors,
-            handed=handed,
-            histories=Histories(
-                log, scanner, files.events, self._errors, rule_of, self._takeover.in_force, clock_us=clock_us
-            ),
-            seeks=Seeks(log, outbox, scanner, rule_of, handed),
+            in_force=self._takeover.in_force,
             dead_letters=self.dead_letters,
-            clock_us=clock_us,
+            clock_us=self._options.clocks.now_us,
         )
 
     def _backlog_expiry(self) -> Expiry:
@@ -342,7 +332,7 @@ class Dispatcher:
 
     def rows_walked(self) -> None:
         """See `scheduler.SchedulerListener`."""
-        self._link.relieve()
+        self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
         """See `scheduler.SchedulerListener`."""

@@ -18,8 +18,8 @@ from headgate.log.files import FileOps
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA
-from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
+from headgate.subscriptions.store import SubscriptionStore
 
 _OUTBOX_PARTITION: Final = "0"
 
@@ -32,7 +32,7 @@ class DispatcherFiles:
         writer: Of the outbox.
         outbox: Reads it for targets that lag.
         cursors: Which deliveries have ended.
-        pulls: Where the consumers of subscriptions stand.
+        subscriptions: Where the consumers of subscriptions stand.
         ends: Of the event log.
         events: Of the event log.
         journal: The attempts.
@@ -41,7 +41,7 @@ class DispatcherFiles:
     writer: PartitionWriter
     outbox: OutboxReader
     cursors: CursorStore
-    pulls: PullStore
+    subscriptions: SubscriptionStore
     ends: LogEnds
     events: LogEvents
     journal: Journal
@@ -67,9 +67,9 @@ async def dispatcher_files(
         closing(writer),
         closing(OutboxReader(directory)) as outbox,
         closing(CursorStore(data / "dispatch.db")) as cursors,
-        closing(PullStore(data / PULL_FILE)) as pulls,
+        closing(SubscriptionStore(data / SUBSCRIPTIONS_FILE)) as subscriptions,
         closing(LogEnds(data / "log")) as ends,
         closing(LogEvents(data / "log")) as events,
         closing(Journal(data / DIRECTORY, clock_us=clock_us)) as journal,
     ):
-        yield DispatcherFiles(writer, outbox, cursors, pulls, ends, events, journal)
+        yield DispatcherFiles(writer, outbox, cursors, subscriptions, ends, events, journal)

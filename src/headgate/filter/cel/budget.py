@@ -142,11 +142,11 @@ def check_budget(tree: Node) -> None:
     estimate.walk(tree, {}, 1.0)
     if estimate.largest > FILTER_GROWTH_MAX * EVENT_BYTES_MAX:
         what = f"the expression may build a value of {estimate.largest / EVENT_BYTES_MAX:.0f} times its event"
-        raise over_limit("FILTER_GROWTH_MAX", FILTER_GROWTH_MAX, what)
+        raise over_limit("FILTER_GROWTH_MAX", what)
     fixed = steps(tree, _SMALLEST) if estimate.repeats else 0.0
     if fixed > FILTER_EVALUATION_STEPS_MAX:
         what = f"the expression may take {fixed:,.0f} steps on any event"
-        raise over_limit("FILTER_EVALUATION_STEPS_MAX", FILTER_EVALUATION_STEPS_MAX, what)
+        raise over_limit("FILTER_EVALUATION_STEPS_MAX", what)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from headgate.filter.cel.parentheses import without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS
 from headgate.filter.cel.wildcards import WildcardError, without_wildcards
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -239,8 +239,16 @@ class Expression:
             message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
         except DecodeError:
             what = "the expression nests too deep, a macro counts as several levels"
-            raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
+            raise over_limit("FILTER_DEPTH_MAX", what) from None
         return message
+
+    def tree(self) -> Node:
+        """The syntax tree, with macros as they were written.
+
+        Raises:
+            FilterError: It nests too deep, or holds a macro of a form that is not known.
+        """
+        return decode(self.checked().expr)
 
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
@@ -294,7 +302,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         FilterError: The text is no expression, has a type fault, or is over a limit.
     """
     if len(text) > characters_max:
-        raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
+        raise over_limit("FILTER_CHARACTERS_MAX", f"the expression has {len(text)} characters", maximum=characters_max)
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
     if len(text) > FILTER_NODES_MAX and characters_max == FILTER_CHARACTERS_MAX:
@@ -302,7 +310,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         tokens = Counter(found[0] for found in _TOKEN.finditer(text))
         nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
         if nodes > FILTER_NODES_MAX:
-            raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
+            raise over_limit("FILTER_NODES_MAX", f"the expression has more than {nodes} nodes")
     expression = _FILTERS.compile(text)
     return _without_wildcards(text, expression) if _WILDCARDS.search(text) else expression
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 from headgate.event.model import Event
 from headgate.filter.cel.ast import Node, reads_publish_time
 from headgate.filter.cel.budget import Budget
-from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import Expression, Outcome, OutcomeKind, compile_expression
 from headgate.filter.cel.functions.json import data_at_hand
 from headgate.filter.cel.rewrite import resolve
@@ -70,7 +69,7 @@ def program(cel_text: str) -> Program:
         FilterError: The text is no expression; canonical text always is one.
     """
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    tree = decode(expression.checked().expr)
+    tree = expression.tree()
     resolved = resolve(tree)
     meaning = cel_text if resolved == tree else unparse(resolved)
     evaluated = data_at_hand(resolved)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Node
+from headgate.filter.cel.ast import And, Compare, Comparison, Node
+from headgate.filter.cel.build import literal, method
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()\[\]{}|^$]")
 
@@ -95,21 +96,21 @@ def like(value: Node, pattern: Pattern) -> Node:
     """Whether the string `value` is like the pattern; an error where `value` is no string."""
     match pattern.parts:
         case ():
-            return Compare(Comparison.EQ, value, _string(""))
+            return Compare(Comparison.EQ, value, literal(""))
         case (str(text),):
-            return Compare(Comparison.EQ, value, _string(text))
+            return Compare(Comparison.EQ, value, literal(text))
         case (Wildcard.ANY,):
-            return _method(value, "startsWith", "")
+            return method(value, "startsWith", "")
         case (str(text), Wildcard.ANY):
-            return _method(value, "startsWith", text)
+            return method(value, "startsWith", text)
         case (Wildcard.ANY, str(text)):
-            return _method(value, "endsWith", text)
+            return method(value, "endsWith", text)
         case (Wildcard.ANY, str(text), Wildcard.ANY):
-            return _method(value, "contains", text)
+            return method(value, "contains", text)
         case (str(start), Wildcard.ANY, str(end)) if not _overlap(start, end):
-            return And((_method(value, "startsWith", start), _method(value, "endsWith", end)))
+            return And((method(value, "startsWith", start), method(value, "endsWith", end)))
         case parts:
-            return _method(value, "matches", regular_expression(parts))
+            return method(value, "matches", regular_expression(parts))
 
 
 def _overlap(start: str, end: str) -> bool:
@@ -122,11 +123,3 @@ def regular_expression(parts: tuple[str | Wildcard, ...]) -> str:
     written = {Wildcard.ANY: "(?s:.*)", Wildcard.ONE: "(?s:.)"}
     texts = (_SPECIAL.sub(r"\\\g<0>", part) if isinstance(part, str) else written[part] for part in parts)
     return f"^{''.join(texts)}$"
-
-
-def _method(value: Node, name: str, text: str) -> Node:
-    return Call(name, value, (_string(text),))
-
-
-def _string(text: str) -> Node:
-    return Literal(LiteralKind.STRING, text)

@@ -42,6 +42,7 @@ from headgate.filter.cel.ast import (
     map_children,
 )
 from headgate.filter.cel.attribute_names import of_member, present
+from headgate.filter.cel.build import flattened, joined, literal
 
 _ROOTS: Final = frozenset({"ce", "data"})
 
@@ -160,12 +161,11 @@ def attribute_size(node: Node) -> Node:
             return node
     if len(operands) != 1 or not _is_text(operands[0]):
         return node
-    empty = Literal(LiteralKind.STRING, "")
     match comparison, size:
         case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-            return Compare(Comparison.GT, operands[0], empty)
+            return Compare(Comparison.GT, operands[0], literal(""))
         case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-            return Compare(Comparison.LE, operands[0], empty)
+            return Compare(Comparison.LE, operands[0], literal(""))
         case _:
             return node
 
@@ -207,7 +207,7 @@ def plain_pattern(node: Node) -> Node:
     if found is None or (found[1] and found[3]):
         return node
     function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
-    return Call(function, node.target, (Literal(LiteralKind.STRING, _unescape(found[2])),))
+    return Call(function, node.target, (literal(_unescape(found[2])),))
 
 
 def fold_constants(node: Node) -> Node:
@@ -249,19 +249,13 @@ def fold_condition(node: Node) -> Node:
         case Not(Literal(LiteralKind.BOOL, value)):
             return FALSE if value else TRUE
         case And(operands):
-            return FALSE if FALSE in operands else _joined(And, tuple(o for o in operands if o != TRUE), TRUE)
+            return FALSE if FALSE in operands else joined(And, [one for one in operands if one != TRUE])
         case Or(operands):
-            return TRUE if TRUE in operands else _joined(Or, tuple(o for o in operands if o != FALSE), FALSE)
+            return TRUE if TRUE in operands else joined(Or, [one for one in operands if one != FALSE])
         case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
             return then if value else otherwise
         case _:
             return node
-
-
-def _joined(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
-    if not operands:
-        return empty
-    return operands[0] if len(operands) == 1 else join(operands)
 
 
 def push_not(node: Node) -> Node:
@@ -306,20 +300,9 @@ def branches(node: Conditional) -> tuple[Node, Node]:
 
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
-    match node:
-        case And(operands):
-            return _joined(And, _spread(And, operands), TRUE)
-        case Or(operands):
-            return _joined(Or, _spread(Or, operands), FALSE)
-        case _:
-            return node
-
-
-def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:
-    flat: dict[Node, None] = {}
-    for operand in operands:
-        flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
-    return tuple(flat)
+    if isinstance(node, And | Or):
+        return joined(type(node), tuple(dict.fromkeys(flattened(type(node), node.operands))))
+    return node
 
 
 def macros_last(node: Node) -> Node:
@@ -328,13 +311,9 @@ def macros_last(node: Node) -> Node:
     cel-cpp gives up on all of an expression after so many rounds of its macros, and looks at operands in their order:
     what decides without a macro is looked at first, as a row of the matcher decides by itself.
     """
-    match node:
-        case And(operands):
-            return And(tuple(sorted(operands, key=has_macro)))
-        case Or(operands):
-            return Or(tuple(sorted(operands, key=has_macro)))
-        case _:
-            return node
+    if isinstance(node, And | Or):
+        return type(node)(tuple(sorted(node.operands, key=has_macro)))
+    return node
 
 
 def has_macro(node: Node) -> bool:
@@ -342,8 +321,9 @@ def has_macro(node: Node) -> bool:
     return isinstance(node, Macro) or any(map(has_macro, children(node)))
 
 
-def _literal_order(literal: Literal) -> tuple[str, str]:
-    return literal.kind, repr(literal.value)
+def literal_order(constant: Literal) -> tuple[str, str]:
+    """The canonical order of constants in a list."""
+    return constant.kind, repr(constant.value)
 
 
 def sorted_list(node: Node) -> Node:
@@ -353,7 +333,7 @@ def sorted_list(node: Node) -> Node:
             literals: list[Literal] = [item for item in items if isinstance(item, Literal)]
             if len(literals) == len(items):
                 unique: list[Literal] = list(dict.fromkeys(literals))
-                unique.sort(key=_literal_order)
+                unique.sort(key=literal_order)
                 return In(element, ListOf(tuple(unique)))
     return node
 

@@ -11,6 +11,7 @@ import re
 from typing import Final
 
 from headgate.filter.cel.ast import Call, Literal, LiteralKind, Name, Node, map_children
+from headgate.filter.cel.build import method
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.like import Pattern, Wildcard, like, plain_text, regular_expression
 from headgate.filter.cel.rewrite import is_path
@@ -75,5 +76,5 @@ def _said(target: Node, pattern: Pattern) -> Node:
     # without wildcards by `==`, which is no error where the operand is no string.
     once = not is_path(target) and not isinstance(target, Name)
     if once or plain_text(pattern) is not None:
-        return Call("matches", target, (Literal(LiteralKind.STRING, regular_expression(pattern.parts)),))
+        return method(target, "matches", regular_expression(pattern.parts))
     return like(target, pattern)

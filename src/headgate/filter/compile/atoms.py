@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.filter.cel.ast import (
-    TRUE,
     Call,
     Compare,
     Comparison,
@@ -25,6 +24,7 @@ from headgate.filter.cel.ast import (
     Not,
     Select,
 )
+from headgate.filter.cel.build import literal
 from headgate.filter.cel.rewrite import certain_prefix
 from headgate.filter.compile.elements import exists
 from headgate.filter.compile.operands import (
@@ -71,8 +71,7 @@ def _atoms(node: Node, *, negated: bool) -> Said:
             return Unsaid() if operand is None else only(Atom(operand, Op.HAS, ConstantKind.NONE, negated=negated))
         case Select() | Name():
             # As a condition `p` is true exactly when `p == true` is, and `!p` when `p == false` is.
-            right = TRUE if not negated else Literal(LiteralKind.BOOL, False)
-            return _compared(node, Comparison.EQ, right, negated=False)
+            return _compared(node, Comparison.EQ, literal(not negated), negated=False)
         case Compare(comparison, left, right):
             return _compared(left, comparison, right, negated=negated)
         case In(element, ListOf(items)):
@@ -170,11 +169,11 @@ def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Said:
     if operand is None or len(literals) < len(items) or not literals:
         return Unsaid()
     groups: dict[ConstantKind, dict[Constant, None]] = {}
-    for literal in literals:
-        why = _unsayable(operand, literal)
+    for constant in literals:
+        why = _unsayable(operand, constant)
         if why:
             return Unsaid(why)
-        groups.setdefault(KINDS[literal.kind], {})[constant_of(literal)] = None
+        groups.setdefault(KINDS[constant.kind], {})[constant_of(constant)] = None
     made = tuple(one_of(operand, kind, tuple(group), negated=negated) for kind, group in groups.items())
     return (made,) if negated else tuple((atom,) for atom in made)
 

@@ -25,6 +25,7 @@ from headgate.filter.cel.ast import (
     Or,
     map_children,
 )
+from headgate.filter.cel.build import call, joined, method, operands_of
 from headgate.filter.cel.rewrite import flatten_all, fold_constants, push_not
 from headgate.filter.compile.casts import cast_words
 from headgate.filter.compile.elements import guard_of
@@ -98,7 +99,7 @@ def _searched(node: Node) -> Node | None:
 
 def _is_text(subject: Node) -> Node:
     """True of every string, an error of everything else."""
-    return Call("startsWith", subject, (Literal(LiteralKind.STRING, ""),))
+    return method(subject, "startsWith", "")
 
 
 def _exists_words(source: Node, variable: str, predicate: Node) -> Node | None:
@@ -126,7 +127,7 @@ def _exists_words(source: Node, variable: str, predicate: Node) -> Node | None:
         case And((Call("startsWith", Name(name), (Literal() as prefix,)), *asked)) if (
             source == Name(Root.CE) and name == variable and asked
         ):
-            return _named(prefix, variable, And(tuple(asked)) if len(asked) > 1 else asked[0])
+            return _named(prefix, variable, joined(And, asked))
         case _:
             return _same_object(source, variable, predicate)
 
@@ -157,7 +158,7 @@ def _negation(predicate: Node, variable: str) -> Node:
 def _distributed(operands: tuple[Node, ...], exists: Callable[[Node], Node]) -> Node | None:
     alternatives: list[tuple[Node, ...]] = [()]
     for operand in operands:
-        choices = operand.operands if isinstance(operand, Or) else (operand,)
+        choices = operands_of(Or, operand)
         alternatives = [(*before, choice) for before in alternatives for choice in choices]
         if len(alternatives) > _DISTRIBUTED_MAX:
             return None
@@ -178,7 +179,7 @@ def _same_object(source: Node, variable: str, predicate: Node) -> Node | None:
 
 def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
     """`node` with `json.values(variable, p)` as `json.values(data, path + p)`; None when it says anything else."""
-    operands = node.operands if isinstance(node, And) else (node,)
+    operands = operands_of(And, node)
     found: list[Node] = []
     for operand in operands:
         inner = operand.operand if isinstance(operand, Not) else operand
@@ -188,7 +189,7 @@ def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
                 moved: Node | None = None if below is None else Macro(MacroKind.EXISTS, below, name, predicate, None)
             case Compare(comparison, Call("size", None, (source,)), right):
                 below = _joined(source, variable, path)
-                moved = None if below is None else Compare(comparison, Call("size", None, (below,)), right)
+                moved = None if below is None else Compare(comparison, call("size", below), right)
             case _:
                 moved = None
         if moved is None:
@@ -197,7 +198,7 @@ def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
     # Without an object none of them is asked: one that is true must say that there is one.
     if not any(isinstance(operand, Macro) for operand in operands):
         return None
-    return found[0] if len(found) == 1 else And(tuple(found))
+    return joined(And, found)
 
 
 def _joined(source: Node, variable: str, path: tuple[Node, ...]) -> Node | None:

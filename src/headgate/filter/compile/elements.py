@@ -20,6 +20,7 @@ from headgate.filter.cel.ast import (
     Not,
     Or,
 )
+from headgate.filter.cel.build import literal, operands_of
 from headgate.filter.cel.rewrite import flatten_all
 from headgate.filter.compile.operands import (
     EXACT_DOUBLE_MAX,
@@ -90,11 +91,11 @@ _OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:
     """The conditions that a predicate joins by `&&`, regular expressions in other words."""
     conditions: list[Node] = []
-    for operand in predicate.operands if isinstance(predicate, And) else (predicate,):
+    for operand in operands_of(And, predicate):
         match operand:
             case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target is not None:
                 simpler = conditions_of(target, pattern) or operand
-                conditions += simpler.operands if isinstance(simpler, And) else (simpler,)
+                conditions += operands_of(And, simpler)
             case Not(And(guarded)) if guard_of(guarded, variable):
                 conditions += _each_negated(guarded, variable)
             case _:
@@ -152,18 +153,18 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
                 return False
             (left,) = arguments_of(call)
             pattern, opposite = _sized(comparison, size)
-            op, negated, constants = Op.LIKE, negated is not opposite, (Literal(LiteralKind.STRING, pattern),)
-        case Compare(comparison, left, Literal() as literal) if not isinstance(literal.value, bytes):
+            op, negated, constants = Op.LIKE, negated is not opposite, (literal(pattern),)
+        case Compare(comparison, left, Literal() as constant) if not isinstance(constant.value, bytes):
             op = ORDERS.get(comparison, Op.EQ)
             negated = negated is not (comparison is Comparison.NE)
-            constants = (literal,)
+            constants = (constant,)
         case In(left, ListOf(items)):
             constants = tuple(item for item in items if isinstance(item, Literal) and not isinstance(item.value, bytes))
             op = Op.IN
             if len(constants) < len(items) or not constants or asked.probes:
                 return False
-        case Call(function, left, (Literal(LiteralKind.STRING) as literal,)) if function in METHODS:
-            op, constants = METHODS[function], (literal,)
+        case Call(function, left, (Literal(LiteralKind.STRING) as constant,)) if function in METHODS:
+            op, constants = METHODS[function], (constant,)
         case _:
             return False
     lower = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -70,18 +71,26 @@ _UNITS: Final = {
 
 
 def path_of(node: Node) -> Operand | None:
-    """The value that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+    """The value that a path reads; None when `node` is no path, or one of which the matcher does not read the value.
+
+    Those are the whole of `ce` and of `data`, and attributes by a name that JSON escapes.
+    """
     names: list[str] = []
     while isinstance(node, Select):
         names.append(node.field)
         node = node.operand
     match node:
-        case Name("data"):
+        case Name("data") if names:
             return Operand(Root.DATA, tuple(reversed(names)))
-        case Name("ce") if len(names) == 1:
+        case Name("ce") if len(names) == 1 and _is_read(names[0]):
             return Operand(Root.CE, (names[0],))
         case _:
             return None
+
+
+def _is_read(attribute: str) -> bool:
+    """Whether the matcher finds an attribute: it compares names byte by byte in the JSON text of extensions."""
+    return json.dumps(attribute, ensure_ascii=False) == f'"{attribute}"'
 
 
 def arguments_of(call: Call) -> tuple[Node, ...]:
@@ -105,7 +114,7 @@ def operand_of(node: Node) -> Operand | None:
             operands = arguments_of(node)
             form = _FORMS.get(function)
             operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
-            if form is None or operand is None or operand == TIME or not operand.path:
+            if form is None or operand is None or operand == TIME:
                 return None
             return Operand(operand.root, operand.path, form)
         case _:
@@ -122,9 +131,8 @@ def many_of(node: Node) -> Operand | None:
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
             # The value of an extension may be a map, which equals no constant.
-            return (
-                None if any(name.startswith(prefix) for name in _CONTEXT) else Operand(Root.CE, (prefix,), Form.NAMED)
-            )
+            is_extension = _is_read(prefix) and not any(name.startswith(prefix) for name in _CONTEXT)
+            return Operand(Root.CE, (prefix,), Form.NAMED) if is_extension else None
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):
@@ -132,7 +140,7 @@ def many_of(node: Node) -> Operand | None:
             return Operand(Root.DATA, tuple(map(str, names)), Form.VALUES)
         case _:
             operand = path_of(node)
-            if operand is None or operand.root is not Root.DATA or not operand.path:
+            if operand is None or operand.root is not Root.DATA:
                 return None
             return Operand(operand.root, operand.path, Form.ELEMENTS)
 
@@ -235,7 +243,7 @@ def _integer(node: Node) -> Operand | None:
             return _integer(left)
         case _:
             operand = path_of(node)
-            return None if operand is None or operand == TIME or not operand.path else operand
+            return None if operand == TIME else operand
 
 
 def _reach(node: Node) -> int | None:

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Node, Not, Or
+from headgate.filter.cel.ast import And, Call, Compare, Comparison, Node, Not, Or
+from headgate.filter.cel.build import call, joined, literal, method
 
 ALTERNATIVES_MAX: Final = 32
 """Texts that a pattern may be written out as."""
@@ -60,7 +61,7 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
         parts = [_condition(subject, one, fold=fold) for one in alternatives]
     except _Unsaid:
         return None
-    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+    return joined(Or, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,20 +202,20 @@ def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
         pieces.pop()
     match alternative.start, pieces, alternative.end:
         case True, [], True:
-            return _compare(subject, Comparison.EQ, "")
+            return Compare(Comparison.EQ, subject, literal(""))
         case True, [str(text)], True:
-            return _compare(subject, Comparison.EQ, text)
+            return Compare(Comparison.EQ, subject, literal(text))
         case _, [], _:
-            return _method(subject, "startsWith", "")
+            return method(subject, "startsWith", "")
         case True, [str(text)], False:
-            return _method(subject, "startsWith", text)
+            return method(subject, "startsWith", text)
         case False, [str(text)], True:
-            return _method(subject, "endsWith", text)
+            return method(subject, "endsWith", text)
         case False, [str(text)], False:
-            return _method(subject, "contains", text)
+            return method(subject, "contains", text)
         case True, [str(text), _Gap(1, lines=False)], False:
-            no_line = Not(_method(subject, "startsWith", text + "\n"))
-            return And((_method(subject, "startsWith", text), no_line, _longer(subject, len(text) + 1)))
+            no_line = Not(method(subject, "startsWith", text + "\n"))
+            return And((method(subject, "startsWith", text), no_line, _longer(subject, len(text) + 1)))
         case True, [*_], True:
             return _whole(subject, pieces)
         case _ if all(isinstance(piece, str) or piece.lines for piece in pieces):
@@ -235,36 +236,36 @@ def _whole(subject: Node, pieces: list[_Piece]) -> Node:
         # Within one line all gaps are alike; in a text of several, only those of `(?s)` may hold a line feed.
         if any("\n" in piece if isinstance(piece, str) else piece.lines for piece in pieces):
             raise _Unsaid
-        parts.append(Not(_method(subject, "contains", "\n")))
+        parts.append(Not(method(subject, "contains", "\n")))
     match pieces:
         case [_Gap() as gap]:
-            parts.append(_method(subject, "startsWith", ""))  # a list has a size, too
+            parts.append(method(subject, "startsWith", ""))  # a list has a size, too
             parts.append(_longer(subject, gap.least))
             if gap.bounded:
-                parts.append(Compare(Comparison.LE, _size(subject), Literal(LiteralKind.INT, gap.least)))
+                parts.append(Compare(Comparison.LE, _size(subject), literal(gap.least)))
         case [str(text), _Gap(0, False)]:
-            parts.append(_method(subject, "startsWith", text))
+            parts.append(method(subject, "startsWith", text))
         case [_Gap(0, False), str(text)]:
-            parts.append(_method(subject, "endsWith", text))
+            parts.append(method(subject, "endsWith", text))
         case [_Gap(0, False), str(text), _Gap(0, False)]:
-            parts.append(_method(subject, "contains", text))
+            parts.append(method(subject, "contains", text))
         case _:
             if isinstance(pieces[0], str):
-                parts.append(_method(subject, "startsWith", pieces[0]))
+                parts.append(method(subject, "startsWith", pieces[0]))
             if isinstance(pieces[-1], str):
-                parts.append(_method(subject, "endsWith", pieces[-1]))
+                parts.append(method(subject, "endsWith", pieces[-1]))
             parts.append(_between(subject, pieces))
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+    return joined(And, parts)
 
 
 def _between(subject: Node, pieces: list[_Piece]) -> Node:
     """What stands between the ends. With one gap it is the length: with it the ends cannot overlap."""
     gaps = [piece for piece in pieces if isinstance(piece, _Gap)]
     if len(gaps) > 1:
-        return _method(subject, LIKE, "".join(map(_like, pieces)))
+        return method(subject, LIKE, "".join(map(_like, pieces)))
     length = gaps[0].least + sum(len(piece) for piece in pieces if isinstance(piece, str))
     comparison = Comparison.EQ if gaps[0].bounded else Comparison.GE
-    return Compare(comparison, _size(subject), Literal(LiteralKind.INT, length))
+    return Compare(comparison, _size(subject), literal(length))
 
 
 def _like(piece: _Piece) -> str:
@@ -286,19 +287,11 @@ def _lower(text: str) -> str:
     return "".join(character.lower() if character.isascii() else character for character in text)
 
 
-def _method(subject: Node, function: str, text: str) -> Node:
-    return Call(function, subject, (Literal(LiteralKind.STRING, text),))
-
-
-def _compare(subject: Node, comparison: Comparison, text: str) -> Node:
-    return Compare(comparison, subject, Literal(LiteralKind.STRING, text))
-
-
 def _longer(subject: Node, least: int) -> Node:
-    return Compare(Comparison.GE, _size(subject), Literal(LiteralKind.INT, least))
+    return Compare(Comparison.GE, _size(subject), literal(least))
 
 
 def _size(subject: Node) -> Node:
     if isinstance(subject, Call) and subject.function == "lowerAscii" and subject.target is not None:
         subject = subject.target  # as long
-    return Call("size", None, (subject,))
+    return call("size", subject)

@@ -32,11 +32,9 @@ from headgate.filter.cel.ast import (
     Or,
     Select,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import branches, rewrite
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.filter.cel.rewrite import branches
 from headgate.limits import (
-    FILTER_CANONICAL_CHARACTERS_MAX,
     FILTERS_CACHED_MAX,
     LITERAL_BYTES_MIN,
     LITERAL_CLAUSES_MAX,
@@ -80,8 +78,7 @@ def literals(cel: str) -> tuple[Clause, ...]:
     Raises:
         FilterError: It is no expression.
     """
-    expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    clauses = dict.fromkeys(_clauses(rewrite(decode(expression.checked().expr)), None, {}))
+    clauses = dict.fromkeys(_clauses(simplified_tree(cel), None, {}))
     return tuple(sorted(clauses, key=_worth, reverse=True)[:LITERAL_CLAUSES_MAX])
 
 

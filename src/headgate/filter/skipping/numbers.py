@@ -21,10 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.filter.cel.ast import And, Compare, Comparison, In, ListOf, Literal, Name, Node, Select
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import rewrite
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.limits import FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
 
 _NUMBER: Final = rb'"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
 _ESCAPED: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
@@ -73,8 +71,7 @@ def bounds(cel: str) -> tuple[Bound, ...]:
     Raises:
         FilterError: It is no expression.
     """
-    expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    found = dict.fromkeys(_bounds(rewrite(decode(expression.checked().expr))))
+    found = dict.fromkeys(_bounds(simplified_tree(cel)))
     return tuple(found)[:LITERAL_CLAUSES_MAX]
 
 

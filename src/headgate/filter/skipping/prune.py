@@ -33,10 +33,9 @@ from headgate.filter.cel.ast import (
     Or,
     Select,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import branches, resolve, rewrite, whole_text
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
+from headgate.filter.cel.parsing import simplified_tree, tree_of
+from headgate.filter.cel.rewrite import branches, resolve, whole_text
+from headgate.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"
 """What an event's filter value is unless its broker says otherwise."""
@@ -125,12 +124,8 @@ def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
     Raises:
         FilterError: One of the texts is no expression.
     """
-    tree = rewrite(_tree(cel))
-    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
-
-
-def _tree(text: str) -> Node:
-    return decode(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr)
+    tree = simplified_tree(cel)
+    return Pruning(_pinned(tree, resolve(tree_of(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
 
 
 # --- filter values --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.filter.cel.cost import static_cost
+from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.unparse import is_plain_field, string_literal
 from headgate.filter.compile.plan import (
     DOUBTFUL,
@@ -141,7 +142,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Ex
         cost=Cost(
             lookups=sum(bool(signature.key) for signature in signatures),
             scans=sum(not row.signature.key for row in compiled.rows),
-            steps=static_cost(compiled.cel),
+            steps=static_cost(tree_of(compiled.cel)),
         ),
         skips=_skips(pruning(compiled.cel, filter_value), filter_value),
         notes=compiled.notes,

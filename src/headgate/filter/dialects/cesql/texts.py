@@ -13,10 +13,12 @@ from typing import Final
 
 from headgate.filter.cel.ast import FALSE, Call, Compare, In, ListOf, Literal, Name, Node, Or, Select
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.build import literal
+from headgate.filter.cel.build import one_of as one_of_constants
 from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
 from headgate.filter.cel.like import Pattern, Wildcard, like, plain_text
-from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, literal, negated, read
+from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, negated, read
 
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INTEGER_CHARACTERS: Final = frozenset("-0123456789")
@@ -92,10 +94,8 @@ def _in(operand: Part, texts: list[str], aim: Aim) -> Part:
     return condition(_member(operand.node, values), operand)
 
 
-def _member(node: Node, values: list[str | int | bool]) -> Node:
-    if len(values) == 1:
-        return Compare(Op.EQ, node, literal(values[0]))
-    return In(node, ListOf(tuple(map(literal, values))))
+def _member(node: Node, values: Iterable[str | int | bool]) -> Node:
+    return one_of_constants(node, tuple(map(literal, values)))
 
 
 def _is_integer_text(text: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.dialects.eventpattern.rules import AnyOf, Field, Item
 from headgate.limits import PATTERN_FIELDS_MAX
 
@@ -87,5 +87,4 @@ def _key(field: Field) -> str:
 
 
 def _too_many() -> FilterError:
-    reason = f"has too many fields with its $or written out: the limit is {PATTERN_FIELDS_MAX} (PATTERN_FIELDS_MAX)"
-    return FilterError(reason, limit="PATTERN_FIELDS_MAX")
+    return over_limit("PATTERN_FIELDS_MAX", "has too many fields with its $or written out", field="filter")
