@@ -226,8 +226,7 @@ class Dispatcher:
             files.outbox,
             LastLook(options.judge_filter, self._errors),
             self._errors,
-            bury=self.dead_letters.put,
-            has_room=self.dead_letters.has_room,
+            dead_letters=self.dead_letters,
             bounds=options.bounds,
             clock_us=options.clocks.now_us,
         )
