@@ -148,8 +148,9 @@ def test_without_a_sink_an_event_is_dropped_and_counted(tmp_path: Path, log: Eve
     run(work())
 
 
-def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Path, log: EventLog):
+def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Path, log: EventLog, monkeypatch):
     """The trigger does not wait for its sink; what the sink refuses survives a restart and can go again."""
+    monkeypatch.setattr(limits, "DEADLETTER_SLEEP_S_MAX", 3_600.0)  # nothing is polled
     takes = False
 
     async def sink_answer(_: Request) -> tuple[int, bytes]:

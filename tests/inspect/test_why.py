@@ -27,8 +27,8 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
-from headgate.inspect.explanation import EventFate, Explanation
-from headgate.inspect.find import EventSearch, Found
+from headgate.inspect.explanation import EventExplanation, EventFate
+from headgate.inspect.find import EventSearch, FoundEvent
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.why import Why
 from headgate.log.writer import Encoded, PartitionWriter
@@ -87,7 +87,7 @@ class World:
     def target(self) -> int:
         return next(target.id for target in self.store.snapshot().targets if target.name == "default/t")
 
-    def ask(self, id_: str, name: str = "t", **more: Any) -> Explanation:
+    def ask(self, id_: str, name: str = "t", **more: Any) -> EventExplanation:
         key = ObjectKey(Kind.TRIGGER, "default", name)
         return Why(Records(self.data), self.store).of_trigger(key, EventSearch(id_, **more))
 
@@ -110,7 +110,7 @@ def test_an_event_that_never_came(world: World) -> None:
     world.accept(event("2"))
     answer = world.ask("1")
     assert answer.fate is EventFate.NOT_STORED
-    assert "no longer kept" in answer.says
+    assert "no longer kept" in answer.message
 
 
 def test_a_trigger_that_is_not_there(world: World) -> None:
@@ -160,7 +160,7 @@ def test_filter_error_told_by_the_matcher_or_silent(world: World, told: bool) ->
         world.passed(1)
     answer = world.ask("1")
     assert answer.fate is EventFate.FILTER_ERROR
-    assert "amount" in answer.says
+    assert "amount" in answer.message
 
 
 def test_matched_and_waiting_in_each_place(world: World) -> None:
@@ -176,7 +176,7 @@ def test_matched_and_waiting_in_each_place(world: World) -> None:
     assert answer.fate is EventFate.UNDELIVERED
     assert answer.attempts is not None
     assert (answer.attempts.failed, answer.attempts.next_us) == (2, due_us)
-    assert "2 attempts failed" in answer.says
+    assert "2 attempts failed" in answer.message
     world.handed(position + 2, TargetCursor(world.target, position, ()))
     assert world.ask("1").fate is EventFate.UNDELIVERED
 
@@ -187,7 +187,7 @@ def test_ended(world: World) -> None:
     world.handed(position + 2)
     answer = world.ask("1")
     assert answer.fate is EventFate.ENDED
-    assert "delivered" in answer.says
+    assert "delivered" in answer.message
 
 
 def remember(world: World, *ends: str, target: int | None = None) -> None:
@@ -231,7 +231,7 @@ def test_how_it_ended_as_long_as_that_is_known(world: World, ends: list[str], sa
     remember(world, *ends, target=sunk)
     answer = world.ask("1", "sunk")
     assert answer.fate is EventFate.ENDED
-    assert says in answer.says
+    assert says in answer.message
 
 
 def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> None:
@@ -248,7 +248,7 @@ def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> 
 def test_asked_while_the_event_is_being_matched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     look = Records.row
 
-    def look_then_match(self: Records, found: Found, target: int) -> MatchRow | None:
+    def look_then_match(self: Records, found: FoundEvent, target: int) -> MatchRow | None:
         row = look(self, found, target)
         world.match(found.offset)
         return row
@@ -320,7 +320,7 @@ def test_an_earlier_broker_of_the_name(world: World) -> None:
     Admission(world.store).create(Kind.BROKER, broker("default"))
     answer = world.ask("1")
     says = "an earlier broker default/default accepted the event, and has been deleted"
-    assert (answer.fate, answer.says) == (EventFate.OTHER_BROKER, says)
+    assert (answer.fate, answer.message) == (EventFate.OTHER_BROKER, says)
     world.accept(event("1", amount=200))
     assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
 
@@ -476,7 +476,7 @@ def test_the_last_status_and_what_took_a_dead_letter(
     remember_entries(world, *attempts, end=end)
     answer = world.ask("1")
     assert answer.fate is EventFate.ENDED
-    assert says in answer.says
+    assert says in answer.message
     assert [(one.status, one.reason, one.origin) for one in answer.history if one.attempt] == attempts
 
 
@@ -486,8 +486,8 @@ def test_a_replay_of_an_event_that_was_not_matched_then(world: World) -> None:
     remember_entries(world, (202, "", Origin.REPLAY))
     answer = world.ask("1")
     assert answer.fate is EventFate.FILTER_FALSE
-    assert "replayed at" in answer.says
-    assert "delivered (202 Accepted)" in answer.says
+    assert "replayed at" in answer.message
+    assert "delivered (202 Accepted)" in answer.message
 
 
 def test_an_attempt_that_failed_tells_its_status(world: World) -> None:
@@ -495,7 +495,7 @@ def test_an_attempt_that_failed_tells_its_status(world: World) -> None:
     position = world.match(0)
     remember_entries(world, (503, "503", Origin.DELIVERY))
     world.handed(position + 2, TargetCursor(world.target, None, (position,), (Tried(position, 1, world.now_us, 0),)))
-    assert "the last answer was 503 Service Unavailable" in world.ask("1").says
+    assert "the last answer was 503 Service Unavailable" in world.ask("1").message
 
 
 def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:

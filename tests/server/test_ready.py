@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from headgate import limits
 from headgate.server import health, ready
-from headgate.server.ready import Mark, State
+from headgate.server.ready import Mark, PartState
 from headgate.server.supervisor import Beats
 from headgate.settings import Settings
 
@@ -41,16 +41,16 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_part_is_what_it_says_of_itself(settings: Settings) -> None:
-    assert ready.states(settings.run_directory) == dict.fromkeys(ready.PARTS, State(False))
+    assert ready.states(settings.run_directory) == dict.fromkeys(ready.PARTS, PartState(False))
     mark = Mark(settings.run_directory, "matcher")
     mark.note("Spark starts")
     mark.beat()
-    assert ready.states(settings.run_directory)["matcher"] == State(False, "Spark starts")
+    assert ready.states(settings.run_directory)["matcher"] == PartState(False, "Spark starts")
     mark.ready(True)
     mark.note("generation 3 in force")
-    assert ready.states(settings.run_directory)["matcher"] == State(True, "generation 3 in force")
+    assert ready.states(settings.run_directory)["matcher"] == PartState(True, "generation 3 in force")
     ready.ended(settings.run_directory, "matcher", "ended with status -9")
-    assert ready.states(settings.run_directory)["matcher"] == State(False, "ended with status -9")
+    assert ready.states(settings.run_directory)["matcher"] == PartState(False, "ended with status -9")
 
 
 def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
@@ -76,7 +76,7 @@ def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, mo
     ready.ended(directory, "reader", "ended with status 1")
     directory.mkdir()
     mark.beat()
-    assert ready.states(directory)["matcher"] == State(True, "generation 1 in force")
+    assert ready.states(directory)["matcher"] == PartState(True, "generation 1 in force")
     (directory / "matcher.ready").unlink()
     mark.beat()
     assert not ready.states(directory)["matcher"].ready, "what has been said is not said again"

@@ -6,7 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from headgate.storage.sqlite import version
+from headgate.storage.sqlite import version_of
 
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
@@ -72,7 +72,7 @@ def is_current(connection: sqlite3.Connection, path: Path) -> bool:
     Raises:
         DatabaseNewerError: The file was written by a newer Headgate.
     """
-    return version(connection, path, len(MIGRATIONS)) == len(MIGRATIONS)
+    return version_of(connection, path, len(MIGRATIONS)) == len(MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:
@@ -84,7 +84,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> int:
     Raises:
         DatabaseNewerError: The file was written by a newer Headgate.
     """
-    found = version(connection, path, len(MIGRATIONS))
+    found = version_of(connection, path, len(MIGRATIONS))
     for statements in MIGRATIONS[found:]:
         for statement in statements:
             connection.execute(statement)

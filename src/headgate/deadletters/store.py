@@ -29,7 +29,7 @@ import msgspec
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
-from headgate.storage.statefile import StoreFile, read_only
+from headgate.storage.sqlite import StoreFile, read_only
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (

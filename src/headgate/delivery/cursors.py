@@ -28,8 +28,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from headgate import limits
-from headgate.storage.sqlite import decoding
-from headgate.storage.statefile import StoreFile, read_only
+from headgate.storage.sqlite import StoreFile, decoding, read_only
 
 _log = structlog.get_logger(__name__)
 

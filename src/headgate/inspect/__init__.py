@@ -1,1 +1,1 @@
-"""What became of an event, read from the files in which the processes write it down. Changes nothing."""
+"""What became of an event, read from the files of the processes that deliver it. Changes nothing."""

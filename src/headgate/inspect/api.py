@@ -1,4 +1,4 @@
-"""What became of an event, over HTTP: paths below triggers and brokers of the API.
+"""The API of what became of an event: paths below triggers and brokers.
 
     GET .../namespaces/NS/triggers/NAME/why?id=     why it was, or was not, delivered to a trigger
     GET .../namespaces/NS/brokers/NAME/why?id=      the same for the broker's triggers, a page at a time: ?limit=&after=

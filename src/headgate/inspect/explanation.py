@@ -1,4 +1,4 @@
-"""What became of an event, as a value: a word, a sentence, and what they rest on."""
+"""The explanation of what became of an event: a word, a sentence, and their evidence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from headgate.delivery.journal import JournalEntry
 from headgate.filter.tools.trace import Trace
-from headgate.inspect.find import Found, OtherBroker
+from headgate.inspect.find import FoundEvent, OtherBroker
 
 
 class EventFate(StrEnum):
@@ -46,12 +46,12 @@ class AttemptSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
-    """Why.
+class EventExplanation:
+    """What became of an event for a trigger, and why.
 
     Attributes:
         fate: In one word.
-        says: In one sentence.
+        message: In one sentence.
         found: The event, when it is in the log.
         trace: What the filter says of the event, part by part, where that matters.
         attempts: Of a delivery that has not ended, or of a dead letter.
@@ -62,8 +62,8 @@ class Explanation:
     """
 
     fate: EventFate
-    says: str
-    found: Found | None = None
+    message: str
+    found: FoundEvent | None = None
     trace: Trace | None = None
     attempts: AttemptSummary | None = None
     history: tuple[JournalEntry, ...] = ()
@@ -78,7 +78,7 @@ class TriggerExplanation:
 
     trigger: str
     fate: EventFate
-    says: str
+    message: str
     attempts: AttemptSummary | None
 
 
@@ -92,6 +92,6 @@ class BrokerExplanation:
         after: The name to go on behind; empty at the end.
     """
 
-    event: Explanation | Found
+    event: EventExplanation | FoundEvent
     triggers: tuple[TriggerExplanation, ...] = ()
     after: str = ""

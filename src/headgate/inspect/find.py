@@ -40,7 +40,7 @@ class EventSearch:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundEvent:
     """An event in the log.
 
     Attributes:
@@ -71,7 +71,7 @@ class SearchResult:
         searched_to_us: Append time of the oldest chunk that was searched; 0 when there was none.
     """
 
-    found: Found | None
+    found: FoundEvent | None
     next: Mapping[int, int]
     other: OtherBroker | None
     searched_to_us: int
@@ -101,7 +101,9 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
                 continue
             stored = from_batch(chunk.batch, row)
             if stored.broker == broker:
-                place = Found(partition, offset, chunk.append_time_us, stored, chunk.first_offset, chunk.record_count)
+                place = FoundEvent(
+                    partition, offset, chunk.append_time_us, stored, chunk.first_offset, chunk.record_count
+                )
                 return SearchResult(place, reached | {partition: offset}, other, chunk.append_time_us)
             other = other or (partition, offset)
         reached[partition] = chunk.first_offset
@@ -109,17 +111,17 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
     return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
 
 
-def event_at(log: Path, partition: int, offset: int) -> Found | None:
+def event_at(log: Path, partition: int, offset: int) -> FoundEvent | None:
     """The event of a place; None when there is none: a client may name any place."""
     with PartitionReader.open(log / str(partition), start=offset) as reader:
         chunk = reader.read()
         if chunk is None or chunk.first_offset != offset:
             return None
         stored, header = from_batch(chunk.batch, 0), chunk.header
-    return Found(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
+    return FoundEvent(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
 
 
-def _at(log: Path, place: OtherBroker, search: EventSearch) -> Found | None:
+def _at(log: Path, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
     """The event of a place, if it still is there, and is one that is searched for."""
     found = event_at(log, *place)
     if found is None or found.stored.event.id != search.id:

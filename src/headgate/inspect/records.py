@@ -1,4 +1,4 @@
-"""The files in which the processes write down what became of events, read beside them."""
+"""The records of what became of events: the files that the processes write, read beside them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
-from headgate.inspect.find import Found
+from headgate.inspect.find import FoundEvent
 from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
 from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import FILE as PULL_FILE
+from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
 from headgate.subscriptions.store import SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
@@ -86,7 +86,7 @@ class Records:
             UnavailableError: The file is busy.
         """
         try:
-            return SubscriptionStore.read(self._data / PULL_FILE)
+            return SubscriptionStore.read(self._data / SUBSCRIPTIONS_FILE)
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the subscriptions' cursors cannot be read now: {error}") from error
 
@@ -100,7 +100,7 @@ class Records:
                 break
         return cursors.watermarks.get(partition, 0)
 
-    def row(self, found: Found, target: int) -> MatchRow | None:
+    def row(self, found: FoundEvent, target: int) -> MatchRow | None:
         """The row of an event and a target: chunks without rows of the target are passed over."""
         earliest_us = found.append_time_us - _CLOCK_SLACK_US
         for chunk in newest_first(self._outbox, not_before_us=earliest_us, wanted=[str(target)]):
@@ -108,7 +108,7 @@ class Records:
                 return _match(chunk.batch, row, chunk.first_offset, chunk.append_time_us)
         return None
 
-    def rows(self, found: Found) -> list[MatchRow]:
+    def rows(self, found: FoundEvent) -> list[MatchRow]:
         """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
         if not self._outbox.is_dir():
             return []
@@ -116,7 +116,7 @@ class Records:
         near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
         return near if are_all else self._rows_since(found, found.append_time_us - _CLOCK_SLACK_US)[0]
 
-    def _rows_since(self, found: Found, time_us: int) -> tuple[list[MatchRow], bool]:
+    def _rows_since(self, found: FoundEvent, time_us: int) -> tuple[list[MatchRow], bool]:
         """The rows of an event in chunks since a time, and whether there are surely none in earlier chunks."""
         matches: list[MatchRow] = []
         with PartitionReader.open_at_time(self._outbox, time_us) as reader:
@@ -156,12 +156,12 @@ class Records:
             raise UnavailableError(f"the dead letters cannot be read now: {error}") from error
         return found[0] if found else None
 
-    def attempts(self, found: Found) -> tuple[JournalEntry, ...]:
+    def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
         return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
 
 
-def _rows(batch: pa.RecordBatch, found: Found, target: int | None) -> list[int]:
+def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:
     of_event = pc.and_(
         pc.equal(batch.column(_COLUMN["offset"]), found.offset),
         pc.equal(batch.column(_COLUMN["partition"]), found.partition),

@@ -1,4 +1,4 @@
-"""What is said of an event's deliveries: sentences for people, of what the files hold."""
+"""Sentences for people about an event's deliveries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.inspect.explanation import AttemptSummary
 
 ENDS: Final = {
     "": "delivered at attempt {attempt} ({last})",
-    "dead_lettered": "given up; {letter}",
+    "dead_lettered": "given up; {dead_letter}",
     "failed": "given up and dropped{after}",
-    "expired": "given up and dropped, for nobody took it within the bounds of a backlog",
-    "gone": "dropped, for the trigger had gone or had no address",
-    "lost": "dropped, for the log no longer held the event",
+    "expired": "given up and dropped: it was not taken within the bounds of a backlog",
+    "gone": "dropped: the trigger had gone or had no address",
+    "lost": "dropped: the log no longer held the event",
 }
-"""What is said of an end, by its result; the others are the filter's matter."""
+"""The sentence for an end, by its result; the filter explains the others."""
 CHANGED_SINCE: Final = "the filter of today wants the event; the trigger had another one when it was matched"
 
 
@@ -38,13 +38,13 @@ def ended_text(end: JournalEntry, history: tuple[JournalEntry, ...]) -> str:
     """How the delivery has ended, with the last status."""
     tried = attempts_of_delivery(history)
     after = f"; the last answer was {status_text(tried[-1].status)}" if tried else ""
-    says = ENDS[end.result].format(
-        attempt=end.attempt, last=status_text(end.status), after=after, letter=_took_letter(history)
+    message = ENDS[end.result].format(
+        attempt=end.attempt, last=status_text(end.status), after=after, dead_letter=_took_dead_letter(history)
     )
-    return f"the delivery has ended, {time_text(end.time_us)}: {says}"
+    return f"the delivery has ended, {time_text(end.time_us)}: {message}"
 
 
-def _took_letter(history: tuple[JournalEntry, ...]) -> str:
+def _took_dead_letter(history: tuple[JournalEntry, ...]) -> str:
     """What became of a dead letter that is no longer kept."""
     good = [one for one in history if one.origin in _TOOK and not one.reason]
     if not good:
@@ -69,25 +69,25 @@ def replayed_text(history: tuple[JournalEntry, ...]) -> str:
 def undelivered_text(attempts: AttemptSummary, trigger: Trigger) -> str:
     """What a delivery that has not ended waits for."""
     health = condition(trigger, "SubscriberHealthy")
-    said = f"; {health.message}" if health is not None and health.status != "True" and health.message else ""
+    trouble = f"; {health.message}" if health is not None and health.status != "True" and health.message else ""
     if not attempts.failed:
-        return f"matched, and waiting for its turn{said}"
+        return f"matched, and waiting for its turn{trouble}"
     last = f", the last answer was {status_text(attempts.code)}" if attempts.code else ""
     due = f", the next attempt is due at {time_text(attempts.next_us)}" if attempts.next_us else ""
-    return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{said}"
+    return f"matched, not delivered yet: {attempts.failed} attempts failed{last}{due}{trouble}"
 
 
-def dead_letter_text(letter: StoredDeadLetter) -> str:
-    """Why an event is a dead letter, and what the letter waits for."""
-    attempts = "1 attempt" if letter.attempts == 1 else f"{letter.attempts} attempts"
+def dead_letter_text(dead_letter: StoredDeadLetter) -> str:
+    """Why an event is a dead letter, and what it waits for."""
+    attempts = "1 attempt" if dead_letter.attempts == 1 else f"{dead_letter.attempts} attempts"
     waits = {
-        DeadLetterState.SENDING: f"it waits for the dead-letter sink {letter.sink}",
+        DeadLetterState.SENDING: f"it waits for the dead-letter sink {dead_letter.sink}",
         DeadLetterState.KEPT: "it is kept for a person",
         DeadLetterState.REDRIVING: "it is being redriven",
-    }[letter.state]
-    problem = f" ({letter.problem})" if letter.problem else ""
-    since = time_text(letter.died_us)
-    return f"given up after {attempts} ({letter.reason}), a dead letter since {since}: {waits}{problem}"
+    }[dead_letter.state]
+    problem = f" ({dead_letter.problem})" if dead_letter.problem else ""
+    since = time_text(dead_letter.died_us)
+    return f"given up after {attempts} ({dead_letter.reason}), a dead letter since {since}: {waits}{problem}"
 
 
 def condition(trigger: Trigger, type_: str) -> Condition | None:

@@ -1,4 +1,4 @@
-"""The whole way of an event: stored, matched for whom, every attempt, what a subscription holds, dead letters."""
+"""The trace of an event: stored, matched for whom, every attempt, what a subscription holds, dead letters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import JournalEntry
-from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
+from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.tree import EventTree, tree_of
 from headgate.subscriptions.saved import SavedCursor
@@ -72,7 +72,7 @@ class EventTrace:
         others: Attempts without a row, the oldest first: replays to a URL, or to a trigger of today.
     """
 
-    found: Found
+    found: FoundEvent
     evaluated: bool
     matches: tuple[MatchTrace, ...]
     tree: EventTree
@@ -114,9 +114,9 @@ class Tracer:
         for row in rows:
             key = keys.get(row.target)
             attempts = tuple(entry for entry in known if entry.target == row.target)
-            letter = self._records.dead_letter(row.target, row.position)
+            dead_letter = self._records.dead_letter(row.target, row.position)
             pull = _pull(row, subscriptions) if key is not None and key.kind is Kind.SUBSCRIPTION else None
-            matches.append(MatchTrace(row, key, attempts, letter, pull))
+            matches.append(MatchTrace(row, key, attempts, dead_letter, pull))
         matched = {row.target for row in rows}
         others = tuple(entry for entry in known if entry.target not in matched)
         tree = tree_of(self._records.log, found)

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
 from headgate.event.hops import ROOT, hops_of, place_root, root_of
-from headgate.inspect.find import Found, event_at
+from headgate.inspect.find import FoundEvent, event_at
 from headgate.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
 from headgate.log.ends import partitions_of
 from headgate.log.reader import Chunk, PartitionReader
@@ -54,7 +54,7 @@ class EventTree:
     complete: bool
 
 
-def tree_of(log: Path, found: Found) -> EventTree:
+def tree_of(log: Path, found: FoundEvent) -> EventTree:
     """The tree that an event belongs to: a bounded search, forward from its root.
 
     Args:
@@ -81,7 +81,7 @@ def tree_of(log: Path, found: Found) -> EventTree:
     return EventTree(tuple(events[:TREE_EVENTS_MAX]), complete)
 
 
-def _root(log: Path, root: str, found: Found) -> Relative | None:
+def _root(log: Path, root: str, found: FoundEvent) -> Relative | None:
     """The root, where it is another event than the one that is traced and still in the log of its broker."""
     place = _PLACE.fullmatch(root)
     if place is None:
@@ -97,7 +97,7 @@ def _root(log: Path, root: str, found: Found) -> Relative | None:
     return Relative(0, partition, offset, first.append_time_us, first.stored)
 
 
-def _related(partition: int, chunk: Chunk, written: str, found: Found) -> list[Relative]:
+def _related(partition: int, chunk: Chunk, written: str, found: FoundEvent) -> list[Relative]:
     """The events of a chunk that carry the root, but for the one that is traced."""
     extensions: pa.Array = chunk.batch.column(_EXTENSIONS)
     if extensions.null_count == len(extensions):

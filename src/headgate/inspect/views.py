@@ -1,4 +1,4 @@
-"""What became of an event, as the API's JSON."""
+"""The API's JSON for what became of an event."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from headgate.delivery.journal import JournalEntry
 from headgate.event.identity import path_of
 from headgate.event.json_format import encode_event
 from headgate.filter.tools.trace import Part, Trace
-from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, Explanation, TriggerExplanation
-from headgate.inspect.find import Found, OtherBroker
+from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, TriggerExplanation
+from headgate.inspect.find import FoundEvent, OtherBroker
 from headgate.inspect.sentences import time_text
 from headgate.inspect.trace import EventTrace, MatchTrace
 from headgate.inspect.tree import Relative
@@ -199,13 +199,13 @@ def token(reached: positions.Positions, other: OtherBroker | None) -> str:
     return written if other is None or not written else f"{written}/{positions.write(dict([other]))}"
 
 
-def why_view(trigger: str, id_: str, found: Explanation) -> WhyView:
+def why_view(trigger: str, id_: str, found: EventExplanation) -> WhyView:
     """Why, for one trigger: `namespace/name`."""
     return WhyView(
         trigger=trigger,
         id=id_,
         fate=found.fate,
-        message=found.says,
+        message=found.message,
         event=None if found.found is None else found_view(found.found),
         trace=None if found.trace is None else _trace(found.trace),
         attempts=_summary(found.attempts),
@@ -217,10 +217,10 @@ def why_view(trigger: str, id_: str, found: Explanation) -> WhyView:
 
 def broker_view(broker: str, id_: str, found: BrokerExplanation) -> BrokerWhyView:
     """Why, for the triggers of a broker: `namespace/name`."""
-    if isinstance(found.event, Explanation):
-        said = why_view("", id_, found.event)
+    if isinstance(found.event, EventExplanation):
+        view = why_view("", id_, found.event)
         return BrokerWhyView(
-            broker, id_, said.fate, said.message, said.event, next=said.next, searched_to=said.searched_to
+            broker, id_, view.fate, view.message, view.event, next=view.next, searched_to=view.searched_to
         )
     triggers = tuple(_trigger(one) for one in found.triggers)
     return BrokerWhyView(
@@ -243,7 +243,7 @@ def trace_view(trace: EventTrace) -> EventTraceView:
     )
 
 
-def found_view(found: Found) -> FoundView:
+def found_view(found: FoundEvent) -> FoundView:
     """An event in the log."""
     event = msgspec.Raw(encode_event(found.stored.event))
     return FoundView(path_of(found.stored.broker), found.partition, found.offset, _time(found.append_time_us), event)
@@ -256,7 +256,7 @@ def _relative(one: Relative) -> RelativeView:
 
 
 def _trigger(one: TriggerExplanation) -> TriggerWhyView:
-    return TriggerWhyView(one.trigger, one.fate, one.says, _summary(one.attempts))
+    return TriggerWhyView(one.trigger, one.fate, one.message, _summary(one.attempts))
 
 
 def _trace(traced: Trace) -> TraceView:
@@ -285,16 +285,15 @@ def _match(match: MatchTrace) -> MatchView:
         key.kind if key is not None else "",
         key.path if key is not None else "",
         tuple(map(_entry, match.attempts)),
-        _letter(match.dead_letter),
+        _dead_letter(match.dead_letter),
         PullView(pull.state, pull.deliveries, pull.consumer) if pull is not None else None,
     )
 
 
-def _letter(letter: StoredDeadLetter | None) -> DeadLetterView | None:
-    if letter is None:
+def _dead_letter(one: StoredDeadLetter | None) -> DeadLetterView | None:
+    if one is None:
         return None
-    died = _time(letter.died_us)
-    return DeadLetterView(letter.id, letter.state, died, letter.reason, letter.code, letter.sink, letter.problem)
+    return DeadLetterView(one.id, one.state, _time(one.died_us), one.reason, one.code, one.sink, one.problem)
 
 
 def _time(time_us: int) -> str:

@@ -1,6 +1,6 @@
-"""Why an event was not delivered to a trigger, from the files: log, outbox, cursors, dead letters, attempts.
+"""The reason why an event was, or was not, delivered to a trigger, from log, outbox, cursors, dead letters, attempts.
 
-What became of the event is read where the processes that decide write it down. What a filter says of it is asked of
+What became of the event is read from the files of the processes that decide. Whether a filter wants it is decided by
 cel-cpp again: part by part for one trigger, as a whole for all triggers of a broker.
 
     not in the log                         -> not stored
@@ -32,8 +32,14 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.view import EventView
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
-from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventFate, Explanation, TriggerExplanation
-from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
+from headgate.inspect.explanation import (
+    AttemptSummary,
+    BrokerExplanation,
+    EventExplanation,
+    EventFate,
+    TriggerExplanation,
+)
+from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.sentences import (
     CHANGED_SINCE,
@@ -62,7 +68,7 @@ class Why:
         self._records = records
         self._store = store
 
-    def of_trigger(self, key: ObjectKey, search: EventSearch) -> Explanation:
+    def of_trigger(self, key: ObjectKey, search: EventSearch) -> EventExplanation:
         """What became of an event for a trigger.
 
         Args:
@@ -78,17 +84,17 @@ class Why:
         path, table = key.path, self._store.snapshot()
         target = next((one for one in table.targets if one.name == path and one.pull is None), None)
         broker = target.broker if target is not None else table.brokers.get(trigger.broker_key, "")
-        looked = self._find(broker, search)
-        if isinstance(looked, Explanation):
-            return looked
-        if looked.stored.broker != broker:
-            return _of_other_broker(looked, trigger.broker_key)
+        found = self._find(broker, search)
+        if isinstance(found, EventExplanation):
+            return found
+        if found.stored.broker != broker:
+            return _of_other_broker(found, trigger.broker_key)
         if target is None:
-            return Explanation(EventFate.NOT_READY, not_ready_text(trigger), looked)
-        event = _RecordedEvent(self._records, looked)
+            return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger), found)
+        event = _RecordedEvent(self._records, found)
         # Before its row is looked for: what is below the watermark now has its rows.
         _ = event.is_matched
-        return self._explain(trigger, target, event, self._records.row(looked, target.id), trace)
+        return self._explain(trigger, target, event, self._records.row(found, target.id), trace)
 
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
         """What became of an event for the triggers of a broker, a page of them.
@@ -105,20 +111,20 @@ class Why:
         """
         broker = self._store.get(key)
         assert isinstance(broker, Broker)
-        looked = self._find(identity_of(broker), search)
-        if isinstance(looked, Explanation):
-            return BrokerExplanation(looked)
-        if looked.stored.broker != identity_of(broker):
-            return BrokerExplanation(_of_other_broker(looked, key.path))
+        found = self._find(identity_of(broker), search)
+        if isinstance(found, EventExplanation):
+            return BrokerExplanation(found)
+        if found.stored.broker != identity_of(broker):
+            return BrokerExplanation(_of_other_broker(found, key.path))
         page = self._store.page(Kind.TRIGGER, key.namespace, after=(key.namespace, after) if after else None)
         decoded = (decode_stored(Kind.TRIGGER, item.body) for item in page.items)
         triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
         targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
-        event = _RecordedEvent(self._records, looked)
+        event = _RecordedEvent(self._records, found)
         _ = event.is_matched
-        rows = {row.target: row for row in self._records.rows(looked)}
-        found = [self._for_list(one, targets, event, rows) for one in triggers[:limit]]
-        return BrokerExplanation(looked, tuple(found), found[-1].trigger if len(triggers) > limit else "")
+        rows = {row.target: row for row in self._records.rows(found)}
+        listed = [self._for_list(one, targets, event, rows) for one in triggers[:limit]]
+        return BrokerExplanation(found, tuple(listed), listed[-1].trigger if len(triggers) > limit else "")
 
     def _for_list(
         self, trigger: Trigger, targets: Mapping[str, Target], event: _RecordedEvent, rows: Mapping[int, MatchRow]
@@ -130,9 +136,9 @@ class Why:
                 name, EventFate.NOT_READY, f"the trigger gets no events: {not_ready_text(trigger)}", None
             )
         found = self._explain(trigger, target, event, rows.get(target.id), _whole)
-        return TriggerExplanation(name, found.fate, found.says, found.attempts)
+        return TriggerExplanation(name, found.fate, found.message, found.attempts)
 
-    def _find(self, broker: str, search: EventSearch) -> Found | Explanation:
+    def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:
         """The event; or why there is none."""
         result = find_event(self._records.log, broker, search)
         return result.found or _not_found(result)
@@ -141,14 +147,14 @@ class Why:
 
     def _explain(
         self, trigger: Trigger, target: Target, event: _RecordedEvent, row: MatchRow | None, judge: _Judge
-    ) -> Explanation:
+    ) -> EventExplanation:
         history = tuple(one for one in event.attempts if one.target == target.id)
         if row is None:
             explanation = self._without_row(trigger, target, event, history, judge)
         else:
             explanation = self._with_row(trigger, target, event, history, row, judge)
-        says = explanation.says + replayed_text(history)
-        return replace(explanation, found=event.found, history=history, says=says)
+        message = explanation.message + replayed_text(history)
+        return replace(explanation, found=event.found, history=history, message=message)
 
     def _with_row(
         self,
@@ -158,59 +164,61 @@ class Why:
         history: tuple[JournalEntry, ...],
         row: MatchRow,
         judge: _Judge,
-    ) -> Explanation:
+    ) -> EventExplanation:
         cursor = next((one for one in event.cursors.targets if one.target == target.id), None)
         waiting = _waiting(row.position, event.cursors.position, cursor, history)
         if waiting is not None:
-            return Explanation(EventFate.UNDELIVERED, undelivered_text(waiting, trigger), attempts=waiting)
-        letter = self._records.dead_letter(target.id, row.position)
-        if letter is not None:
-            attempts = AttemptSummary(letter.attempts, 0, letter.code, letter.data.decode("utf-8", "replace"))
-            return Explanation(EventFate.DEAD_LETTER, dead_letter_text(letter), attempts=attempts)
+            return EventExplanation(EventFate.UNDELIVERED, undelivered_text(waiting, trigger), attempts=waiting)
+        dead_letter = self._records.dead_letter(target.id, row.position)
+        if dead_letter is not None:
+            attempts = AttemptSummary(
+                dead_letter.attempts, 0, dead_letter.code, dead_letter.data.decode("utf-8", "replace")
+            )
+            return EventExplanation(EventFate.DEAD_LETTER, dead_letter_text(dead_letter), attempts=attempts)
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
-            return Explanation(EventFate.ENDED, ended_text(end, history))
+            return EventExplanation(EventFate.ENDED, ended_text(end, history))
         judged = judge(target.filter.cel, EventView(event.found.stored.event, event.found.append_time_us))
         if end is not None or row.verdict == Verdict.ERROR or judged.outcome.kind is not OutcomeKind.TRUE:
-            return _refused(judged) or Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
+            return _refused(judged) or EventExplanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
         given_up = "sent to its dead-letter sink" if target.delivery.has_sink else "dropped"
-        says = f"the filter matched and the delivery has ended: delivered, or given up and {given_up}"
-        return Explanation(EventFate.ENDED, says, trace=judged)
+        message = f"the filter matched and the delivery has ended: delivered, or given up and {given_up}"
+        return EventExplanation(EventFate.ENDED, message, trace=judged)
 
     def _without_row(
         self, trigger: Trigger, target: Target, event: _RecordedEvent, history: tuple[JournalEntry, ...], judge: _Judge
-    ) -> Explanation:
+    ) -> EventExplanation:
         found = event.found
         created_us = rfc3339.micros(trigger.metadata.creation_timestamp) or 0
         # A creation time has whole seconds.
         if found.append_time_us < created_us:
-            says = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
-            return Explanation(EventFate.CREATED_LATER, says)
+            message = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
+            return EventExplanation(EventFate.CREATED_LATER, message)
         if not event.is_matched:
-            return Explanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
+            return EventExplanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
-            return Explanation(EventFate.ENDED, ended_text(end, history))
+            return EventExplanation(EventFate.ENDED, ended_text(end, history))
         judged = judge(target.filter.cel, EventView(found.stored.event, found.append_time_us))
         refused = _refused(judged)
         if refused is not None:
             return refused
         if event.oldest_row_us and found.append_time_us < event.oldest_row_us:
-            says = "the delivery has ended long ago, and the outbox is trimmed; the filter wants the event"
-            return Explanation(EventFate.ENDED, says, trace=judged)
+            message = "the delivery has ended long ago, and the outbox is trimmed; the filter wants the event"
+            return EventExplanation(EventFate.ENDED, message, trace=judged)
         ready = condition(trigger, "Ready")
         since_us = rfc3339.micros(ready.last_transition_time) if ready is not None else None
         if ready is None or ready.status != "True" or (since_us is not None and since_us > found.append_time_us):
             since = f" (ready since {ready.last_transition_time})" if ready and ready.status == "True" else ""
-            says = f"the filter wants the event, but the trigger was not Ready when it was stored{since}"
-            return Explanation(EventFate.NOT_READY, says, trace=judged)
-        return Explanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
+            message = f"the filter wants the event, but the trigger was not Ready when it was stored{since}"
+            return EventExplanation(EventFate.NOT_READY, message, trace=judged)
+        return EventExplanation(EventFate.CHANGED_SINCE, CHANGED_SINCE, trace=judged)
 
 
 class _RecordedEvent:
     """An event and what the files say of it; each file is read once, when it is asked for."""
 
-    def __init__(self, records: Records, found: Found) -> None:
+    def __init__(self, records: Records, found: FoundEvent) -> None:
         self.found = found
         self._records = records
 
@@ -235,40 +243,40 @@ _Judge = Callable[[str, EventView], Trace]
 
 
 def _whole(cel: str, view: EventView) -> Trace:
-    """What a filter says of an event, without its parts: a trace costs a compilation for each."""
+    """What a filter decides about an event, without its parts: a trace costs a compilation for each."""
     return Trace(cel, program(cel).evaluate_view(view), (), left_out=False)
 
 
-def _not_found(result: SearchResult) -> Explanation:
+def _not_found(result: SearchResult) -> EventExplanation:
     if result.next:
-        says = f"not among the newest events back to {time_text(result.searched_to_us)}; go on with `next`"
-        return Explanation(
-            EventFate.NOT_FOUND, says, next=result.next, other=result.other, searched_to_us=result.searched_to_us
+        message = f"not among the newest events back to {time_text(result.searched_to_us)}; go on with `next`"
+        return EventExplanation(
+            EventFate.NOT_FOUND, message, next=result.next, other=result.other, searched_to_us=result.searched_to_us
         )
     back = f"back to {time_text(result.searched_to_us)}" if result.searched_to_us else "which is empty"
-    says = f"no event of this id is in the log, {back}: it was not accepted, or is no longer kept"
-    return Explanation(EventFate.NOT_STORED, says, searched_to_us=result.searched_to_us)
+    message = f"no event of this id is in the log, {back}: it was not accepted, or is no longer kept"
+    return EventExplanation(EventFate.NOT_STORED, message, searched_to_us=result.searched_to_us)
 
 
-def _of_other_broker(found: Found, broker: str) -> Explanation:
+def _of_other_broker(found: FoundEvent, broker: str) -> EventExplanation:
     accepted = path_of(found.stored.broker)
-    says = (
+    message = (
         f"an earlier broker {broker} accepted the event, and has been deleted"
         if accepted == broker
         else f"broker {accepted} accepted the event, not {broker}"
     )
-    return Explanation(EventFate.OTHER_BROKER, says, found)
+    return EventExplanation(EventFate.OTHER_BROKER, message, found)
 
 
-def _refused(judged: Trace) -> Explanation | None:
+def _refused(judged: Trace) -> EventExplanation | None:
     """What follows when the filter does not want the event; None when it does."""
     outcome = judged.outcome
     match outcome.kind:
         case OutcomeKind.FALSE:
-            return Explanation(EventFate.FILTER_FALSE, "the filter is false for the event", trace=judged)
+            return EventExplanation(EventFate.FILTER_FALSE, "the filter is false for the event", trace=judged)
         case OutcomeKind.ERROR:
-            says = f"the filter is an error for the event, which therefore is not delivered: {outcome.message}"
-            return Explanation(EventFate.FILTER_ERROR, says, trace=judged)
+            message = f"the filter is an error for the event, which therefore is not delivered: {outcome.message}"
+            return EventExplanation(EventFate.FILTER_ERROR, message, trace=judged)
         case _:
             return None
 

@@ -16,8 +16,7 @@ import msgspec
 from headgate.delivery.cursors import Tried
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
-from headgate.storage.sqlite import decoding
-from headgate.storage.statefile import StoreFile
+from headgate.storage.sqlite import StoreFile, decoding
 
 FILE: Final = "replays.db"
 EXTENSION: Final = "headgatereplay"

@@ -1,4 +1,4 @@
-"""The bounds of a backlog: what nobody takes is given up, by age and by bytes, and does not keep the log for ever.
+"""The bounds of a backlog: what is not taken is given up, by age and by bytes, and does not keep the log for ever.
 
 A target (trigger or subscription) is told to be near its bound at BACKLOG_NEAR of it, and loses its oldest events only
 when a sweep finds it over the bound after an earlier one has told so. What is given up is a dead letter where the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from headgate import limits
-from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
+from headgate.delivery.dead_letter import DeadLetterQueue, dead_letter_of
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
@@ -53,7 +53,7 @@ class BacklogBounds:
     bytes: int = limits.BACKLOG_BYTES_MAX
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """For people."""
         return f"{self.seconds / 3_600:g} hours or {self.bytes >> 20} MiB of the log"
 
@@ -144,7 +144,7 @@ class Expiry:
             if _oldest(state) < min(near.position, handed):
                 found.add(state.target.id)
         found |= await self._subscriptions.sweep(told, near.time_us, near.position, over.time_us, position)
-        text = f"BacklogNearLimit: the oldest events are given up at {self._bounds.words}"
+        text = f"BacklogNearLimit: the oldest events are given up at {self._bounds.text}"
         for id_ in found ^ told:
             self._errors.backlog(id_, text if id_ in found else "")
         self._near = found
@@ -168,11 +168,10 @@ class TriggerExpiry:
         scheduler: Whose states they are.
         events: The log.
         backlog: The outbox.
-        look: Decides what the matcher left open: what nobody wants is not dropped.
+        look: Decides what the matcher left open: an event that the filter does not want is not dropped.
         errors: Where people are told.
-        bury: Stores a dead letter.
-        has_room: Whether the dead-letter store takes more: a full one does not keep the log.
-        bounds: For words.
+        dead_letters: Where events go that have a sink; a full store does not keep the log.
+        bounds: For the texts.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -184,8 +183,7 @@ class TriggerExpiry:
         look: LastLook,
         errors: FilterErrors,
         *,
-        bury: Callable[[DeadLetter], Awaitable[None]],
-        has_room: Callable[[], bool],
+        dead_letters: DeadLetterQueue,
         bounds: BacklogBounds,
         clock_us: Callable[[], int],
     ) -> None:
@@ -194,8 +192,7 @@ class TriggerExpiry:
         self._backlog = backlog
         self._look = look
         self._errors = errors
-        self._bury = bury
-        self._has_room = has_room
+        self._dead_letters = dead_letters
         self._bounds = bounds
         self._clock_us = clock_us
 
@@ -210,8 +207,8 @@ class TriggerExpiry:
     async def _result(self, state: TargetState, delivery: Delivery) -> str:
         target = state.target
         place = f"partition {delivery.partition}, offset {delivery.offset}"
-        bury = target.delivery.has_sink and self._has_room()
-        if bury or delivery.verdict != Verdict.MATCH:
+        is_kept = target.delivery.has_sink and self._dead_letters.has_room()
+        if is_kept or delivery.verdict != Verdict.MATCH:
             try:
                 event = await load_or_none(self._events, delivery.partition, delivery.offset)
             except CorruptChunkError:
@@ -220,10 +217,11 @@ class TriggerExpiry:
                 return "lost"
             if result := self._look(target, delivery, event):
                 return result
-            if bury:
-                outcome = Outcome(0, "expired", f"not delivered within {self._bounds.words}")
+            if is_kept:
+                outcome = Outcome(0, "expired", f"not delivered within {self._bounds.text}")
                 now_us = self._clock_us()
-                await self._bury(dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us))
+                dead_letter = dead_letter_of(target, delivery, event, outcome, reason="expired", now_us=now_us)
+                await self._dead_letters.put(dead_letter)
                 return "dead_lettered"
-        self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.words}")
+        self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.text}")
         return "expired"

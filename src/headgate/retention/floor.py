@@ -27,7 +27,7 @@ from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
 from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import FILE as PULL_FILE
+from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
 from headgate.subscriptions.store import SubscriptionStore
 
 REPORT: Final = "retention-floor.json"
@@ -139,7 +139,7 @@ class FloorFinder:
             return None
         try:
             cursors = CursorStore.read(self._database)
-            return cursors, list(SubscriptionStore.read(self._database.with_name(PULL_FILE)).values())
+            return cursors, list(SubscriptionStore.read(self._database.with_name(SUBSCRIPTIONS_FILE)).values())
         except sqlite3.OperationalError:  # busy, or made this moment: another time
             return None
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import structlog
 
@@ -24,11 +24,9 @@ from headgate.control.routing import RoutingTable, Target
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
-from headgate.delivery.cursors import Cursors, CursorStore, Flusher
-from headgate.delivery.events import LogEvents
+from headgate.delivery.cursors import Cursors, Flusher
 from headgate.delivery.gauges import Gauges
 from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.journal import DIRECTORY, Journal
 from headgate.delivery.post import HttpTransport, Transport
 from headgate.delivery.replies import IngressReplies, Replies
 from headgate.delivery.scheduler import Scheduler
@@ -36,29 +34,24 @@ from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
 from headgate.errors import UnavailableError
-from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import MatchLinkServer
-from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Takeover
-from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
+from headgate.outbox.writer import Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import BacklogBounds, Expiry, TriggerExpiry
 from headgate.scan.pages import LogScanner, Scanner
+from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SearchableLog
-from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import SubscriptionStore
-
-_OUTBOX_PARTITION: Final = "0"
 
 _log = structlog.get_logger(__name__)
 
@@ -128,12 +121,8 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
     loop.set_exception_handler(on_failure)
     try:
         async with contextlib.AsyncExitStack() as stack:
-            writer = await asyncio.to_thread(
-                partial(PartitionWriter.open, files=options.files),
-                options.data / "outbox" / _OUTBOX_PARTITION,
-                OUTBOX_SCHEMA,
-            )
-            files = stack.enter_context(_files(options, writer))
+            clock_us = options.clocks.now_us
+            files = await stack.enter_async_context(dispatcher_files(options.data, options.files, clock_us))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
             scanner = options.scanner or LogScanner(options.data / "log", threads)
             inward = await stack.enter_async_context(HttpTransport())
@@ -153,34 +142,6 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
         raise failures[0]
 
 
-@dataclass(frozen=True)
-class _Files:
-    """The dispatcher's files, open."""
-
-    writer: PartitionWriter
-    cursors: CursorStore
-    subscriptions: SubscriptionStore
-    ends: LogEnds
-    events: LogEvents
-    outbox: OutboxReader
-    journal: Journal
-
-
-@contextlib.contextmanager
-def _files(options: DispatcherOptions, writer: PartitionWriter) -> Iterator[_Files]:
-    data, closing = options.data, contextlib.closing
-    with (
-        closing(writer),
-        closing(CursorStore(data / "dispatch.db")) as cursors,
-        closing(SubscriptionStore(data / PULL_FILE)) as subscriptions,
-        closing(LogEnds(data / "log")) as ends,
-        closing(LogEvents(data / "log")) as events,
-        closing(OutboxReader(writer.directory)) as outbox,
-        closing(Journal(data / DIRECTORY, clock_us=options.clocks.now_us)) as journal,
-    ):
-        yield _Files(writer, cursors, subscriptions, ends, events, outbox, journal)
-
-
 class Dispatcher:
     """All parts of the dispatcher, on one event loop. `opened` makes it.
 
@@ -195,7 +156,7 @@ class Dispatcher:
     def __init__(
         self,
         options: DispatcherOptions,
-        files: _Files,
+        files: DispatcherFiles,
         scanner: Scanner,
         transport: Transport,
         replies: Replies,
@@ -265,8 +226,7 @@ class Dispatcher:
             files.outbox,
             LastLook(options.judge_filter, self._errors),
             self._errors,
-            bury=self.dead_letters.put,
-            has_room=self.dead_letters.has_room,
+            dead_letters=self.dead_letters,
             bounds=options.bounds,
             clock_us=options.clocks.now_us,
         )

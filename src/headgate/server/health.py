@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from headgate.observe.exposition import page
 from headgate.server import ready
-from headgate.server.ready import State
+from headgate.server.ready import PartState
 from headgate.settings import Settings
 
 PATHS: Final = ("/livez", "/readyz", "/healthz", "/metrics")
@@ -55,14 +55,14 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
     return [Route(path, handlers[path]) for path in PATHS]
 
 
-def _parts(settings: Settings, checks: Mapping[str, Check]) -> dict[str, State]:
+def _parts(settings: Settings, checks: Mapping[str, Check]) -> dict[str, PartState]:
     parts = ready.states(settings.run_directory)
     for name, check in checks.items():
         problem = check()
-        parts[name] = State(not problem, problem)
+        parts[name] = PartState(not problem, problem)
     return parts
 
 
-def _line(part: str, state: State) -> str:
+def _line(part: str, state: PartState) -> str:
     mark, word = ("+", "ok") if state.ready else ("-", "failed")
     return f"[{mark}]{part} {word}{': ' if state.note else ''}{state.note}"

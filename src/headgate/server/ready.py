@@ -23,7 +23,7 @@ PARTS = ("front", "dispatcher", "reader", "matcher")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class PartState:
     """A part as it is now.
 
     Attributes:
@@ -127,18 +127,18 @@ def parts_ready(run_directory: Path) -> dict[str, bool]:
     return {part: state.ready for part, state in states(run_directory).items()}
 
 
-def states(run_directory: Path) -> dict[str, State]:
+def states(run_directory: Path) -> dict[str, PartState]:
     """Each part as it is now."""
     return {part: _state(run_directory, part) for part in PARTS}
 
 
-def _state(run_directory: Path, part: str) -> State:
+def _state(run_directory: Path, part: str) -> PartState:
     beat = beat_at(run_directory, part)
     silent_s = time.time() - beat if beat is not None else 0.0
     if silent_s > SILENT_S_MAX:
-        return State(False, f"silent for {silent_s:.0f} s")
+        return PartState(False, f"silent for {silent_s:.0f} s")
     try:
         note = (run_directory / f"{part}.note").read_text()
     except OSError:
         note = ""
-    return State((run_directory / f"{part}.ready").exists(), note)
+    return PartState((run_directory / f"{part}.ready").exists(), note)

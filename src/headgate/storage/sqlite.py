@@ -1,4 +1,4 @@
-"""What the SQLite files have in common: versions, and what is said of one that is newer, damaged or missing."""
+"""SQLite files: how one opens, changes and is read, and what is wrong with one that is newer, damaged or missing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DatabaseMissingError(FatalError):
         )
 
 
-def version(connection: sqlite3.Connection, path: Path, known: int) -> int:
+def version_of(connection: sqlite3.Connection, path: Path, known: int) -> int:
     """The version of a file's tables; 0 for a new file.
 
     Raises:
@@ -124,3 +124,59 @@ def is_missing(path: Path) -> bool:
         return path.stat().st_size == 0
     except FileNotFoundError:
         return True
+
+
+class StoreFile:
+    """A file that one process writes: WAL, a transaction a change. Blocking; one thread at a time.
+
+    Args:
+        path: Made when absent.
+        schema: Statements that make what is not there.
+        version: Of the tables; a file with a higher one is refused.
+        synced: Whether a commit is on disk when it returns; else it is whole after a crash, but may be gone.
+
+    Raises:
+        DatabaseNewerError: A newer Headgate wrote it.
+    """
+
+    def __init__(self, path: Path, schema: str, *, version: int = 1, synced: bool = True) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            found = version_of(self._connection, path, version)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+            self._connection.executescript(schema)
+            if found != version:
+                self._connection.execute(f"PRAGMA user_version = {version}")
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Everything in the block, or nothing."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._connection
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:  # an error of the disk may have ended it
+                self._connection.execute("ROLLBACK")
+
+
+@contextlib.contextmanager
+def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+    """A file that another process writes, and which exists.
+
+    Raises:
+        sqlite3.OperationalError: It is busy, or cannot be opened.
+    """
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    with contextlib.closing(connection):
+        yield connection

@@ -9,8 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.storage.sqlite import decoding
-from headgate.storage.statefile import StoreFile, read_only
+from headgate.storage.sqlite import StoreFile, decoding, read_only
 from headgate.subscriptions.saved import SavedCursor
 
 FILE: Final = "subscriptions.db"
