@@ -1,4 +1,4 @@
-"""What is a case, and what came of it? Shared by all suites: a file's lines in, results out."""
+"""Cases and their results, for all suites: lines of a file in, results out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class CaseStatus(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     KNOWN = "known"  # fails, and is listed with its reason
-    SKIPPED = "skipped"  # says of itself that it binds nobody but its source
+    SKIPPED = "skipped"  # binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)

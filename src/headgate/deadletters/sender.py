@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
@@ -48,7 +48,7 @@ from headgate.observe import metrics
 
 _T = TypeVar("_T")
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _LOUD_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
@@ -83,7 +83,6 @@ class DeadLetters:
         self._clock_us = clocks.now_us
         self._chance = clocks.chance
         self._loop = asyncio.get_running_loop()
-        self._poller = DeadLetterStore(path)  # two objects, because one is not for two threads
         self._store = DeadLetterStore(path)
         self._store.resume(clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
@@ -122,6 +121,19 @@ class DeadLetters:
         """Whether a dead letter would be taken now."""
         return not self.totals.full
 
+    async def redrive(self, ids: Sequence[int], *, pace_us: int) -> int:
+        """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many."""
+        return await self._decided(partial(self._store.redrive, ids, now_us=self._clock_us(), pace_us=pace_us))
+
+    async def discard(self, ids: Sequence[int]) -> int:
+        """Forget dead letters; returns how many there were."""
+        return await self._decided(partial(self._store.discard, ids))
+
+    async def _decided(self, change: Callable[[], int]) -> int:
+        count = await self._loop.run_in_executor(self._thread, change)
+        self._wake.set()
+        return count
+
     async def close(self) -> None:
         """Send nothing more, write what is known; dead letters under way are sent again by the next process."""
         self._stopping = True
@@ -137,7 +149,6 @@ class DeadLetters:
         finally:
             self._thread.shutdown(wait=True)
             self._store.close()
-            self._poller.close()
 
     # --- writing ----------------------------------------------------------------------------------------
 
@@ -208,13 +219,12 @@ class DeadLetters:
     # --- sending ----------------------------------------------------------------------------------------
 
     async def _send_due(self) -> None:
-        seen, next_us = -1, 0
         while True:
             self._wake.clear()
-            version = self._poller.data_version()
-            if version != seen or next_us <= self._clock_us():
-                seen, next_us = version, await self._start_due()
-            timer = self._loop.call_later(limits.DEADLETTER_POLL_S, self._wake.set)  # wait_for may swallow a cancel
+            next_us = await self._start_due()
+            wait_s = (next_us - self._clock_us()) / 1e6
+            wait_s = min(max(wait_s, limits.DEADLETTER_TURN_S), limits.DEADLETTER_SLEEP_S_MAX)
+            timer = self._loop.call_later(wait_s, self._wake.set)  # wait_for may swallow a cancel
             await self._wake.wait()
             timer.cancel()
 
@@ -264,7 +274,7 @@ class DeadLetters:
             rate = self._rate(target)
             if rate is not None:
                 rested = rate.wait_s(self._loop.time()) <= 0
-                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_POLL_S)) if rested else 0
+                room = min(room, 1 + int(rate.per_s * limits.DEADLETTER_TURN_S)) if rested else 0
         return min(room, most - self._by_queue[queue])
 
     def _rate(self, target: Target) -> Rate | None:

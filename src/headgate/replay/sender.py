@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import Target
 from headgate.delivery import encoding
 from headgate.delivery.clock import Clocks
@@ -41,10 +41,10 @@ from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError
-from headgate.replay.store import EXTENSION, Progress, Replay, ReplaySpec, ReplayState, ReplayStore
+from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -98,25 +98,50 @@ class Replaying:
         self._store = ReplayStore(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._ended = False
+        self._changed = asyncio.Event()
+        """Set when a replay was made or has ended."""
+
+    async def create(self, spec: ReplaySpec) -> Replay:
+        """A new replay, which begins at once.
+
+        Raises:
+            ReplaysOverloadError: REPLAYS_MAX have not ended.
+        """
+        replay = await self._in_thread(self._store.create, spec)
+        self._changed.set()
+        return replay
+
+    async def cancel(self, id_: int) -> bool:
+        """End a replay, unless it has ended; whether it was ended by this."""
+        ended = await self._in_thread(self._store.end, id_, ReplayState.CANCELLED)
+        self._changed.set()
+        return ended
+
+    async def page(self, namespace: str) -> list[Replay]:
+        """A namespace's replays, the newest first."""
+        return await self._in_thread(self._store.page, namespace)
+
+    async def get(self, namespace: str, id_: int) -> Replay | None:
+        """One of them."""
+        return await self._in_thread(self._store.get, namespace, id_)
 
     async def run(self) -> None:
         """Works until it is cancelled; what is unfinished goes on in the next process."""
-        seen = -1
         try:
             while True:
-                version = await self._stored(self._store.data_version)
-                if version != seen or self._ended:
-                    seen, self._ended = version, False
-                    self._adjust(await self._stored(self._store.running, limits.REPLAYS_RUNNING_MAX))
-                await asyncio.sleep(limits.REPLAY_POLL_S)
+                self._changed.clear()
+                self._adjust(await self._stored(self._store.running, limits.REPLAYS_RUNNING_MAX))
+                await self._changed.wait()
         finally:
             tasks = list(self._tasks.values())
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            self._thread.shutdown(wait=True)
-            self._store.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._thread.shutdown(wait=True)
+        self._store.close()
 
     def _adjust(self, running: list[Replay]) -> None:
         wanted = {replay.id: replay for replay in running}
@@ -128,7 +153,7 @@ class Replaying:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks = {id_: other for id_, other in self._tasks.items() if other is not task}
-        self._ended = True
+        self._changed.set()
         tell_failure(task, "a replay's task failed")
 
     async def _replay(self, replay: Replay) -> None:
@@ -153,14 +178,16 @@ class Replaying:
 
     async def _stored(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Does it with the file, again and again while the disk is full or fails: no page goes on without its place."""
-        loop = asyncio.get_running_loop()
         tries = Recurring(_log, "replays cannot be read or written, they wait", sqlite3.OperationalError)
         while True:
             with tries.attempt():
-                return await loop.run_in_executor(self._thread, partial(work, *args, **kwargs))
+                return await self._in_thread(work, *args, **kwargs)
             await asyncio.sleep(limits.REPLAY_RETRY_S)
 
-    async def _page(self, id_: int, spec: ReplaySpec, progress: Progress, pace: _Pace) -> Progress:
+    async def _in_thread(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
+
+    async def _page(self, id_: int, spec: ReplaySpec, progress: ReplayProgress, pace: _Pace) -> ReplayProgress:
         target = self._target(spec)
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
@@ -174,7 +201,7 @@ class Replaying:
         results: Counter[str] = Counter()
         if not spec.dry_run:
             await self._send_all(id_, spec, target, page.found, pace, results)
-        return Progress(
+        return ReplayProgress(
             progress.positions | page.positions,
             progress.matched + len(page.found),
             progress.delivered + results["delivered"],

@@ -1,9 +1,9 @@
-"""Plans that name every event for which a filter is true or an error, for triggers that keep such events.
+"""Which events could a filter be an error for? A plan that names them all, for triggers that bury such events.
 
-An event without a value for an indexed operand makes no key, so the usual plan has no row for it where the
-filter is an error. These rows keep what can never be an error: comparisons of the attributes that every event has.
-Those are false or true, and false decides a conjunction whatever errors stand beside it. Everything else is left to
-cel-cpp: each event that passes is a CANDIDATE.
+An event without a value for an indexed operand makes no key, so the usual plan stays silent where the filter is an
+error. What can never be an error stays in these rows: comparisons of the attributes that every event has. They are
+false or true, and false decides a conjunction whatever errors stand beside it. Everything else is left to cel-cpp: each
+event that passes is a CANDIDATE.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.filter.compile.plan import CompiledFilter, Form, Operand, PlanRow,
 NOTE: Final = "candidate: onFilterError asks for every event for which the filter may be an error"
 
 
-def error_preserving(compiled: CompiledFilter) -> CompiledFilter:
+def preserve_errors(compiled: CompiledFilter) -> CompiledFilter:
     """The same filter, with rows that no event escapes for which it is true or an error."""
     rows = dict.fromkeys(map(_row, compiled.rows))
     return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE), compiled.sure_bytes)

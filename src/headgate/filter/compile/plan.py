@@ -16,6 +16,10 @@ from typing import Final
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
 
+PLAN_VERSION: Final = 1
+"""Raised by hand whenever the compiler makes another plan of some filter, or a plan means something else. A plan of
+another version is compiled anew and not read. `tests/filter/golden_plans.py` notices that plans have changed."""
+
 Constant = str | int | float | bool | None
 """A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.
 
