@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.journal import NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
@@ -31,7 +27,7 @@ from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.outbox.writer import DurableChunk, RowGroup
-from tests.delivery.harness import BROKER, event, run, target
+from tests.delivery.harness import BROKER, attempt_service, event, run, target
 
 
 class Rows:
@@ -166,7 +162,7 @@ def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: ran
         Listener(),
         events=AllEvents(chance),
         backlog=rows,
-        service=AttemptService(transport, others, NullJournal(), SubscriberHealth(errors.trouble, SYSTEM)),
+        service=attempt_service(transport, others),
         look=LastLook(evaluate, errors),
         dead_letters=others,
     )

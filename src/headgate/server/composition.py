@@ -209,9 +209,6 @@ class Dispatcher:
         self._routing = RoutingCache(options.store, self._update)
         self._reporter = TargetReporter(options.store, self._errors)
         self._takeover = Takeover({})
-        self.dead_letters = DeadLetters(
-            data / "deadletters.db", transport, replies, self._find, journal=files.journal, clocks=clocks
-        )
         service = AttemptService(
             transport,
             replies,
@@ -220,6 +217,7 @@ class Dispatcher:
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
+        self.dead_letters = DeadLetters(data / "deadletters.db", service, self._find)
         self.scheduler = Scheduler(
             self,
             events=files.events,
@@ -237,13 +235,10 @@ class Dispatcher:
             data / REPLAYS_FILE,
             scanner=scanner,
             events=files.events,
-            transport=transport,
-            replies=replies,
-            bury=self.dead_letters.put,
-            journal=files.journal,
+            service=service,
+            dead_letters=self.dead_letters,
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
-            clocks=clocks,
         )
         self._expiry = self._backlog_expiry()
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
