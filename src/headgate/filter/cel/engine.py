@@ -119,16 +119,7 @@ class FilterOutcome:
 
 _TRUE: Final = FilterOutcome(OutcomeKind.TRUE)
 _FALSE: Final = FilterOutcome(OutcomeKind.FALSE)
-
-
-_EVALUATION_ERRORS: Final = (
-    RuntimeError,
-    TypeError,
-    ValueError,
-    OverflowError,
-    RecursionError,
-    UnicodeError,
-)
+_EVALUATION_ERRORS: Final = (RuntimeError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +254,7 @@ class Expression:
         try:
             result = self._evaluated(activation)
             return str(result.value()) if result.type() == _STRING else None
-        except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
+        except _EVALUATION_ERRORS:
             return None
 
     def evaluate(self, activation: Activation) -> FilterOutcome:
@@ -342,20 +333,19 @@ def _refuse_characters(text: str) -> None:
 
 def is_regular_expression(pattern: str) -> bool:
     """Whether RE2, inside cel-cpp, takes `pattern`."""
-    try:
-        result = _MATCHES.eval(data={"data": pattern})
-    except (RuntimeError, TypeError, UnicodeError):
-        return False
-    return bool(result.type() == _BOOL)
+    return _takes(_MATCHES, pattern, _BOOL)
 
 
 def is_timestamp(text: str) -> bool:
     """Whether CEL's `timestamp()` takes `text`."""
+    return _takes(_TIMESTAMP, text, _cel.Type.TIMESTAMP)
+
+
+def _takes(expression: _cel.Expression, text: str, result: _cel.Type) -> bool:
     try:
-        result = _TIMESTAMP.eval(data={"data": text})
+        return bool(expression.eval(data={"data": text}).type() == result)
     except (RuntimeError, TypeError, UnicodeError):
         return False
-    return bool(result.type() == _cel.Type.TIMESTAMP)
 
 
 def timestamp(seconds: int, nanoseconds: int) -> Timestamp:

@@ -46,10 +46,12 @@ def conjunctions(node: Node) -> tuple[Conjunction, ...]:
     known: dict[Node, tuple[Conjunction, ...]] = {}
 
     def leaf(condition: Node) -> tuple[Conjunction, ...]:
+        simpler = desugared(condition)
+        if simpler is None:
+            return _leaf(condition)
         # Remembered: simpler conditions may hold a part twice, `a == b` of two conditions both of them.
         if condition not in known:
-            simpler = desugared(condition)
-            known[condition] = _leaf(condition) if simpler is None else fold(simpler)
+            known[condition] = fold(simpler)
         return known[condition]
 
     fold = Fold(leaf, _product, _sum)

@@ -6,7 +6,7 @@ may hold a part twice, so that a nest written out at once would be 2^depth large
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.filter.cel.ast import (
@@ -44,7 +44,11 @@ _DISTRIBUTED_MAX: Final = 8
 
 def desugared(node: Node) -> Node | None:
     """The same condition in simpler ones by the first rule that applies; None when it is as simple as it gets."""
-    return next((simpler for rule in RULES if (simpler := rule(node)) is not None), None)
+    for rule in RULES.get(type(node), ()):
+        simpler = rule(node)
+        if simpler is not None:
+            return simpler
+    return None
 
 
 def equal_conditions(node: Node) -> Node | None:
@@ -110,16 +114,13 @@ def some_element(node: Node) -> Node | None:
             return None
 
 
-RULES: Final[tuple[Callable[[Node], Node | None], ...]] = (
-    desugared_cast,
-    equal_conditions,
-    negation,
-    chosen_value,
-    regular_expression,
-    every_element,
-    some_element,
-)
-"""At most one of them applies to a condition."""
+RULES: Final[Mapping[type[Node], tuple[Callable[[Node], Node | None], ...]]] = {
+    Compare: (desugared_cast, equal_conditions, chosen_value),
+    Not: (desugared_cast, negation),
+    Call: (desugared_cast, regular_expression),
+    Macro: (every_element, some_element),
+}
+"""By the kind of condition; at most one applies."""
 
 _TRUTHS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "cesql.bool", "cesql.not"})
 """Functions whose value is always a boolean."""

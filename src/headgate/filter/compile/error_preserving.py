@@ -1,4 +1,4 @@
-"""Which events could a filter be an error for? A plan that names them all, for triggers that bury such events.
+"""Plans that name every event for which a filter is true or an error, for triggers that dead-letter such events.
 
 An event without a value for an indexed operand makes no key, so the usual plan stays silent where the filter is an
 error. What can never be an error stays in these rows: comparisons of the attributes that every event has. They are

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from headgate.filter.cel.errors import FilterError, caret, over_limit
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
+
+Part = TypeVar("Part")
 
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
 
@@ -146,6 +148,19 @@ class Words(ABC):
     def _expect(self, word: str) -> None:
         if not self._take(word):
             raise self._unexpected(self._token, f"{word} should stand here")
+
+    def _left_to_right(
+        self, operand: Callable[[], Part], operators: Collection[str], joined: Callable[[Token, Part, Part], Part]
+    ) -> Part:
+        """Operands with operators of one level between them; every further operator is one level of the tree."""
+        left, deeper = operand(), 0
+        while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
+            self._advance()
+            self._deeper(token)
+            deeper += 1
+            left = joined(token, left, operand())
+        self._depth -= deeper
+        return left
 
     def _deeper(self, token: Token) -> None:
         self._depth += 1

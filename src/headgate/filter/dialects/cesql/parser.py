@@ -6,7 +6,6 @@ alike is taken from left to right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
@@ -77,22 +76,10 @@ class _Parser(Words):
         return self._left_to_right(self._sum, _COMPARISONS, joined)
 
     def _sum(self) -> Tree:
-        return self._left_to_right(self._product, frozenset("+-"), _arithmetic)
+        return self._left_to_right(self._product, "+-", _arithmetic)
 
     def _product(self) -> Tree:
-        return self._left_to_right(self._tested, frozenset("*/%"), _arithmetic)
-
-    def _left_to_right(
-        self, operand: Callable[[], Tree], operators: frozenset[str], joined: Callable[[Token, Tree, Tree], Tree]
-    ) -> Tree:
-        left, deeper = operand(), 0
-        while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
-            self._advance()
-            self._deeper(token)
-            deeper += 1
-            left = joined(token, left, operand())
-        self._depth -= deeper
-        return left
+        return self._left_to_right(self._tested, "*/%", _arithmetic)
 
     def _tested(self) -> Tree:
         """An operand with what stands behind it: LIKE and IN."""

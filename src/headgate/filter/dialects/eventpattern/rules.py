@@ -114,15 +114,8 @@ Item = Field | AnyOf
 
 _OR: Final = "$or"
 _OPERATORS: Final = (
-    "anything-but",
-    "cidr",
-    "equals-ignore-case",
-    "exactly",
-    "exists",
-    "numeric",
-    "prefix",
-    "suffix",
-    "wildcard",
+    *("anything-but", "cidr", "equals-ignore-case", "exactly", "exists"),
+    *("numeric", "prefix", "suffix", "wildcard"),
 )
 _ESCAPED: Final = re.compile(r"\\(.?)|([^\\])", re.DOTALL)
 _BITS: Final = re.compile(r"[0-9]{1,3}")

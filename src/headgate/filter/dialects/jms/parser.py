@@ -7,7 +7,6 @@ nothing to compare. What other brokers allow beyond it is refused, with the hint
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Final
 
 from headgate.filter.cel.ast import INT64_MAX
@@ -147,21 +146,14 @@ class _Parser(Words):
     # --- values ---
 
     def _sum(self) -> _Part:
-        return self._left_to_right(self._product, {"+", "-"})
+        return self._left_to_right(self._product, "+-", self._arithmetic)
 
     def _product(self) -> _Part:
-        return self._left_to_right(self._signed, {"*", "/"})
+        return self._left_to_right(self._signed, "*/", self._arithmetic)
 
-    def _left_to_right(self, operand: Callable[[], _Part], operators: set[str]) -> _Part:
-        left, deeper = operand(), 0
-        while (token := self._peek()).kind is Kind.SIGN and token.text in operators:
-            self._advance()
-            self._deeper(token)  # every further operator is one level of the tree
-            deeper += 1
-            right = self._value(operand())
-            left = Arithmetic(token.text, self._value(left), right, token.position)  # type: ignore[arg-type]
-        self._depth -= deeper
-        return left
+    def _arithmetic(self, token: Token, left: _Part, right: _Part) -> _Part:
+        right = self._value(right)
+        return Arithmetic(token.text, self._value(left), right, token.position)  # type: ignore[arg-type]
 
     def _signed(self) -> _Part:
         token = self._peek()
