@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.filter.tools.explain import Explanation
+from headgate.filter.tools.explain import FilterExplanation
 from headgate.filter.tools.trace import Trace
 
 _ROWS_SHOWN: Final = 20
@@ -25,7 +25,7 @@ _DECIDED: Final = {
 }
 
 
-def show_explanation(explanation: Explanation) -> None:
+def show_explanation(explanation: FilterExplanation) -> None:
     """A filter as the matcher sees it."""
     cost, rows = explanation.cost, explanation.rows
     typer.echo(f"meaning     {explanation.cel}")

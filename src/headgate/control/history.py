@@ -1,4 +1,4 @@
-"""What has changed since resourceVersion N? A bounded history of every write, for watchers."""
+"""A bounded history of every write, for watchers: what has changed since a resourceVersion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where are the objects? control.db: objects, resourceVersions, generations, routing; several processes share it."""
+"""control.db: objects, resourceVersions, generations, routing; several processes share it."""
 
 from __future__ import annotations
 

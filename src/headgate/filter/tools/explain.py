@@ -1,4 +1,4 @@
-"""How will a filter be matched, what does it cost, and why so? Its rows in words, for people and as data."""
+"""A filter's rows in words, for people and as data: how it is matched, what it costs, and why so."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Skips:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class FilterExplanation:
     """A filter as the matcher sees it.
 
     Attributes:
@@ -120,7 +120,7 @@ class Explanation:
     notes: tuple[str, ...]
 
 
-def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Explanation:
+def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> FilterExplanation:
     """A compiled filter in words.
 
     Args:
@@ -132,7 +132,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Ex
     """
     signatures = {row.signature for row in compiled.rows}
     exact = {row.signature.exact for row in compiled.rows if not row.is_of_doubt}
-    return Explanation(
+    return FilterExplanation(
         cel=compiled.cel,
         decided_by="both"
         if len(exact) > 1
