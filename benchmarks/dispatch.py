@@ -34,7 +34,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
-from headgate.server.composition import Dispatcher
+from headgate.server.composition import DispatcherOptions, opened
 
 BROKER = "default/default/6c5b2f7e-3d0c-4a55-9d8e-2f1a7c9b0e4d"
 TOKEN = os.urandom(32)
@@ -150,8 +150,13 @@ def routes(url: str, targets: int) -> Routes:
 @contextlib.asynccontextmanager
 async def dispatching(data: Path, url: str, targets: int):
     ready, stop = asyncio.Event(), asyncio.Event()
-    dispatcher = Dispatcher(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
-    task = asyncio.create_task(dispatcher.run(stop))
+    options = DispatcherOptions(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
+
+    async def work() -> None:
+        async with opened(options, stop) as dispatcher:
+            await dispatcher.run()
+
+    task = asyncio.create_task(work())
     await ready.wait()
     yield
     stop.set()

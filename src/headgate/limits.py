@@ -280,7 +280,7 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
-ANSWER_UNREAD_S_MAX: Final = 120.0
+WRITE_STALLED_S_MAX: Final = 120.0
 """A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop
@@ -502,8 +502,10 @@ DEADLETTER_UNPROVEN_ATTEMPTS_MAX: Final = 1
 """Dead letters of a trigger in flight to a URL that did not answer the last one: a sink that hangs holds one permit."""
 DEADLETTER_RETRY_S: Final = 1.0
 """Pause before dead letters that found no room, or no disk, are written again."""
-DEADLETTER_POLL_S: Final = 0.05
-"""How often the store is polled for dead letters that are due."""
+DEADLETTER_TURN_S: Final = 0.05
+"""Pause before dead letters that are due and found no permit are tried again."""
+DEADLETTER_SLEEP_S_MAX: Final = 1.0
+"""The longest pause between two looks for dead letters that are due: the machine's clock may jump."""
 DEADLETTER_PAGE_MAX: Final = 1_000
 """Dead letters that one API request reads."""
 REDRIVE_RATE_DEFAULT: Final = 100.0
@@ -553,8 +555,6 @@ REPLAYS_RUNNING_MAX: Final = 8
 """Replays under way at the same time; the others wait for their turn."""
 REPLAY_PAGE_EVENTS: Final = 100
 """Events of a replay that are found and sent before its cursor is stored: what a restart repeats at most."""
-REPLAY_POLL_S: Final = 0.2
-"""How often the dispatcher polls for new and cancelled replays."""
 REPLAY_RETRY_S: Final = 1.0
 """Pause of a replay before it retries a read or a write that failed."""
 REPLAY_RATE_DEFAULT: Final = 100.0

@@ -18,9 +18,10 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.deadletters import api as letters_api
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
 from tests.deadletters.test_sender import letter
-from tests.delivery.harness import event
+from tests.delivery.harness import attempt_service, event
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
 
@@ -29,8 +30,8 @@ class Api:
     """The handlers over a store of a temporary directory."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.store = DeadLetterStore(path)
-        self.app = Starlette(routes=list(DeadLettersApi(path).routes()), exception_handlers=ERROR_HANDLERS)
 
     def ask(self, method: str, path: str, body: bytes = b"", *, query: bytes = b"") -> tuple[int, Any]:
         sent: list[Any] = []
@@ -43,7 +44,14 @@ class Api:
 
         headers = [(b"content-type", b"application/json")]
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
-        asyncio.run(self.app(scope, receive, send))
+
+        async def serve() -> None:
+            owner = DeadLetters(self.path, attempt_service(None), lambda _: None)
+            routes = list(DeadLettersApi(self.path, owner).routes())
+            await Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)(scope, receive, send)
+            await owner.close()
+
+        asyncio.run(serve())
         return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
 
     def post(self, what: str, **body: object) -> Any:
@@ -53,7 +61,7 @@ class Api:
 
     @property
     def states(self) -> list[DeadLetterState]:
-        return [one.state for one in self.store.page("TRUE", (), after=0, limit=100)]
+        return [one.state for one in self.store.reader.page("TRUE", (), after=0, limit=100)]
 
 
 @pytest.fixture
@@ -151,7 +159,7 @@ def test_a_letter_is_shown_with_its_event(api: Api) -> None:
     assert answer["event"]["data"] == {"n": 1}
     api.store.discard([1])
     assert api.ask("GET", f"{BASE}/1")[0] == 404
-    assert api.store.event(1) is None
+    assert api.store.reader.event(1) is None
 
 
 @pytest.mark.parametrize(("arguments", "asked"), [((), [3, 1]), (("--filter", "true"), [None, None])])

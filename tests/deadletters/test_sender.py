@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,11 +16,16 @@ from headgate import limits
 from headgate.control.routing import PullRules, Target
 from headgate.deadletters import store as letters_module
 from headgate.deadletters.sender import DeadLetters
-from headgate.deadletters.store import DeadLetterState, DeadLetterStore, Ended, Reschedule, SendQueue, StoredDeadLetter
+from headgate.deadletters.store import (
+    DeadLetterReader,
+    DeadLetterState,
+    DeadLetterStore,
+    Ended,
+    Reschedule,
+    SendQueue,
+    StoredDeadLetter,
+)
 from headgate.delivery import encoding
-from headgate.delivery.journal import NullJournal
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -29,6 +34,7 @@ from tests.delivery.harness import (
     Request,
     Routes,
     Subscriber,
+    attempt_service,
     event,
     matcher,
     run,
@@ -60,10 +66,8 @@ def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
 
 
 def letters(data: Path) -> list[StoredDeadLetter]:
-    store = DeadLetterStore(data / "deadletters.db")
-    found = store.page("TRUE", (), after=0, limit=10_000)
-    store.close()
-    return found
+    with DeadLetterReader.open(data / "deadletters.db") as stored:
+        return stored.page("TRUE", (), after=0, limit=10_000)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +178,7 @@ def test_a_failing_sink_is_tried_again_and_then_the_letter_is_kept(tmp_path: Pat
             async with running(tmp_path, routes) as work:
                 await asyncio.sleep(0.1)
                 assert len(sink.requests) == 3, "a kept letter goes nowhere by itself"
-                store = DeadLetterStore(tmp_path / "deadletters.db")
-                assert store.redrive([kept.id], now_us=0, pace_us=0) == 1
-                store.close()
+                assert await work.dispatcher.dead_letters.redrive([kept.id], pace_us=0) == 1
                 await until(lambda: subscriber.ids == ["e0"])
                 await until(lambda: letters(tmp_path) == [])
             assert subscriber.requests[0].header("ce-knativeerrorcode") is None, "the event as it was"
@@ -246,14 +248,13 @@ def test_a_full_store_makes_deliveries_wait_and_loses_none(tmp_path: Path, log: 
                     await until(lambda: sum(request.path == "/good" for request in subscriber.requests) == 10)
                     await until(lambda: len(letters(tmp_path)) == 3)
                     await until(lambda: work.dispatcher.unfinished == 7)
-                    store = DeadLetterStore(tmp_path / "deadletters.db")
                     seen: set[str] = set()
                     while len(seen) < 10:
-                        found = store.page("TRUE", (), after=0, limit=10)
+                        found = letters(tmp_path)
                         seen |= {one.event.id for one in found}
-                        store.discard(one.id for one in found if one.state is DeadLetterState.KEPT)
+                        kept = [one.id for one in found if one.state is DeadLetterState.KEPT]
+                        await work.dispatcher.dead_letters.discard(kept)
                         await asyncio.sleep(0.01)
-                    store.close()
                     await until(lambda: work.dispatcher.unfinished == 0)
 
     run(work())
@@ -325,8 +326,7 @@ class Sending:
         self.turns = 0
 
     async def __aenter__(self) -> Sending:
-        replies = cast(Replies, None)
-        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=NullJournal())
+        self.work = DeadLetters(self.path, attempt_service(self.net), self.targets.get)
         waiting = self.work._store.waiting
 
         def counted() -> dict[SendQueue, int]:
@@ -454,7 +454,7 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
         said: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
         path = tmp_path / "deadletters.db"
-        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=NullJournal())
+        dead = DeadLetters(path, attempt_service(Net()), lambda _: None)
         buried = asyncio.create_task(dead.put(letter(0)))
         await until(lambda: bool(said))
         again = asyncio.create_task(dead.put(letter(1)))
@@ -483,7 +483,7 @@ def store(tmp_path: Path):
 def test_letters_come_back_as_they_went_and_only_once(store: DeadLetterStore):
     one = letter(7, data=b"\x00\xff", sink="http://sink/", due_us=5)
     assert store.apply([one, one], [], []) == 2
-    (found,) = store.page("TRUE", (), after=0, limit=9)
+    (found,) = store.reader.page("TRUE", (), after=0, limit=9)
     assert dataclasses.replace(found, id=0) == one
     assert store.totals().count == 1
     assert store.totals().bytes > len(one.event.data or b"")
@@ -498,12 +498,12 @@ def test_letters_come_back_as_they_went_and_only_once(store: DeadLetterStore):
 
 def test_a_redrive_keeps_its_pace_over_pages_and_a_restart(store: DeadLetterStore):
     store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(6)], [], [])
-    ids = [one.id for one in store.page("TRUE", (), after=0, limit=9)]
+    ids = [one.id for one in store.reader.page("TRUE", (), after=0, limit=9)]
     assert store.redrive(ids[:3], now_us=1_000, pace_us=100) == 3
     assert store.redrive(ids[2:5], now_us=1_000, pace_us=100) == 2, "one is on its way already"
 
     def due() -> list[int]:
-        return [one.due_us for one in store.page("state = 'redriving'", (), after=0, limit=9)]
+        return [one.due_us for one in store.reader.page("state = 'redriving'", (), after=0, limit=9)]
 
     assert due() == [1_000, 1_100, 1_200, 1_300, 1_400]
     store.resume(1_250)
@@ -519,9 +519,9 @@ def test_a_redrive_waits_neither_for_other_triggers_nor_for_a_letter_in_back_off
         [], [], [Reschedule(1, DeadLetterState.REDRIVING, DeadLetterState.REDRIVING, 1, 7, 86_400_000_000, "429")]
     )
     assert store.redrive([2, 3], now_us=2_000, pace_us=100) == 2
-    assert [one.due_us for one in store.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
+    assert [one.due_us for one in store.reader.page("id > 1", (), after=0, limit=9)] == [2_000, 2_000]
     store.resume(5_000)
-    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
+    assert [one.due_us for one in store.reader.page("TRUE", (), after=0, limit=9)] == [86_400_000_000, 5_000, 5_000]
 
 
 @pytest.mark.parametrize("taken", [True, False])
@@ -544,7 +544,7 @@ def test_redrives_with_different_rates_keep_each_its_own_pauses_over_a_restart(s
     store.redrive([1, 2, 3], now_us=0, pace_us=10)
     store.redrive([4], now_us=0, pace_us=1_000)
     store.resume(500)
-    assert [one.due_us for one in store.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
+    assert [one.due_us for one in store.reader.page("TRUE", (), after=0, limit=9)] == [500, 510, 520, 1_520]
 
 
 def test_where_a_redrive_begins_is_looked_up_in_an_index(store: DeadLetterStore):
@@ -556,5 +556,5 @@ def test_where_a_redrive_begins_is_looked_up_in_an_index(store: DeadLetterStore)
 def test_room_counts_within_a_transaction(store: DeadLetterStore, monkeypatch):
     monkeypatch.setattr(limits, "DEADLETTERS_MAX", 2)
     assert store.apply([letter(n) for n in range(5)], [], []) == 2
-    (first, _) = store.page("TRUE", (), after=0, limit=9)
+    (first, _) = store.reader.page("TRUE", (), after=0, limit=9)
     assert store.apply([letter(9)], [Ended(first.id, DeadLetterState.SENDING)], []) == 1

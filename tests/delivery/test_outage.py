@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.delivery import subscribers
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
@@ -20,7 +20,7 @@ from headgate.testing import free_port
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target, until
 
 NOBODY = Outcome(0, "connection", "refused")
-DEFAULT = resolve(None, ordered=False)
+DEFAULT = delivery_rules(None, ordered=False)
 HOUR_S = 3_600.0
 
 
@@ -48,7 +48,7 @@ def test_one_event_outlives_more_failures_than_were_ever_counted_for_it(tmp_path
             log.append([event(0)])
             async with matcher(work) as peer:
                 peer.match((0, 1))
-                scheduler = work.dispatcher._scheduler
+                scheduler = work.dispatcher.scheduler
                 await until(lambda: bool(scheduler.behind))
                 (state,) = scheduler.behind
                 await until(lambda: not state.deliveries.live or state.deliveries.live[0].failures > 15)
@@ -103,7 +103,7 @@ def test_the_time_is_on_disk_when_the_dispatcher_ends(tmp_path: Path, log: Event
                 async with matcher(work) as peer:
                     peer.match((0, 1))
                     await until(lambda: work.dispatcher.unfinished == 1)
-            scheduler = work.dispatcher._scheduler
+            scheduler = work.dispatcher.scheduler
             await until(lambda: bool(scheduler.behind))
             (state,) = scheduler.behind
             await until(lambda: state.deliveries.live[0].failures >= failures)

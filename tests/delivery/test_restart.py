@@ -178,12 +178,14 @@ import asyncio, sys
 import uvloop
 from pathlib import Path
 from tests.delivery.harness import Routes, TOKEN, target
-from headgate.server.composition import Dispatcher
+from headgate.server.composition import DispatcherOptions, opened
 
 async def main():
     targets = [target(n, f"http://127.0.0.1:{sys.argv[2]}/{n}", retry=1000, backoff_delay_s=0.05) for n in range(1, 6)]
     ready = lambda: print("ready", flush=True)
-    await Dispatcher(data=Path(sys.argv[1]), token=TOKEN, store=Routes(*targets), on_ready=ready).run(asyncio.Event())
+    options = DispatcherOptions(data=Path(sys.argv[1]), token=TOKEN, store=Routes(*targets), on_ready=ready)
+    async with opened(options, asyncio.Event()) as dispatcher:
+        await dispatcher.run()
 
 uvloop.run(main())
 """

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from headgate.filter.compile.compiler import compile_cel, compile_filter
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 GOLDEN: Final = Path(__file__).parent / "golden_plans.jsonl"
@@ -52,7 +52,7 @@ def plans() -> Iterator[tuple[str, str]]:
     """Every filter of the set, and its plan, as JSON."""
     for text in EXPRESSIONS:
         yield json.dumps({"cel": text}), _text(compile_cel(text))
-        yield json.dumps({"cel": text, "onFilterError": True}), _text(watchful(compile_cel(text)))
+        yield json.dumps({"cel": text, "onFilterError": True}), _text(preserve_errors(compile_cel(text)))
     for path in sorted(_CORPUS.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines()[::_EVERY]:
             written = json.loads(line)

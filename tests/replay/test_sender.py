@@ -16,13 +16,14 @@ from headgate import limits
 from headgate.deadletters.store import DeadLetterStore
 from headgate.replay.store import (
     FILE,
-    Progress,
     Replay,
+    ReplayProgress,
     ReplaysOverloadError,
     ReplaySpec,
     ReplayState,
     ReplayStore,
 )
+from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target, until
 
 EVENTS = 40
@@ -66,7 +67,7 @@ def state_of(store: ReplayStore, replay: Replay) -> ReplayState:
     return found.state
 
 
-def progress_of(store: ReplayStore, replay: Replay) -> Progress:
+def progress_of(store: ReplayStore, replay: Replay) -> ReplayProgress:
     found = store.get("default", replay.id)
     assert found is not None
     return found.progress
@@ -82,18 +83,20 @@ def test_a_trigger_gets_what_both_filters_take_and_nobody_else_gets_anything(tmp
     async def work() -> None:
         async with Subscriber() as wanted, Subscriber() as other, replays(tmp_path) as store:
             routes = Routes(target(1, wanted.url, cel="data.n % 2 == 0"), target(2, other.url))
-            async with running(tmp_path, routes):
-                to_trigger = store.create(asked(trigger="t1", cel="data.n >= 10"))
+            async with running(tmp_path, routes) as worker:
+                to_trigger = await worker.dispatcher.replays.create(asked(trigger="t1", cel="data.n >= 10"))
                 await until(lambda: state_of(store, to_trigger) is ReplayState.DONE)
                 even = range(10, EVENTS, 2)
                 assert sorted(wanted.ids) == names(*even)
                 assert {request.header("ce-headgatereplay") for request in wanted.requests} == {str(to_trigger.id)}
                 assert wanted.requests[0].header("prefer") == "reply"
                 assert other.requests == []
-                ended = Progress({0: 21, 1: 20}, matched=len(even), delivered=len(even))
+                ended = ReplayProgress({0: 21, 1: 20}, matched=len(even), delivered=len(even))
                 assert progress_of(store, to_trigger) == ended
-                counted = store.create(asked(trigger="t1", dry_run=True))
-                to_url = store.create(asked(url=other.url, start={0: 5, 1: 0}, end={0: 10, 1: 0}))
+                counted = await worker.dispatcher.replays.create(asked(trigger="t1", dry_run=True))
+                to_url = await worker.dispatcher.replays.create(
+                    asked(url=other.url, start={0: 5, 1: 0}, end={0: 10, 1: 0})
+                )
                 await until(lambda: state_of(store, counted) is state_of(store, to_url) is ReplayState.DONE)
                 assert progress_of(store, counted).matched == EVENTS // 2
                 assert len(wanted.requests) == len(even)
@@ -114,18 +117,18 @@ def test_a_failing_subscriber_is_tried_as_often_as_its_rules_say_then_its_sink_g
     async def work() -> None:
         async with Subscriber(refuse) as subscriber, Subscriber() as sink, replays(tmp_path) as store:
             with_sink = target(1, subscriber.url, retry=2, dead_letter_uri=sink.url)
-            async with running(tmp_path, Routes(with_sink, target(2, subscriber.url, retry=0))):
-                first = store.create(asked(trigger="t1", end={0: 10, 1: 0}))
+            async with running(tmp_path, Routes(with_sink, target(2, subscriber.url, retry=0))) as worker:
+                first = await worker.dispatcher.replays.create(asked(trigger="t1", end={0: 10, 1: 0}))
                 await until(lambda: state_of(store, first) is ReplayState.DONE and len(sink.requests) == 5)
-                assert progress_of(store, first) == Progress({0: 10, 1: 0}, 10, delivered=5, dead_lettered=5)
+                assert progress_of(store, first) == ReplayProgress({0: 10, 1: 0}, 10, delivered=5, dead_lettered=5)
                 attempts = Counter(subscriber.ids)
                 assert [attempts[f"e{n}"] for n in range(10)] == [1, 3] * 5
                 assert sorted(sink.ids) == names(1, 3, 5, 7, 9)
                 assert sink.requests[0].header("ce-headgatereplay") == str(first.id)
                 assert sink.requests[0].header("ce-knativeerrorcode") == "500"
-                second = store.create(asked(trigger="t2", end={0: 10, 1: 0}))
+                second = await worker.dispatcher.replays.create(asked(trigger="t2", end={0: 10, 1: 0}))
                 await until(lambda: state_of(store, second) is ReplayState.DONE)
-                assert progress_of(store, second) == Progress({0: 10, 1: 0}, 10, delivered=5, failed=5)
+                assert progress_of(store, second) == ReplayProgress({0: 10, 1: 0}, 10, delivered=5, failed=5)
 
     run(work())
 
@@ -160,6 +163,69 @@ def test_a_restart_repeats_a_page_at_most(
     run(work())
 
 
+def test_a_restart_does_not_forget_how_often_an_event_was_tried(tmp_path: Path, log: EventLog) -> None:
+    log.append([event(0), event(1)])
+
+    async def refuse(request: Request) -> tuple[int, bytes]:
+        return (500 if request.id == "e0" else 202), b""
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber, replays(tmp_path) as store:
+            routes = Routes(target(1, subscriber.url, retry=5, backoff_delay_s=0.05, backoff_policy="linear"))
+            replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+            for tries in (2, 4):
+                async with running(tmp_path, routes):
+                    await until(lambda tries=tries: subscriber.ids.count("e0") >= tries)
+                    await until(lambda: bool(progress_of(store, replay).retries))
+            async with running(tmp_path, routes):
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            assert progress_of(store, replay) == ReplayProgress({0: 2}, 2, delivered=1, failed=1)
+            assert 6 <= subscriber.ids.count("e0") <= 8, "an attempt that a stop breaks off is not counted"
+
+    run(work())
+
+
+def test_a_triggers_rate_limit_holds_for_a_replay_too(tmp_path: Path, log: EventLog) -> None:
+    fill(log, 1)
+
+    async def work() -> None:
+        async with (
+            Subscriber() as subscriber,
+            replays(tmp_path) as store,
+            running(tmp_path, Routes(target(1, subscriber.url, rate_per_s=40.0))) as worker,
+        ):
+            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 25}))
+            await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            times = [request.at for request in subscriber.requests]
+            assert len(times) == 25
+            assert times[-1] - times[0] >= (25 - 6) / 40.0
+
+    run(work())
+
+
+def test_an_open_circuit_holds_up_a_replay_and_uses_up_no_retries(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 1)
+    monkeypatch.setattr(limits, "CIRCUIT_FAILURES_MAX", 5)
+    monkeypatch.setattr(limits, "CIRCUIT_PAUSE_S_MIN", 0.2)
+    monkeypatch.setattr(limits, "CIRCUIT_PAUSE_S_MAX", 0.2)
+    port = free_port()
+
+    async def work() -> None:
+        # Three retries an event: without the breaker all would be given up at once.
+        routes = Routes(target(1, f"http://127.0.0.1:{port}/", retry=3, backoff_delay_s=0.001, parallelism=4))
+        async with replays(tmp_path) as store, running(tmp_path, routes) as worker:
+            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 40}))
+            await until(lambda: bool(progress_of(store, replay).retries))
+            async with Subscriber(port=port) as subscriber:
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+                assert len(set(subscriber.ids)) >= 35
+                assert progress_of(store, replay).delivered == len(set(subscriber.ids))
+
+    run(work())
+
+
 def test_a_full_disk_makes_replays_wait_and_repeats_no_event(
     tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,12 +248,12 @@ def test_a_full_disk_makes_replays_wait_and_repeats_no_event(
     async def work() -> None:
         async with Subscriber() as subscriber, replays(tmp_path) as store:
             replay = store.create(asked(url=subscriber.url))
-            for name in ("advance", "end", "running", "data_version"):
+            for name in ("advance", "end", "running"):
                 monkeypatch.setattr(ReplayStore, name, full(name))
             async with running(tmp_path, Routes()) as worker:
                 await until(lambda: state_of(store, replay) is ReplayState.DONE or worker.task.done())
             assert sorted(subscriber.ids) == names(*range(EVENTS))
-            assert progress_of(store, replay) == Progress({0: 21, 1: 20}, EVENTS, delivered=EVENTS)
+            assert progress_of(store, replay) == ReplayProgress({0: 21, 1: 20}, EVENTS, delivered=EVENTS)
 
     run(work())
 
@@ -200,13 +266,13 @@ def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventL
 
     async def work() -> None:
         async with Subscriber(refuse) as closed, replays(tmp_path) as store:
-            async with running(tmp_path, Routes(target(1, closed.url, retry=0, dead_letter_uri=closed.url))):
+            async with running(tmp_path, Routes(target(1, closed.url, retry=0, dead_letter_uri=closed.url))) as worker:
                 for _ in range(2):
-                    replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+                    replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
                     await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
                     assert progress_of(store, replay).dead_lettered == 2
             with contextlib.closing(DeadLetterStore(tmp_path / "deadletters.db")) as letters:
-                kept = letters.page("TRUE", (), after=0, limit=9)
+                kept = letters.reader.page("TRUE", (), after=0, limit=9)
                 assert Counter(letter.event.extensions["headgatereplay"] for letter in kept) == {"1": 2, "2": 2}
                 assert all(letter.position < 0 for letter in kept)
 
@@ -219,17 +285,17 @@ def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tm
     async def work() -> None:
         async with Subscriber() as subscriber, replays(tmp_path) as store:
             routes = Routes(target(1, subscriber.url))
-            async with running(tmp_path, routes):
-                slow = store.create(asked(trigger="t1", rate_per_s=2.0))
+            async with running(tmp_path, routes) as worker:
+                slow = await worker.dispatcher.replays.create(asked(trigger="t1", rate_per_s=2.0))
                 await until(lambda: len(subscriber.requests) == 1)
-                assert store.end(slow.id, ReplayState.CANCELLED)
-                assert not store.end(slow.id, ReplayState.CANCELLED)
-                lost = store.create(asked(trigger="none"))
+                assert await worker.dispatcher.replays.cancel(slow.id)
+                assert not await worker.dispatcher.replays.cancel(slow.id)
+                lost = await worker.dispatcher.replays.create(asked(trigger="none"))
                 await until(lambda: state_of(store, lost) is ReplayState.FAILED)
                 found = store.get("default", lost.id)
                 assert found is not None
                 assert "no trigger default/none" in found.problem
-                quick = store.create(asked(trigger="t1", cel="data.n == 30"))
+                quick = await worker.dispatcher.replays.create(asked(trigger="t1", cel="data.n == 30"))
                 await until(lambda: state_of(store, quick) is ReplayState.DONE)
                 assert state_of(store, slow) is ReplayState.CANCELLED
                 assert subscriber.ids[-1] == "e30"

@@ -17,7 +17,7 @@ from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
-from headgate.retention.expiry import Bounds
+from headgate.retention.expiry import BacklogBounds
 from headgate.retention.floor import FloorFinder
 from headgate.testing import free_port
 from tests.delivery.harness import (
@@ -62,7 +62,7 @@ def scene(
             dead = target(1, f"http://127.0.0.1:{free_port()}/", cel=cel, retry=None, backoff_delay_s=0.001, **rules)
             routes = Routes(dead, target(2, fine.url))
             found.append(routes)
-            async with running(data, routes, bounds=Bounds(seconds=0.5)) as work:
+            async with running(data, routes, bounds=BacklogBounds(seconds=0.5)) as work:
                 log.append([event(n) for n in range(COUNT)])
                 async with matcher(work) as peer:
                     peer.match(*((offset, n) for offset in range(COUNT) for n in (1, 2)), verdict=verdict)
@@ -102,7 +102,7 @@ def test_where_a_sink_is_wanted_it_is_a_dead_letter(tmp_path: Path, log: EventLo
     async def wait(routes: Routes, work: Running) -> None:
         store = DeadLetterStore(tmp_path / "deadletters.db")
         await until(lambda: store.totals().count == COUNT)
-        assert {entry.reason for entry in store.entries("TRUE", (), after=0, limit=COUNT)} == {"expired"}
+        assert {entry.reason for entry in store.reader.summaries("TRUE", (), after=0, limit=COUNT)} == {"expired"}
         store.close()
         await until(lambda: work.dispatcher.unfinished == 0)
 

@@ -36,8 +36,8 @@ def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
     rows = []
     with PartitionReader.open(data / "outbox" / "0", start=0) as reader:
         while (chunk := reader.read()) is not None:
-            for segment in decode_chunk(chunk.first_offset, chunk.batch).segments:
-                rows += segment.rows
+            for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
+                rows += row_group.rows
     return rows
 
 
@@ -234,7 +234,7 @@ def test_changes_of_routing_are_seen_without_a_row(tmp_path: Path, log: EventLog
                     await until(lambda: old.ids == ["e0"])
                     routes.put(target(1, new.url))
                     await until(lambda: routes.snapshots == 2)
-                    await until(lambda: work.dispatcher._find(1).subscriber_uri == new.url)
+                    await until(lambda: work.dispatcher.scheduler.find(1).subscriber_uri == new.url)
                     peer.match((1, 1))
                     await until(lambda: new.ids == ["e1"])
             assert old.ids == ["e0"]
@@ -446,7 +446,7 @@ def test_a_part_that_ends_by_an_error_ends_the_dispatcher(tmp_path: Path):
         raise RuntimeError("nobody expected this")
 
     async def work() -> None:
-        async with running(tmp_path, Routes(), tend=fail) as work:
+        async with running(tmp_path, Routes(), retention=fail) as work:
             await until(work.task.done)
 
     with pytest.raises(RuntimeError, match="nobody expected this"):
@@ -467,7 +467,7 @@ def test_routing_that_cannot_be_read_once_is_read_again(tmp_path: Path):
         routes = Failing()
         async with running(tmp_path, routes) as work:
             routes.put(target(7, "http://127.0.0.1:9/"))
-            await until(lambda: work.dispatcher._find(7) is not None)
+            await until(lambda: work.dispatcher.scheduler.find(7) is not None)
             assert routes.failures == 1
 
     run(work())

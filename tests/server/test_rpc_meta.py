@@ -91,7 +91,7 @@ def test_many_who_ask_cost_one_look() -> None:
     looks: list[int] = []
 
     async def ask(settings: Settings) -> None:
-        health = rpc.Health(lambda: looks.append(os.getpid()) or dict.fromkeys(PARTS, True))  # type: ignore[func-returns-value]
+        health = rpc.HealthService(lambda: looks.append(os.getpid()) or dict.fromkeys(PARTS, True))  # type: ignore[func-returns-value]
         async with rpc.serving([health.service()], settings.grpc), grpc.aio.insecure_channel(settings.grpc) as channel:
             stub = HealthStub(channel)
             answers = await asyncio.gather(*[stub.Check(HealthCheckRequest()) for _ in range(50)])

@@ -32,8 +32,7 @@ from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.outbox.takeover import Accepted
 from headgate.server import composition as dispatcher_module
-from headgate.server.composition import Dispatcher
-from tests.delivery.harness import BROKER, Routes, target
+from tests.delivery.harness import BROKER, Routes, Running, target
 from tests.simulation.virtual import EPOCH_US, Disk, VirtualLoop, executors
 
 PARTITIONS = 2
@@ -235,22 +234,19 @@ class World:
         self.ledger.lives.append(life)
         disk = Disk(self.loop, self.rng)
         with _installed(self, disk, life):
-            stop, ready = asyncio.Event(), asyncio.Event()
-            dispatcher = Dispatcher(
-                data=self.folder,
-                token=bytes(32),
-                store=self.routes,
+            running = Running(
+                self.folder,
+                self.routes,
                 transport=_Subscribers(self, number, disk),
                 ingress_url="http://front",
-                on_ready=ready.set,
                 drain_s=5.0 if last else 0.0,
                 clocks=Clocks(self.loop.time, self.now_us, self.rng.random),
                 files=disk,
             )
-            work = asyncio.ensure_future(dispatcher.run(stop))
-            matching = asyncio.ensure_future(self._match(dispatcher, ready))
+            work = running.task
+            matching = asyncio.ensure_future(self._match(running))
             if last:
-                await self._until_quiet(dispatcher, ready, work)
+                await self._until_quiet(running)
             else:
                 trouble = asyncio.ensure_future(self._trouble(disk))
                 await asyncio.wait([work], timeout=self.rng.choice([0.002, 0.05, 0.5, 2.0, 6.0]) * self.rng.random())
@@ -258,22 +254,22 @@ class World:
                 disk.kill()
                 life.killed_at = self.loop.now
             matching.cancel()
-            stop.set()
-            await work
+            await running.end()
 
-    async def _until_quiet(self, dispatcher: Dispatcher, ready: asyncio.Event, work: asyncio.Future[None]) -> None:
-        deadline = self.loop.now + QUIET_S_MAX
-        await asyncio.wait([work, asyncio.ensure_future(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+    async def _until_quiet(self, running: Running) -> None:
+        deadline, work = self.loop.now + QUIET_S_MAX, running.task
+        await asyncio.wait([work, asyncio.ensure_future(running.ready.wait())], return_when=asyncio.FIRST_COMPLETED)
         quiet, store = 0, DeadLetterStore(self.folder / "deadletters.db")
         while quiet < 3 and not work.done():
             await asyncio.sleep(0.5)
-            scheduler = dispatcher._scheduler
+            scheduler = running.dispatcher.scheduler
             left = [
                 f"target {state.target.id}: {len(state.deliveries.live)} in memory, lag {state.lag}"
                 for state in scheduler._states.values()
                 if state.deliveries.live or state.lag is not None
             ]
-            unmatched = [n for n in range(PARTITIONS) if dispatcher._passed.get(n, 0) < self.logs[n].next_offset]
+            matches = running.dispatcher.matches
+            unmatched = [n for n in range(PARTITIONS) if matches.passed(n) < self.logs[n].next_offset]
             waiting = store.waiting()
             quiet = 0 if left or unmatched or waiting else quiet + 1
             if self.loop.now > deadline:
@@ -290,21 +286,22 @@ class World:
             await asyncio.sleep(self.rng.uniform(0.0, 0.8))
             disk.full = False
 
-    async def _match(self, dispatcher: Dispatcher, ready: asyncio.Event) -> None:
+    async def _match(self, running: Running) -> None:
         """The matcher: rows of each partition from where the outbox ends, in pieces."""
-        await ready.wait()
-        at = dict.fromkeys(range(PARTITIONS), 0) | dispatcher._resume()
+        await running.ready.wait()
+        matches = running.dispatcher.matches
+        at = dict.fromkeys(range(PARTITIONS), 0) | matches.resume()
         while True:
             for partition, log in enumerate(self.logs):
                 end = min(log.next_offset, at[partition] + self.rng.randint(1, 8))
-                if end > at[partition] and not dispatcher.is_full():
+                if end > at[partition] and not matches.is_full():
                     rows = [
                         (offset, number, int(Verdict.CANDIDATE if offset % 5 == 0 else Verdict.MATCH))
                         for offset in range(at[partition], end)
                         for number in sorted(self.targets)
                         if self.wants(number, (partition, offset))
                     ]
-                    dispatcher.take(Accepted(partition, 1, rows, end))
+                    matches.take(Accepted(partition, 1, rows, end))
                     at[partition] = end
             await asyncio.sleep(self.rng.uniform(0.001, 0.1))
 
@@ -462,7 +459,7 @@ class _Link:
     async def close(self) -> None:
         pass
 
-    def relieve(self) -> None:
+    def resume_reading(self) -> None:
         pass
 
 
@@ -501,7 +498,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         for name in MODULES:
             stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
-        replace(dispatcher_module, "Link", _Link)
+        replace(dispatcher_module, "MatchLinkServer", _Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
         replace(DeadLetterStore, "apply", applied)

@@ -34,7 +34,7 @@ async def consuming(
     async with serving(data, Routes(subscription(1, "s", cel=cel))) as (dispatcher, ask):
         async with matcher(dispatcher) as peer:
             peer.match(*[(offset, 1) for offset in range(events)], verdict=verdict)
-            await until(lambda: dispatcher.dispatcher._passed.get(0) == events)
+            await until(lambda: dispatcher.dispatcher.matches.passed(0) == events)
             while (await stats(ask))["backlog"] < events:
                 await asyncio.sleep(0.01)
         yield dispatcher, ask

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.routing import PullRules, Target
 from headgate.rpc import pulsar_pb2 as wire
-from headgate.server.local import answering
+from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
 from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until
@@ -60,7 +60,8 @@ async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Cl
     sockets = data / "sockets"
     async with running(data, routes) as work:
         inner = Starlette(
-            routes=list(SubscriptionsApi(work.dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
+            routes=list(SubscriptionsApi(work.dispatcher.subscriptions).routes()),
+            exception_handlers=ERROR_HANDLERS,
         )
         proxy = ProcessProxy(sockets / "d")
         paths = [Route(f"{PREFIX}/{name}", proxy, methods=list(methods)) for name, methods in METHODS.items()]
@@ -82,12 +83,12 @@ def test_pull_acknowledge_restart_pull(tmp_path: Path) -> None:
         async with serving(tmp_path, routes) as (dispatcher, ask):
             async with matcher(dispatcher) as peer:
                 waiting = asyncio.create_task(ask("pull", consumer="a", max=5, wait=20))
-                await until(lambda: dispatcher.dispatcher.subscriptions()._pulls == 1)
+                await until(lambda: dispatcher.dispatcher.subscriptions._pulls == 1)
                 peer.match(*[(n, t) for n in range(20) for t in (1, 2) if t == 2 or n % 2 == 0], verdict=2)
                 first = await waiting
                 assert 1 <= len(ids(first)) <= 5
                 peer.passed(20)
-                await until(lambda: dispatcher.dispatcher._passed.get(0) == 20)
+                await until(lambda: dispatcher.dispatcher.matches.passed(0) == 20)
             acknowledged = [one["ackId"] for one in first[1]["events"]]
             done = len(acknowledged)
             assert await ask("ack", ids=acknowledged) == (200, {"acknowledged": done, "stale": []})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,10 +15,9 @@ from headgate.expr import property, publish_time
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
-from headgate.server.composition import Dispatcher
 from headgate.subscriptions.rpc import SubscriptionsRpc
 from tests.calls import Client, Refused, Stream, served
-from tests.delivery.harness import EPOCH, TOKEN, EventLog, Routes, Running, event, matcher, run, running, until
+from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.subscriptions.test_http import subscription
 
 EVENTS = 20
@@ -45,7 +43,7 @@ async def matched(data: Path, *types: str) -> AsyncIterator[tuple[Running, Clien
         async with matcher(work) as peer:
             peer.match(*[(n, t) for n in range(EVENTS) for t in range(1, len(types) + 1)])
             peer.passed(EVENTS)
-            await until(lambda: work.dispatcher._scheduler.handed >= EVENTS * len(types))
+            await until(lambda: work.dispatcher.scheduler.handed >= EVENTS * len(types))
         yield work, client
     log.close()
 
@@ -317,14 +315,3 @@ def test_what_is_wrong_is_said(tmp_path: Path, method: str, messages: list[Any],
             assert refused.value.code
 
     run(work(), 60)
-
-
-def test_before_the_dispatcher_has_begun_there_is_an_answer(tmp_path: Path) -> None:
-    async def work() -> None:
-        early = Dispatcher(data=tmp_path, token=TOKEN, store=Routes())
-        async with served(SubscriptionsRpc(early.subscriptions).service()) as client:
-            with pytest.raises(Refused) as refused:
-                await stats(client)
-            assert (refused.value.status, refused.value.code) == (grpc.StatusCode.UNAVAILABLE, "unavailable")
-
-    asyncio.run(asyncio.wait_for(work(), 60))

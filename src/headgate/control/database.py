@@ -1,4 +1,4 @@
-"""One SQLite file shared by threads and processes: short transactions, WAL, one writer at a time.
+"""SQLite shared by threads and processes: short transactions, WAL, one writer at a time.
 
 Threads that wait to write share a commit, because syncing the file takes longer than everything else of a write.
 """

@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from headgate.control.compiling import FilterCompiler
-from headgate.control.delivery import buries_filter_errors
-from headgate.control.facts import bump
+from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.objects import DeliverySpec
 from headgate.control.plans import encode_plan
+from headgate.control.rows import bump
 from headgate.control.targets import WrittenFilter
 from headgate.errors import InvalidInputError
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
 
@@ -88,8 +88,8 @@ def compiled(stored: StoredPlan, compiler: FilterCompiler) -> Recompiled:
         plan = compiler.compile(written.filter, written.filters)
     except InvalidInputError as error:
         return Recompiled(stored, None, error.message)
-    if buries_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
-        plan = watchful(plan)
+    if keeps_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
+        plan = preserve_errors(plan)
     return Recompiled(stored, encode_plan(plan), "")
 
 

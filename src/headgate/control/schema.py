@@ -1,4 +1,4 @@
-"""The tables of control.db, and how older ones become them, by SQLite's user_version."""
+"""The tables of control.db and their migrations, by SQLite's user_version."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
     ),
     (
-        # Of the broker whose events the target gets: the newest one of the name that `broker` says, also once that is
+        # Of the broker whose events the target gets: the newest one with the name in `broker`, also once that is
         # deleted; empty when there never was one.
         """ALTER TABLE targets ADD COLUMN broker_uid TEXT NOT NULL DEFAULT ''""",
         """UPDATE targets SET broker_uid = ifnull((

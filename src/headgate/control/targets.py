@@ -1,4 +1,4 @@
-"""Which row does routing keep of an object that is matched for, and what becomes of a table of them?
+"""Routing rows of triggers and subscriptions, and the routing table made of them.
 
 Writes in the caller's transaction.
 """
@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.delivery import is_ordered, resolve
-from headgate.control.facts import broker_at, brokers, bump, counter, public_url
+from headgate.control.delivery_spec import delivery_rules, is_ordered
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
-from headgate.control.pulling import pull_spec, wanted
-from headgate.control.reconcile import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
+from headgate.control.rows import broker_at, brokers, bump, counter, public_url
+from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
@@ -42,7 +42,7 @@ def put_target(
         The object's target id.
     """
     meta = obj.metadata
-    way = _way(obj, public_url)
+    way = _route(obj, public_url)
     old = connection.execute(
         "SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets"
         " WHERE kind = ? AND namespace = ? AND name = ?",
@@ -63,7 +63,7 @@ def put_target(
     if (filter_changed and way.routed) or way.routed != was_routed:
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
-    asked, filters = wanted(obj)
+    filter_, filters = compiler_input(obj)
     broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
@@ -83,7 +83,7 @@ def put_target(
             is_ordered(meta),
             way.sink_broker,
             way.pull,
-            msgspec.json.encode(WrittenFilter(asked, tuple(filters))),
+            msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
             compiler,
             PLAN_VERSION,
             encoded,
@@ -94,7 +94,7 @@ def put_target(
     return target
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _Route(msgspec.Struct, frozen=True):
     """How events leave: to a subscriber, or with consumers who come."""
 
     subscriber: str = ""
@@ -109,14 +109,14 @@ class _Way(msgspec.Struct, frozen=True):
         return bool(self.subscriber) or self.pull is not None
 
 
-def _way(obj: Routed, public_url: str) -> _Way:
+def _route(obj: Routed, public_url: str) -> _Route:
     delivery = obj.spec.delivery
     rules = msgspec.json.encode(delivery) if delivery is not None else None
     sink_broker = sink_of(obj.metadata, delivery, public_url).broker
     if isinstance(obj, Subscription):
-        return _Way(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_spec(obj)))
+        return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
     broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Way(subscriber_uri(obj, public_url), broker, rules, sink_broker)
+    return _Route(subscriber_uri(obj, public_url), broker, rules, sink_broker)
 
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
@@ -178,7 +178,7 @@ class SnapshotCache:
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table
-        found = {f"{broker.metadata.namespace}/{broker.metadata.name}": broker for broker in brokers(connection)}
+        found = {broker.metadata.path: broker for broker in brokers(connection)}
         served = {path: broker for path, broker in found.items() if is_served(broker)}
         self._drop_deleted(connection)
         url, before = public_url(connection), self._brokers
@@ -233,11 +233,11 @@ class SnapshotCache:
             chosen, owner = broker.spec.delivery, broker.metadata
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
-        return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
 
 
 def _of_broker(pull: PullRules, uid: str) -> PullRules:
-    """With a broker made anew a subscription's history begins anew."""
+    """With another broker of the same name a subscription's backfill starts again."""
     return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 

@@ -13,10 +13,9 @@ newest dead letter at the first page: what dies while a person redrives is not r
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -25,8 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate import limits
-from headgate.control.http import JSON, decode_as, path_id, read_body
-from headgate.deadletters.store import DeadLetterState, DeadLetterStore, DeadLetterSummary
+from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
+from headgate.control.objects import OWN_API_VERSION
+from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.store import DeadLetterReader, DeadLetterState, DeadLetterSummary
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
@@ -36,7 +37,11 @@ from headgate.filter.cel.evaluate import OutcomeKind, Program, program
 from headgate.filter.compile.compiler import compile_filter
 from headgate.observe import metrics
 
-_PREFIX: Final = "/apis/headgate.dev/v1"
+_PREFIX: Final = f"/apis/{OWN_API_VERSION}"
+_BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
+PATHS: Final = (f"{_PREFIX}/deadletters", _BASE, f"{_BASE}/{{rest:path}}")
+"""What the front passes on."""
+_T = TypeVar("_T")
 _TYPES: Final = frozenset({JSON})
 _IDS_NAMED: Final = 10
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
@@ -109,85 +114,79 @@ class DeadLettersApi:
     """The handlers.
 
     Args:
-        path: `deadletters.db`.
-        clock_us: Microseconds since 1970 UTC.
+        path: `deadletters.db`, which is read.
+        dead_letters: Their owner, who changes them.
     """
 
-    def __init__(self, path: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+    def __init__(self, path: Path, dead_letters: DeadLetters) -> None:
         self._path = path
-        self._clock_us = clock_us
+        self._dead_letters = dead_letters
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        base = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
         yield Route(f"{_PREFIX}/deadletters", self._list, methods=["GET"])
-        yield Route(base, self._list, methods=["GET"])
-        yield Route(f"{base}/redrive", self._redrive, methods=["POST"])
-        yield Route(f"{base}/discard", self._discard, methods=["POST"])
-        yield Route(f"{base}/{{id}}", self._show, methods=["GET"])
+        yield Route(_BASE, self._list, methods=["GET"])
+        yield Route(f"{_BASE}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{_BASE}/discard", self._discard, methods=["POST"])
+        yield Route(f"{_BASE}/{{id}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
         selection = _converted(dict(request.query_params))
         namespace = request.path_params.get("namespace")
 
-        def work(store: DeadLetterStore) -> bytes:
-            page, found = _select(store, namespace, selection)
+        def work(stored: DeadLetterReader) -> bytes:
+            page, found = _select(stored, namespace, selection)
             return msgspec.json.encode({"items": [_view(one) for one in found], **page})
 
-        return await self._answer(work)
+        return Response(await self._read(work), media_type=JSON)
 
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]
 
-        def work(store: DeadLetterStore) -> bytes:
-            found = store.entries("id = ?", (key,), after=0, limit=1)
-            event = store.event(key)
+        def work(stored: DeadLetterReader) -> DeadLetterItem:
+            found = stored.summaries("id = ?", (key,), after=0, limit=1)
+            event = stored.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
                 raise DeadLetterNotFoundError(
                     f"there is no dead letter {key}", hint="it may have been sent or discarded"
                 )
-            return msgspec.json.encode(_view(found[0], event))
+            return _view(found[0], event)
 
-        return await self._answer(work)
+        return json_response(await self._read(work))
 
     async def _redrive(self, request: Request) -> Response:
-        selection, namespace = await _asked(request), request.path_params["namespace"]
+        selection, namespace = await _selection(request), request.path_params["namespace"]
         least, most = limits.RATE_PER_S_MIN, limits.REDRIVE_RATE_MAX
         if not least <= selection.rate <= most:
             raise InvalidInputError(f"rate must be from {least:g} to {most:.0f} dead letters a second")
 
-        def work(store: DeadLetterStore) -> bytes:
-            page, found = _select(store, namespace, selection)
-            pace_us = int(1e6 / selection.rate)
-            count = store.redrive([one.id for one in found], now_us=self._clock_us(), pace_us=pace_us)
-            return msgspec.json.encode({"count": count, **page})
-
-        return await self._answer(work)
+        page, ids = await self._selected(namespace, selection)
+        count = await self._dead_letters.redrive(ids, pace_us=int(1e6 / selection.rate))
+        return json_response({"count": count, **page})
 
     async def _discard(self, request: Request) -> Response:
-        selection, namespace = await _asked(request), request.path_params["namespace"]
+        selection, namespace = await _selection(request), request.path_params["namespace"]
+        page, ids = await self._selected(namespace, selection)
+        count = await self._dead_letters.discard(ids)
+        metrics.DEAD_LETTERS.labels("discarded").inc(count)
+        return json_response({"count": count, **page})
 
-        def work(store: DeadLetterStore) -> bytes:
-            page, found = _select(store, namespace, selection)
-            count = store.discard(one.id for one in found)
-            metrics.DEAD_LETTERS.labels("discarded").inc(count)
-            return msgspec.json.encode({"count": count, **page})
+    async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[int]]:
+        page, found = await self._read(lambda stored: _select(stored, namespace, selection))
+        return page, [one.id for one in found]
 
-        return await self._answer(work)
+    async def _read(self, work: Callable[[DeadLetterReader], _T]) -> _T:
+        """In a thread and on a connection of its own: a filter over many events holds up no dead letter."""
 
-    async def _answer(self, work: Callable[[DeadLetterStore], bytes]) -> Response:
-        def run() -> bytes:
-            store = DeadLetterStore(self._path)
-            try:
-                return work(store)
-            finally:
-                store.close()
+        def run() -> _T:
+            with DeadLetterReader.open(self._path) as stored:
+                return work(stored)
 
-        return Response(await run_in_threadpool(run), media_type=JSON)
+        return await run_in_threadpool(run)
 
 
 def _select(
-    store: DeadLetterStore, namespace: str | None, selection: Selection
+    stored: DeadLetterReader, namespace: str | None, selection: Selection
 ) -> tuple[dict[str, int], list[DeadLetterSummary]]:
     """The dead letters of one page that are meant, and where the next page begins."""
     wanted = _program(selection.filter)
@@ -201,7 +200,7 @@ def _select(
         conditions.append(condition)
         parameters.extend(values)
 
-    ceiling = selection.ceiling or store.newest()
+    ceiling = selection.ceiling or stored.newest()
     need("id <= ?", ceiling)
     if namespace is not None:
         if selection.trigger:
@@ -223,23 +222,23 @@ def _select(
             need(f"died_us {sign} ?", instant)
     if selection.ids:
         if not selection.after:  # a later page has taken the earlier ones away
-            _check_ids(store, namespace, selection.ids)
+            _check_ids(stored, namespace, selection.ids)
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
-    found = store.entries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
+    found = stored.summaries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
     page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
     if wanted is not None:
-        found = [one for one in found if _takes(wanted, store.event(one.id))]  # one event in memory at a time
+        found = [one for one in found if _takes(wanted, stored.event(one.id))]  # one event in memory at a time
     return page, found
 
 
-def _check_ids(store: DeadLetterStore, namespace: str | None, ids: tuple[int, ...]) -> None:
+def _check_ids(stored: DeadLetterReader, namespace: str | None, ids: tuple[int, ...]) -> None:
     """Refuses ids of dead letters that are not there, before anything is done with the others.
 
     Raises:
         DeadLetterNotFoundError: One or more are not.
     """
     wanted = f"id IN ({', '.join('?' * len(ids))})"
-    known = store.entries(wanted, ids, after=0, limit=len(ids))
+    known = stored.summaries(wanted, ids, after=0, limit=len(ids))
     unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
     if unknown:
         named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
@@ -263,31 +262,31 @@ def _program(expression: str) -> Program | None:
     return found
 
 
-def _view(entry: DeadLetterSummary, event: Event | None = None) -> DeadLetterItem:
+def _view(found: DeadLetterSummary, event: Event | None = None) -> DeadLetterItem:
     """A dead letter in a list, or with its event."""
-    namespace, _, trigger = entry.trigger.partition("/")
+    namespace, _, trigger = found.trigger.partition("/")
     return DeadLetterItem(
-        id=entry.id,
+        id=found.id,
         namespace=namespace,
         trigger=trigger,
-        state=entry.state,
-        reason=entry.reason,
-        died=rfc3339.text(entry.died_us),
-        attempts=entry.attempts,
-        code=entry.code,
-        destination=entry.destination,
-        answer=entry.data.decode("utf-8", "replace") if event else "",
-        sink=entry.sink,
-        problem=entry.problem,
-        event_id=entry.event_id,
-        event_source=entry.source,
-        event_type=entry.type,
-        bytes=entry.bytes,
+        state=found.state,
+        reason=found.reason,
+        died=rfc3339.text(found.died_us),
+        attempts=found.attempts,
+        code=found.code,
+        destination=found.destination,
+        answer=found.data.decode("utf-8", "replace") if event else "",
+        sink=found.sink,
+        problem=found.problem,
+        event_id=found.event_id,
+        event_source=found.source,
+        event_type=found.type,
+        bytes=found.bytes,
         event=msgspec.Raw(encode_event(event)) if event else None,
     )
 
 
-async def _asked(request: Request) -> Selection:
+async def _selection(request: Request) -> Selection:
     """What is to be redriven or discarded: dead letters that are still to be sent only for those who name them."""
     body = await read_body(request, _TYPES)
     selection = decode_as(body, Selection, "the body is no selection of dead letters")

@@ -10,24 +10,26 @@ sink or, after a redrive, the subscriber has taken it, or when a person discards
 
 Events stand in a table of their own: lists and changes of state neither read nor write them.
 
-The dispatcher and the API write; SQLite keeps them apart. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
-taken: the deliveries that should be buried wait, nothing is lost.
+The dispatcher alone writes, others open the file to read. At DEADLETTERS_MAX or DEADLETTERS_BYTES_MAX nothing more is
+taken: the deliveries that are to be given up wait, nothing is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+import contextlib
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
-from headgate.storage.statefile import SHARED_S, StoreFile
+from headgate.storage.statefile import StoreFile, read_only
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS letters (
@@ -53,11 +55,6 @@ CREATE TRIGGER IF NOT EXISTS letters_out AFTER DELETE ON letters BEGIN
 CREATE TRIGGER IF NOT EXISTS letters_state AFTER UPDATE OF state ON letters BEGIN
   UPDATE totals SET kept = kept + (NEW.state = 'kept') - (OLD.state = 'kept'); END;
 """
-_FIELDS: Final = (
-    "target, position, partition, event_offset, trigger, broker, source, event_id, type, bytes, died_us, reason,"
-    " destination, code, data, attempts, sink, state, failures, since_us, due_us, pace_us, problem"
-)
-_INSERT: Final = f"INSERT OR IGNORE INTO letters ({_FIELDS}) VALUES ({', '.join('?' * 23)})"
 # A walk from target to target over the index, where GROUP BY would read all of it.
 _WAITING: Final = """
 WITH RECURSIVE walk(target) AS (
@@ -73,7 +70,7 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
-_ENTRIES: Final = (
+_SUMMARIES: Final = (
     "SELECT id, trigger, state, reason, died_us, attempts, code, destination, data, sink, problem, source, event_id,"
     " type, bytes FROM letters"
 )
@@ -122,6 +119,15 @@ class StoredDeadLetter(DeadLetter):
     def new(cls, given_up: DeadLetter) -> StoredDeadLetter:
         """One that is to be stored, to be sent to its sink at once."""
         return cls(**{field.name: getattr(given_up, field.name) for field in fields(DeadLetter)})
+
+
+_ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.name not in ("id", "event"))
+"""Each has a column."""
+_COLUMNS: Final = ", ".join("event_offset" if name == "offset" else name for name in _ATTRIBUTES)
+_INSERT: Final = (
+    f"INSERT OR IGNORE INTO letters ({_COLUMNS}, source, event_id, type, bytes)"
+    f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 4))})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,21 +196,77 @@ class Reschedule(Ended):
     problem: str
 
 
+class DeadLetterReader:
+    """What is read of the file. Blocking; one thread at a time.
+
+    Args:
+        connection: To the file.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: Path) -> Iterator[Self]:
+        """A file that exists and that another thread or process writes.
+
+        Raises:
+            sqlite3.OperationalError: It is busy, or cannot be opened.
+        """
+        with read_only(path) as connection:
+            yield cls(connection)
+
+    def summaries(
+        self, where: str, parameters: tuple[object, ...], *, after: int, limit: int
+    ) -> list[DeadLetterSummary]:
+        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
+        found = (after, *parameters, limit)
+        rows = self._connection.execute(f"{_SUMMARIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
+        return [DeadLetterSummary(*row) for row in rows]
+
+    def event(self, id_: int) -> Event | None:
+        """The event of a dead letter; None when it is gone."""
+        found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
+        return _decode_event(found[0]) if found else None
+
+    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
+        """The same with all their events: for few of them."""
+        return self._stored(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
+
+    def newest(self) -> int:
+        """The highest id there is; 0 in an empty store."""
+        (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
+        return int(found or 0)
+
+    def get(self, id_: int) -> StoredDeadLetter | None:
+        """One dead letter."""
+        found = self._stored("WHERE id = ?", (id_,))
+        return found[0] if found else None
+
+    def _stored(self, clause: str, parameters: tuple[object, ...]) -> list[StoredDeadLetter]:
+        select = f"SELECT id, event, {_COLUMNS} FROM letters JOIN events USING (id)"
+        rows = self._connection.execute(f"{select} {clause}", parameters)
+        return [_stored(row) for row in rows]
+
+
 class DeadLetterStore(StoreFile):
-    """The file. Blocking; one thread at a time an object, any number of objects and processes.
+    """The file, for its owner. Blocking; one thread at a time.
 
     Args:
         path: `deadletters.db` of the data directory, made when absent.
+
+    Attributes:
+        reader: What is read of it.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
+        super().__init__(path, _SCHEMA)
+        self.reader = DeadLetterReader(self._connection)
 
     def totals(self) -> Totals:
         """How full it is."""
         return Totals(*self._connection.execute("SELECT count, bytes, kept FROM totals").fetchone())
-
-    # --- the dispatcher's -------------------------------------------------------------------------------
 
     def apply(self, new: Sequence[StoredDeadLetter], gone: Sequence[Ended], changed: Sequence[Reschedule]) -> int:
         """One transaction: dead letters that go away, that are tried again, and as many new ones as there is room for.
@@ -255,35 +317,8 @@ class DeadLetterStore(StoreFile):
     def due(self, queue: SendQueue, now_us: int, limit: int, *, but: Collection[int] = ()) -> list[StoredDeadLetter]:
         """A queue's dead letters that are due, the longest due first, without those with the ids in `but`."""
         rows = self._connection.execute(_DUE, (queue.target, queue.state, now_us, limit + len(but)))
-        found = map(self.get, [id_ for (id_,) in rows if id_ not in but][:limit])
+        found = map(self.reader.get, [id_ for (id_,) in rows if id_ not in but][:limit])
         return [dead_letter for dead_letter in found if dead_letter is not None and dead_letter.state is queue.state]
-
-    # --- people's ---------------------------------------------------------------------------------------
-
-    def entries(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[DeadLetterSummary]:
-        """Dead letters with ids above `after`, in order; `where` is a condition of ours, never a client's text."""
-        found = (after, *parameters, limit)
-        rows = self._connection.execute(f"{_ENTRIES} WHERE id > ? AND {where} ORDER BY id LIMIT ?", found)
-        return [DeadLetterSummary(*row) for row in rows]
-
-    def event(self, id_: int) -> Event | None:
-        """The event of a dead letter; None when it is gone."""
-        found = self._connection.execute("SELECT event FROM events WHERE id = ?", (id_,)).fetchone()
-        return _decode_event(found[0]) if found else None
-
-    def page(self, where: str, parameters: tuple[object, ...], *, after: int, limit: int) -> list[StoredDeadLetter]:
-        """The same with all their events: for few of them."""
-        return self._letters(f"WHERE id > ? AND {where} ORDER BY id LIMIT ?", (after, *parameters, limit))
-
-    def newest(self) -> int:
-        """The highest id there is; 0 in an empty store."""
-        (found,) = self._connection.execute("SELECT max(id) FROM letters").fetchone()
-        return int(found or 0)
-
-    def get(self, id_: int) -> StoredDeadLetter | None:
-        """One dead letter."""
-        found = self._letters("WHERE id = ?", (id_,))
-        return found[0] if found else None
 
     def redrive(self, ids: Sequence[int], *, now_us: int, pace_us: int) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`.
@@ -321,65 +356,15 @@ class DeadLetterStore(StoreFile):
             count = sum(run("DELETE FROM letters WHERE id = ?", (id_,)).rowcount for id_ in ids)
         return count
 
-    def _letters(self, clause: str, parameters: tuple[object, ...]) -> list[StoredDeadLetter]:
-        fields = f"SELECT id, event, {_FIELDS} FROM letters JOIN events USING (id)"
-        rows = self._connection.execute(f"{fields} {clause}", parameters)
-        return [_letter(row) for row in rows]
-
 
 def _row(dead_letter: StoredDeadLetter, size_bytes: int) -> tuple[object, ...]:
     event = dead_letter.event
-    return (
-        dead_letter.target,
-        dead_letter.position,
-        dead_letter.partition,
-        dead_letter.offset,
-        dead_letter.trigger,
-        dead_letter.broker,
-        event.source,
-        event.id,
-        event.type,
-        size_bytes,
-        dead_letter.died_us,
-        dead_letter.reason,
-        dead_letter.destination,
-        dead_letter.code,
-        dead_letter.data,
-        dead_letter.attempts,
-        dead_letter.sink,
-        dead_letter.state,
-        dead_letter.failures,
-        dead_letter.since_us,
-        dead_letter.due_us,
-        dead_letter.pace_us,
-        dead_letter.problem,
-    )
+    values = (getattr(dead_letter, name) for name in _ATTRIBUTES)
+    return (*values, event.source, event.id, event.type, size_bytes)
 
 
-def _letter(row: tuple[Any, ...]) -> StoredDeadLetter:
-    id_, event, target, position, partition, offset, trigger, broker, *rest = row
-    _, _, _, _, died_us, reason, destination, code, data, attempts, *rest = rest
-    sink, state, failures, since_us, due_us, pace_us, problem = rest
-    return StoredDeadLetter(
-        id=id_,
-        target=target,
-        position=position,
-        partition=partition,
-        offset=offset,
-        trigger=trigger,
-        broker=broker,
-        event=_decode_event(event),
-        died_us=died_us,
-        reason=reason,
-        destination=destination,
-        code=code,
-        data=data,
-        attempts=attempts,
-        sink=sink,
-        state=DeadLetterState(state),
-        failures=failures,
-        since_us=since_us,
-        due_us=due_us,
-        pace_us=pace_us,
-        problem=problem,
-    )
+def _stored(row: tuple[Any, ...]) -> StoredDeadLetter:
+    id_, event, *values = row
+    found = dict(zip(_ATTRIBUTES, values, strict=True))
+    found["state"] = DeadLetterState(found["state"])
+    return StoredDeadLetter(id=id_, event=_decode_event(event), **found)

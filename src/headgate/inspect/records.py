@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
+from headgate.deadletters.store import DeadLetterReader, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
 from headgate.errors import UnavailableError
@@ -142,12 +141,19 @@ class Records:
             return chunk.append_time_us if chunk is not None else 0
 
     def dead_letter(self, target: int, position: int) -> StoredDeadLetter | None:
-        """The dead letter of a row, while it is kept."""
+        """The dead letter of a row, while it is kept.
+
+        Raises:
+            UnavailableError: The file is busy.
+        """
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        with closing(DeadLetterStore(path)) as letters:
-            found = letters.page("target = ? AND position = ?", (target, position), after=0, limit=1)
+        try:
+            with DeadLetterReader.open(path) as stored:
+                found = stored.page("target = ? AND position = ?", (target, position), after=0, limit=1)
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the dead letters cannot be read now: {error}") from error
         return found[0] if found else None
 
     def attempts(self, found: Found) -> tuple[JournalEntry, ...]:

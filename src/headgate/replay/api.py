@@ -1,21 +1,18 @@
-"""How is a replay asked for, looked at and ended?
+"""The API of replays: begin one, look at them, cancel one.
 
-    POST /apis/headgate.dev/v1/namespaces/NS/replays
-         {"broker", "trigger" or "url", "from", "to", "filter", "rate", "dryRun"}
-    GET  /apis/headgate.dev/v1/namespaces/NS/replays               the newest first
-    GET  /apis/headgate.dev/v1/namespaces/NS/replays/ID
-    POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
-
-It writes down what is wanted; the dispatcher does it.
+POST /apis/headgate.dev/v1/namespaces/NS/replays
+{"broker", "trigger" or "url", "from", "to", "filter", "rate", "dryRun"}
+GET  /apis/headgate.dev/v1/namespaces/NS/replays               the newest first
+GET  /apis/headgate.dev/v1/namespaces/NS/replays/ID
+POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -34,11 +31,13 @@ from headgate.event.identity import identity, path_of
 from headgate.event.names import full_name
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
-from headgate.replay.store import Replay, ReplaySpec, ReplayState, ReplayStore
+from headgate.replay.sender import Replaying
+from headgate.replay.store import Replay, ReplaySpec
 from headgate.scan.starts import NEXT, start_offsets
 
-_T = TypeVar("_T")
 _BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
+PATHS: Final = (_BASE, f"{_BASE}/{{rest:path}}")
+"""What the front passes on."""
 
 
 class ReplayNotFoundError(NotFoundError):
@@ -101,7 +100,7 @@ class ReplaysApi:
     """The handlers.
 
     Args:
-        path: `replays.db`.
+        replays: Does them.
         log: Directory of the log's partitions.
         store: The objects.
         policy: Which URLs events may go to.
@@ -110,14 +109,14 @@ class ReplaysApi:
 
     def __init__(
         self,
-        path: Path,
+        replays: Replaying,
         log: Path,
         store: Store,
         policy: UrlPolicy,
         *,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
     ) -> None:
-        self._path = path
+        self._replays = replays
         self._log = log
         self._objects = store
         self._policy = policy
@@ -132,7 +131,7 @@ class ReplaysApi:
 
     async def _list(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]
-        found = await self._with(lambda replays: replays.page(namespace))
+        found = await self._replays.page(namespace)
         return json_response({"items": [_view(replay) for replay in found]})
 
     async def _show(self, request: Request) -> Response:
@@ -140,31 +139,21 @@ class ReplaysApi:
 
     async def _cancel(self, request: Request) -> Response:
         found = await self._found(request)
-        ended = await self._with(lambda replays: replays.end(found.id, ReplayState.CANCELLED))
+        ended = await self._replays.cancel(found.id)
         return json_response({"cancelled": ended})
 
     async def _create(self, request: Request) -> Response:
         asked = decode_as(await read_body(request, frozenset({JSON})), ReplayRequest, "the body is no replay")
         namespace = request.path_params["namespace"]
-
-        def work(replays: ReplayStore) -> Replay:
-            return replays.create(self._spec(namespace, asked))
-
-        return json_response(_view(await self._with(work)), status_code=201)
+        spec = await run_in_threadpool(self._spec, namespace, asked)
+        return json_response(_view(await self._replays.create(spec)), status_code=201)
 
     async def _found(self, request: Request) -> Replay:
         namespace, id_ = request.path_params["namespace"], path_id(request)
-        found = await self._with(lambda replays: replays.get(namespace, id_))
+        found = await self._replays.get(namespace, id_)
         if found is None:
             raise ReplayNotFoundError(f"there is no replay {id_}", hint="headgate replay list")
         return found
-
-    async def _with(self, work: Callable[[ReplayStore], _T]) -> _T:
-        def run() -> _T:
-            with closing(ReplayStore(self._path)) as replays:
-                return work(replays)
-
-        return await run_in_threadpool(run)
 
     def _spec(self, namespace: str, asked: ReplayRequest) -> ReplaySpec:
         """Checked; blocking."""

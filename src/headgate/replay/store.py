@@ -1,4 +1,4 @@
-"""Which replays were asked for, and how far are they? replays.db: a row each, written by the API and the dispatcher.
+"""The store of replays, replays.db: what each is to do, and how far it is.
 
 running --- reached its end --> done
 |  `---- cannot go on -----> failed
@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.delivery.cursors import Tried
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
 from headgate.storage.sqlite import decoding
-from headgate.storage.statefile import SHARED_S, StoreFile
+from headgate.storage.statefile import StoreFile
 
 FILE: Final = "replays.db"
 EXTENSION: Final = "headgatereplay"
@@ -73,7 +74,7 @@ class ReplaySpec(msgspec.Struct, frozen=True):
     created_us: int
 
 
-class Progress(msgspec.Struct, frozen=True):
+class ReplayProgress(msgspec.Struct, frozen=True):
     """How far it is; what is counted has ended.
 
     Attributes:
@@ -84,6 +85,7 @@ class Progress(msgspec.Struct, frozen=True):
         failed: Those that were given up without a dead-letter sink.
         lost: Those that retention had removed from the log.
         errors: Events for which the filter is an error.
+        retries: What was tried in vain since the position, by positions of the replay's own.
     """
 
     positions: dict[int, int]
@@ -93,6 +95,7 @@ class Progress(msgspec.Struct, frozen=True):
     failed: int = 0
     lost: int = 0
     errors: int = 0
+    retries: tuple[Tried, ...] = ()
 
 
 class Replay(msgspec.Struct, frozen=True):
@@ -101,24 +104,24 @@ class Replay(msgspec.Struct, frozen=True):
     id: int
     state: ReplayState
     spec: ReplaySpec
-    progress: Progress
+    progress: ReplayProgress
     problem: str = ""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _SPEC: Final = msgspec.msgpack.Decoder(ReplaySpec)
-_PROGRESS: Final = msgspec.msgpack.Decoder(Progress)
+_PROGRESS: Final = msgspec.msgpack.Decoder(ReplayProgress)
 
 
 class ReplayStore(StoreFile):
-    """The file. Blocking; one thread at a time an object, any number of objects and processes.
+    """The file. Blocking; one thread at a time.
 
     Args:
         path: Made when absent.
     """
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, _SCHEMA, busy_s=SHARED_S)
+        super().__init__(path, _SCHEMA)
 
     def create(self, spec: ReplaySpec) -> Replay:
         """A new one; the oldest that have ended make room.
@@ -140,7 +143,7 @@ class ReplayStore(StoreFile):
             row = run(
                 "INSERT INTO replays (namespace, state, spec, progress, problem) VALUES (?, 'running', ?, ?, '')"
                 f" RETURNING {_FIELDS}",
-                (spec.namespace, _ENCODER.encode(spec), _ENCODER.encode(Progress(spec.start))),
+                (spec.namespace, _ENCODER.encode(spec), _ENCODER.encode(ReplayProgress(spec.start))),
             ).fetchone()
         return _replay(row)
 
@@ -157,7 +160,7 @@ class ReplayStore(StoreFile):
         """The oldest that have not ended."""
         return self._all("state = 'running' ORDER BY id LIMIT ?", (count_max,))
 
-    def advance(self, id_: int, progress: Progress) -> None:
+    def advance(self, id_: int, progress: ReplayProgress) -> None:
         """It is so far; whoever ended it meanwhile is right all the same."""
         self._connection.execute("UPDATE replays SET progress = ? WHERE id = ?", (_ENCODER.encode(progress), id_))
 

@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class BacklogBounds:
     """How much a backlog may keep.
 
     Attributes:
@@ -66,7 +66,7 @@ class Cut:
     position: int
 
 
-def cut(data: Path, outbox: Path, bounds: Bounds, now_us: int, part: float) -> Cut:
+def cut(data: Path, outbox: Path, bounds: BacklogBounds, now_us: int, part: float) -> Cut:
     """Where a backlog reaches a part of its bounds; blocking."""
     times = [now_us - int(bounds.seconds * part * _US)]
     for directory in (*_partitions(data), outbox):
@@ -99,7 +99,7 @@ class Expiry:
         self,
         data: Path,
         outbox: Path,
-        bounds: Bounds,
+        bounds: BacklogBounds,
         *,
         scheduler: Scheduler,
         subscriptions: Subscriptions,
@@ -186,7 +186,7 @@ class TriggerExpiry:
         *,
         bury: Callable[[DeadLetter], Awaitable[None]],
         has_room: Callable[[], bool],
-        bounds: Bounds,
+        bounds: BacklogBounds,
         clock_us: Callable[[], int],
     ) -> None:
         self._scheduler = scheduler

@@ -1,1 +1,1 @@
-"""How do the parts run together? The composition root: supervisor and its processes."""
+"""The composition root: the supervisor and its processes."""

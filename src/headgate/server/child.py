@@ -1,4 +1,4 @@
-"""What do all supervised processes have in common? How they learn their settings and when to stop."""
+"""What all supervised processes share: how they learn their settings and when to stop."""
 
 from __future__ import annotations
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
-import resource
 
 import uvloop
 from starlette.applications import Starlette
 
-from headgate import limits
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
+from headgate.deadletters.api import DeadLettersApi
+from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 from headgate.observe import tracing
-from headgate.retention.expiry import Bounds
-from headgate.server import child, local, ready, retention, rpc
-from headgate.server.asking import ReaderScanner
-from headgate.server.composition import Dispatcher
+from headgate.replay.api import ReplaysApi
+from headgate.retention.expiry import BacklogBounds
+from headgate.server import child, local_http, ready, retention, rpc
+from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.policy import url_policy
+from headgate.server.reader_client import ReaderScanner
+from headgate.settings import Settings
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 
@@ -29,7 +31,7 @@ def run(context: child.Context) -> None:
 
 
 async def _dispatch(context: child.Context) -> None:
-    _raise_file_limit()
+    child.raise_file_limit(2 * ATTEMPTS_MAX + LINK_CONNECTIONS_MAX)
     settings = context.settings
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
@@ -47,37 +49,37 @@ async def _dispatch(context: child.Context) -> None:
         mark.beat()
         mark.note(problem)
 
+    options = DispatcherOptions(
+        data=settings.data,
+        token=context.token,
+        store=store,
+        ingress_url=settings.url,
+        policy=url_policy(settings),
+        scanner=ReaderScanner(settings.reader_socket),
+        tracing=tracer,
+        bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
+        on_ready=on_ready,
+        on_look=on_look,
+        retention=functools.partial(retention.trim_outbox, settings),
+    )
     try:
-        dispatcher = Dispatcher(
-            data=settings.data,
-            token=context.token,
-            store=store,
-            ingress_url=settings.url,
-            policy=url_policy(settings),
-            scanner=ReaderScanner(settings.reader_socket),
-            tracing=tracer,
-            bounds=Bounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
-            on_ready=on_ready,
-            on_look=on_look,
-            tend=functools.partial(retention.trim_outbox, settings),
-        )
-        app = Starlette(
-            routes=list(SubscriptionsApi(dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
-        )
-        serving = rpc.serving([SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}")
-        async with local.answering(app, settings.dispatcher_socket), serving:
-            await dispatcher.run(stop)
+        async with (
+            opened(options, stop) as dispatcher,
+            local_http.answering(_api(settings, store, dispatcher), settings.dispatcher_socket),
+            rpc.serving([SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}"),
+        ):
+            await dispatcher.run()
     finally:
         store.close()
         if tracer is not None:
             await asyncio.to_thread(tracer.close)
 
 
-def _raise_file_limit() -> None:
-    """Sockets are files: take what the system allows without asking for more."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * limits.ATTEMPTS_MAX + limits.LINK_CONNECTIONS_MAX
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
-        )
+def _api(settings: Settings, store: Store, dispatcher: Dispatcher) -> Starlette:
+    """What the front passes on to the dispatcher."""
+    routes = [
+        *SubscriptionsApi(dispatcher.subscriptions).routes(),
+        *DeadLettersApi(settings.data / "deadletters.db", dispatcher.dead_letters).routes(),
+        *ReplaysApi(dispatcher.replays, settings.log_directory, store, url_policy(settings)).routes(),
+    ]
+    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

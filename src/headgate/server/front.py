@@ -1,4 +1,7 @@
-"""The process that clients talk to: ingress and its log, the API and its objects, health and metrics on one port."""
+"""The process that clients talk to: ingress and its log, the API and its objects, health and metrics on one port.
+
+What other processes own they answer themselves: the front passes such requests on.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from headgate.control.manifests import load
 from headgate.control.recompiler import recompile
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.api import PATHS as DEAD_LETTER_PATHS
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import Entries, check_events, event_commit
@@ -36,8 +39,7 @@ from headgate.limits import CONNECTIONS_MAX, GC_YOUNG_OBJECTS, LOG_PROBE_S, THRE
 from headgate.log.commit import GroupCommit
 from headgate.log.writer import PartitionWriter
 from headgate.observe import tracing
-from headgate.replay.api import ReplaysApi
-from headgate.replay.store import FILE as REPLAYS_FILE
+from headgate.replay.api import PATHS as REPLAY_PATHS
 from headgate.server import child, health, listening, ready, retention, rpc
 from headgate.server.deliveries import NoDeliveries
 from headgate.server.gate import Gate
@@ -155,22 +157,19 @@ async def _ended(reconciling: asyncio.Task[None], *tending: asyncio.Task[None]) 
 def other_paths(
     settings: Settings, store: Store, api: ControlApi, checks: Mapping[str, Callable[[], str]]
 ) -> Starlette:
-    """Every path that is no publisher's: health, the API, and what the dispatcher's files tell."""
+    """Every path that is no publisher's: health, the API, and what the reader and the dispatcher answer."""
     # Path by path and not as mounts: other paths below the same prefixes are the API's.
-    letters = DeadLettersApi(settings.data / "deadletters.db").routes()
-    replays = ReplaysApi(settings.data / REPLAYS_FILE, settings.log_directory, store, url_policy(settings)).routes()
-    inspect = InspectApi(Records(settings.data), store).routes()
-    reading = Route("/{namespace}/{broker}/events", ProcessProxy(settings.reader_socket), methods=["GET"])
-    pulling = ProcessProxy(settings.dispatcher_socket)
-    consuming = [Route(f"{PULL_PATH}/{name}", pulling, methods=list(methods)) for name, methods in PULL_METHODS.items()]
+    reader, dispatcher = ProcessProxy(settings.reader_socket), ProcessProxy(settings.dispatcher_socket)
     return Starlette(
         routes=[
             *health.routes(settings, checks),
-            *letters,
-            *replays,
-            *inspect,
-            reading,
-            *consuming,
+            *InspectApi(Records(settings.data), store).routes(),
+            Route("/{namespace}/{broker}/events", reader, methods=["GET"]),
+            *(
+                Route(f"{PULL_PATH}/{name}", dispatcher, methods=list(methods))
+                for name, methods in PULL_METHODS.items()
+            ),
+            *(Route(path, dispatcher) for path in (*DEAD_LETTER_PATHS, *REPLAY_PATHS)),
             Mount("/", api.app),
         ],
         exception_handlers=ERROR_HANDLERS,

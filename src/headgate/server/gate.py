@@ -1,7 +1,7 @@
-"""Who may still come in while the server stops? Only this server's own dispatcher, with the replies of subscribers.
+"""The gate in front of a server that stops: only its own dispatcher comes in, with the replies of subscribers.
 
-A reply that cannot be stored is a failed delivery, so front goes on storing until the dispatcher has ended. Everybody
-else is told to come back later.
+A reply that cannot be stored is a failed delivery, so the front goes on storing until the dispatcher has ended.
+Everybody else is told to come back later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.limits import RETRY_AFTER_UNAVAILABLE_S
 from headgate.server.health import PATHS
 
 
-class StoppingError(UnavailableError):
+class ServerStoppingError(UnavailableError):
     """The server is on its way down."""
 
     code = "stopping"
@@ -27,7 +27,7 @@ class StoppingError(UnavailableError):
         super().__init__("the server is stopping", hint="try again in a few seconds")
 
 
-_STOPPING: Final = encode_problem(problem(StoppingError()))
+_STOPPING: Final = encode_problem(problem(ServerStoppingError()))
 
 
 class Gate:

@@ -1,4 +1,4 @@
-"""Is the server alive, is it ready, what are its numbers? The three paths that every operator's tools ask."""
+"""The paths that operators' tools ask: whether the server is alive, whether it is ready, and its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of where a request was sent and who had it sent: by the names that it says itself.
+"""The check of a request's host and origin, by the names in its headers.
 
 A web page may make its visitor's browser send requests to any address. Two kinds reach a server without authentication
 on loopback. A page whose own name has come to mean 127.0.0.1 (DNS rebinding) sends and reads what it likes, but the
@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.kubestatus import failure_of
-from headgate.control.publishing import RESERVED_NAMESPACES
+from headgate.control.kube_status import failure_of
+from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 from headgate.limits import HOSTS_KEPT_MAX

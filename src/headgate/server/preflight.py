@@ -1,4 +1,4 @@
-"""What must hold before a server starts: checked before any process is forked, told in one sentence with a remedy."""
+"""The checks before a server starts: made before any process is forked, told in one sentence with a remedy."""
 
 from __future__ import annotations
 

@@ -1,20 +1,21 @@
-"""How does a request reach another process of this server? Handed on over its Unix socket, the answer as it comes."""
+"""Requests that another process of this server answers: passed on over its Unix socket, the answer as it comes."""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from pathlib import Path
 from typing import Final
 
-import httptools
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
-from headgate.limits import OBJECT_BYTES_MAX, PROXY_PIECE_BYTES
+from headgate.limits import OBJECT_BYTES_MAX
+from headgate.server.local_http import LocalResponse, requested
 
-_HANDED_ON: Final = frozenset({"accept", "content-type", "last-event-id", "user-agent"})
+_PASSED_ON: Final = frozenset({b"accept", b"content-type", b"last-event-id", b"user-agent"})
+_OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
 class PartUnavailableError(UnavailableError):
@@ -22,38 +23,12 @@ class PartUnavailableError(UnavailableError):
 
     code = "part-unavailable"
 
-
-class _Answer:
-    """What `httptools` found of an answer so far.
-
-    Args:
-        only_head: It answers HEAD, so no body follows its head, whatever that says of one.
-    """
-
-    def __init__(self, *, only_head: bool) -> None:
-        self._only_head = only_head
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.started = False
-        self.ended = False
-        self.pieces: list[bytes] = []
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() not in (b"connection", b"transfer-encoding", b"date", b"server"):
-            self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        self.started = True
-        self.ended = self._only_head
-
-    def on_body(self, body: bytes) -> None:
-        self.pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        self.ended = True
+    def __init__(self) -> None:
+        super().__init__("there is no answer now", hint="try again in a few seconds")
 
 
 class ProcessProxy:
-    """An ASGI application that hands requests on, their bodies as a whole.
+    """An ASGI application that passes requests on, their bodies as a whole.
 
     Args:
         socket: Of the process that answers.
@@ -67,7 +42,7 @@ class ProcessProxy:
 
         Raises:
             PartUnavailableError: The other process does not answer.
-            TooLargeError: The body is too large for any request that is handed on.
+            TooLargeError: The body is too large for any request that is passed on.
         """
         request = Request(scope, receive)
         body = bytearray()
@@ -75,44 +50,27 @@ class ProcessProxy:
             body += piece
             if len(body) > OBJECT_BYTES_MAX:
                 raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
-        try:
-            source, sink = await asyncio.open_unix_connection(str(self._socket), limit=PROXY_PIECE_BYTES)
-        except OSError as error:
-            raise PartUnavailableError("there is no answer now", hint="try again in a few seconds") from error
-        try:
-            sink.write(_head(request, len(body)) + body)
-            await while_there(receive, _copy(source, send, _Answer(only_head=request.method == "HEAD")))
-        finally:
-            sink.close()
+        path = scope["raw_path"] if "raw_path" in scope else request.url.path.encode()
+        target = path + b"?" + scope["query_string"] if scope["query_string"] else path
+        headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                call = requested(self._socket, request.method.encode(), target, bytes(body), headers)
+                response = await stack.enter_async_context(call)
+            except OSError as error:
+                raise PartUnavailableError from error
+            await while_connected(receive, _pass_on(response, send))
 
 
-def _head(request: Request, body_bytes: int) -> bytes:
-    path = request.scope["raw_path"] if "raw_path" in request.scope else request.url.path.encode()
-    query = request.scope["query_string"]
-    first = request.method.encode() + b" " + path + (b"?" + query if query else b"") + b" HTTP/1.1"
-    lines = [first, b"host: headgate", b"connection: close", b"content-length: %d" % body_bytes]
-    lines += [
-        name.encode() + b": " + value.encode("latin-1") for name, value in request.headers.items() if name in _HANDED_ON
-    ]
-    return b"\r\n".join([*lines, b"", b""])
-
-
-async def _copy(source: asyncio.StreamReader, send: Send, answer: _Answer) -> None:
-    parser = httptools.HttpResponseParser(answer)
-    started = False
-    while not answer.ended:
-        data = await source.read(PROXY_PIECE_BYTES)
-        if not data:
-            break
-        parser.feed_data(data)
-        if answer.started and not started:
-            started = True
-            await send({"type": "http.response.start", "status": parser.get_status_code(), "headers": answer.headers})
-        if answer.pieces:
-            body, answer.pieces = b"".join(answer.pieces), []
+async def _pass_on(response: LocalResponse, send: Send) -> None:
+    try:
+        status = await response.head()
+    except (EOFError, OSError) as error:
+        raise PartUnavailableError from error
+    headers = [(name, value) for name, value in response.headers if name not in _OF_THE_CONNECTION]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    # If the other process breaks off, so does this answer: what came must not pass for the whole.
+    with contextlib.suppress(EOFError):
+        async for body in response.pieces():
             await send({"type": "http.response.body", "body": body, "more_body": True})
-    if not started:
-        raise PartUnavailableError("there is no answer now", hint="try again in a few seconds")
-    if answer.ended:
         await send({"type": "http.response.body", "body": b""})
-    # Else the other process broke off, and so does this answer: what came must not pass for the whole.

@@ -11,8 +11,8 @@ from starlette.applications import Starlette
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX
-from headgate.server import child, local, ready, rpc
-from headgate.server.asking import scan_route
+from headgate.server import child, local_http, ready, rpc
+from headgate.server.reader_client import scan_route
 from headgate.settings import Settings
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
@@ -38,7 +38,7 @@ async def _serve(settings: Settings) -> None:
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
-        async with local.answering(app, settings.reader_socket), serving:
+        async with local_http.answering(app, settings.reader_socket), serving:
             mark = ready.Mark(settings.run_directory, "reader")
             mark.ready(True)
             while not stop.is_set():

@@ -1,4 +1,4 @@
-"""Which parts work now? Small files per process under run/, which the supervisor and the front read.
+"""What each part says of itself: small files under run/, which the supervisor and the front read.
 
 `PART.ready` is there while the part is ready and holds its process id; `PART.note` says in a line what it is doing or
 what it lacks; `PART.beat` is touched by the part's own loop, so a process that lives and hangs is told from one that

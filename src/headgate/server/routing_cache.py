@@ -1,4 +1,4 @@
-"""What does the control database route to now? The dispatcher's copy of the table, as new as it needs to be."""
+"""The dispatcher's copy of the routing table, as new as it needs to be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.event.identity import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
 
 
-class Routing(Protocol):
+class RoutingStore(Protocol):
     """What the dispatcher needs of `control.store.Store`."""
 
     def data_version(self) -> int:
@@ -21,7 +21,7 @@ class Routing(Protocol):
     def snapshot(self) -> RoutingTable:
         """Everything routed; may block."""
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         """The broker "namespace/name"; may block."""
 
     def report(self, reports: list[TargetReport]) -> None:
@@ -31,30 +31,30 @@ class Routing(Protocol):
         """What an earlier dispatcher reported of subscribers no longer counts; may block."""
 
 
-class Routed:
+class RoutingCache:
     """The routing table in force.
 
     Args:
-        store: Where it comes from.
+        store: The control database.
         on_table: Called with each newer table, the first one included.
     """
 
-    def __init__(self, store: Routing, on_table: Callable[[RoutingTable], None]) -> None:
+    def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None]) -> None:
         self._store = store
         self._on_table = on_table
         self._version = -1
         self._table: RoutingTable | None = None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Bring the table up to date when the store has changed."""
         version = self._store.data_version()
         if version != self._version:
             self._apply(version, await asyncio.to_thread(self._store.snapshot))
 
-    def look_now(self) -> None:
-        """The same at once, blocking: a row names a target that nobody knows, and the store may be newer.
+    def refresh_now(self) -> None:
+        """The same at once, blocking: a row names a target that is not in the table, and the store may be newer.
 
-        A look that is under way is not waited for: the row would end before it.
+        It does not wait for a `refresh` under way, which would end after the row.
         """
         version = self._store.data_version()
         if version != self._version:

@@ -1,4 +1,4 @@
-"""How is gRPC served, and how does a call reach another process of this server? One address, bytes handed on.
+"""The gRPC address of a server; calls that other processes answer are passed on as bytes.
 
 The front listens; what it does not answer itself goes to the Unix socket of the process that does, message by message,
 unread. The status and the metadata at the end come from there.
@@ -21,7 +21,7 @@ from headgate.rpc.errors import ERROR, status
 from headgate.rpc.service import READER, SUBSCRIPTIONS, Service
 from headgate.server.proxy import PartUnavailableError
 from headgate.server.ready import parts_ready
-from headgate.server.rpc_meta import Health, reflection_services
+from headgate.server.rpc_meta import HealthService, reflection_services
 from headgate.settings import OFF, Settings
 
 _OPTIONS: Final = (
@@ -85,7 +85,7 @@ async def front(settings: Settings, publisher: Service) -> AsyncIterator[None]:
         HandedOn(READER, settings.reader_rpc),
         HandedOn(SUBSCRIPTIONS, settings.dispatcher_rpc),
     ]
-    health = Health(lambda: parts_ready(settings.run_directory)).service()
+    health = HealthService(lambda: parts_ready(settings.run_directory)).service()
     try:
         async with serving([publisher, *handed_on, health, *reflection_services()], settings.grpc):
             yield
@@ -134,7 +134,7 @@ class HandedOn(grpc.GenericRpcHandler):
         except aio.AioRpcError as error:
             metadata = tuple(error.trailing_metadata() or ())
             if error.code() is grpc.StatusCode.UNAVAILABLE and all(name != ERROR for name, _ in metadata):
-                gone = PartUnavailableError("there is no answer now", hint="try again in a few seconds")
+                gone = PartUnavailableError()
                 await context.abort(*status(gone))
             await context.abort(error.code(), error.details() or "", metadata)
         finally:

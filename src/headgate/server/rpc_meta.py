@@ -34,7 +34,7 @@ HealthCall = RpcCall[HealthCheckRequest, HealthCheckResponse]
 ReflectionCall = RpcCall[ServerReflectionRequest, ServerReflectionResponse]
 
 
-class Health:
+class HealthService:
     """The health service. Belongs to an event loop.
 
     Args:

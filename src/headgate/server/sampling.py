@@ -1,4 +1,4 @@
-"""What do the front's gauges show? Sampled once a second, away from the requests."""
+"""The front's gauges, sampled once a second, away from the requests."""
 
 from __future__ import annotations
 

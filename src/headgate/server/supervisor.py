@@ -1,4 +1,4 @@
-"""How do the processes live and die together? Started in order, each restarted alone, drained in order."""
+"""The supervisor: starts the processes in order, restarts each alone, drains them in order."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Supervisor:
 
 
 class Beats:
-    """Which process has not turned its loop for HUNG_S_MAX? By a clock that sleeps with the machine."""
+    """Tells which process has not turned its loop for HUNG_S_MAX, by a clock that sleeps with the machine."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float | None, float]] = {}

@@ -16,7 +16,7 @@ It runs in the process that owns the cursors; the front passes requests on.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -167,10 +167,10 @@ class SubscriptionsApi:
     """The handlers.
 
     Args:
-        subscriptions: Gives them; raises UnavailableError until they are there.
+        subscriptions: All of them.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
+    def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 
     def routes(self) -> Iterator[Route]:
@@ -193,7 +193,7 @@ class SubscriptionsApi:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
         if not 0 <= body.wait <= limits.PULL_WAIT_S_MAX:
             raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
-        pulled = await self._subscriptions().pull(
+        pulled = await self._subscriptions.pull(
             _name(request), body.consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
         )
         return json_response(PullResponse([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
@@ -202,38 +202,38 @@ class SubscriptionsApi:
         body = await _decoded(request, _AckRequest)
         if bool(body.ids) == bool(body.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
-        return _acked(await self._subscriptions().ack(_name(request), body.consumer, ids=body.ids, up_to=body.up_to))
+        return _acked(await self._subscriptions.ack(_name(request), body.consumer, ids=body.ids, up_to=body.up_to))
 
     async def _nack(self, request: Request) -> Response:
         body = await _decoded(request, _NackRequest)
         if not body.ids:
             raise InvalidInputError("ids is missing")
         check_delay(body.delay)
-        return _acked(await self._subscriptions().nack(_name(request), body.ids, body.delay))
+        return _acked(await self._subscriptions.nack(_name(request), body.ids, body.delay))
 
     async def _leave(self, request: Request) -> Response:
         body = await _decoded(request, _ConsumerRequest)
-        return json_response({"released": self._subscriptions().leave(_name(request), body.consumer)})
+        return json_response({"released": self._subscriptions.leave(_name(request), body.consumer)})
 
     async def _seek(self, request: Request) -> Response:
         name = _name(request)
         if request.method == "DELETE":
-            return json_response({"cancelled": self._subscriptions().cancel_seek(name)})
+            return json_response({"cancelled": self._subscriptions.cancel_seek(name)})
         if request.method == "GET":
-            return json_response(SeekResponse.of(self._subscriptions().running_seek(name)))
+            return json_response(SeekResponse.of(self._subscriptions.running_seek(name)))
         body = await _decoded(request, _SeekRequest)
         first = await run_in_threadpool(condition, body.first, "first")
         last = await run_in_threadpool(condition, body.last, "last")
-        done = await self._subscriptions().seek(name, SeekGoal(body.to, first, last, body.after))
+        done = await self._subscriptions.seek(name, SeekGoal(body.to, first, last, body.after))
         return json_response(SeekResponse(False, done.epoch, done.position))
 
     async def _analyze(self, request: Request) -> Response:
         body = await _decoded(request, _AnalyzeRequest)
         compiled = await run_in_threadpool(compile_filter, body.filter, body.filters)
-        return json_response(dataclasses.asdict(await self._subscriptions().analyze(_name(request), compiled.cel)))
+        return json_response(dataclasses.asdict(await self._subscriptions.analyze(_name(request), compiled.cel)))
 
     async def _stats(self, request: Request) -> Response:
-        return json_response(StatsResponse.of(await self._subscriptions().stats(_name(request))))
+        return json_response(StatsResponse.of(await self._subscriptions.stats(_name(request))))
 
 
 def check_consumer(name: str) -> None:

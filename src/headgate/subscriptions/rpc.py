@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -35,10 +35,10 @@ class SubscriptionsRpc:
     """The consuming end of every subscription.
 
     Args:
-        subscriptions: Gives them; raises UnavailableError until they are there.
+        subscriptions: All of them.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
+    def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
         self._streams: dict[tuple[str, str], _ConsumerStream] = {}
 
@@ -65,7 +65,7 @@ class SubscriptionsRpc:
         while (old := self._streams.get(key)) is not None:
             old.replaced.set()
             await old.ended.wait()
-        subscriptions = self._subscriptions()
+        subscriptions = self._subscriptions
         stream = self._streams[key] = _ConsumerStream(subscriptions, name, consumer, call)
         try:
             await stream.begin()
@@ -89,7 +89,7 @@ class SubscriptionsRpc:
         def on_progress(scanned: int, total: int) -> None:
             response.events_scanned, response.events_total = scanned, total
 
-        seeking = asyncio.create_task(self._subscriptions().seek(request.subscription, goal, on_progress))
+        seeking = asyncio.create_task(self._subscriptions.seek(request.subscription, goal, on_progress))
         try:
             while not (await asyncio.wait([seeking], timeout=limits.SEEK_PROGRESS_S))[0]:
                 await call.write(response)
@@ -103,7 +103,7 @@ class SubscriptionsRpc:
     async def stats(self, call: RpcCall[pb.StatsRequest, pb.StatsResponse]) -> None:
         """Where a subscription stands."""
         request = await call.read_first()
-        stats = StatsResponse.of(await self._subscriptions().stats(request.subscription))
+        stats = StatsResponse.of(await self._subscriptions.stats(request.subscription))
         # What is None is left unset, and read as empty.
         await call.write(pb.StatsResponse(**msgspec.structs.asdict(stats)))
 
@@ -111,7 +111,7 @@ class SubscriptionsRpc:
         """How many events of the backlog a filter would accept."""
         request = await call.read_first()
         cel = await asyncio.to_thread(_cel, request.filter)
-        analysis = await self._subscriptions().analyze(request.subscription, cel)
+        analysis = await self._subscriptions.analyze(request.subscription, cel)
         await call.write(pb.AnalyzeResponse(**dataclasses.asdict(analysis)))
 
 

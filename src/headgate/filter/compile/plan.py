@@ -1,4 +1,4 @@
-"""Plans: what a filter asks of an event, as rows of a join.
+"""Plans: what a filter needs of an event, as rows of a join.
 
 A filter is a disjunction of conjunctions (`filter/cel/rewrite.py`). A conjunction's *shape* is its `Signature`; its
 constants are one `PlanRow`. The matcher's query depends on the set of signatures only; the rows are data of

@@ -15,9 +15,9 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
-from headgate.server import asking
-from headgate.server.asking import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
-from headgate.server.local import answering
+from headgate.server import reader_client
+from headgate.server.local_http import answering
+from headgate.server.reader_client import ReaderError, ReaderScanner, ReaderUnavailableError, scan_route
 
 BROKER = "ns/a"
 REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, {0: 9}, 100)
@@ -41,7 +41,7 @@ def app(scanner: Scanner) -> Starlette:
 
 
 def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "READER_RETRY_S", 0.01)
+    monkeypatch.setattr(reader_client, "READER_RETRY_S", 0.01)
     fill(tmp_path)
     socket = tmp_path / "run" / "reader"
 
@@ -59,7 +59,7 @@ def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypa
             async with answering(app(Damaged()), socket):
                 with pytest.raises(ReaderError, match="byte 17"):
                     await there.scan_page(REQUEST)
-            monkeypatch.setattr(asking, "READER_RETRIES_MAX", 2)
+            monkeypatch.setattr(reader_client, "READER_RETRIES_MAX", 2)
             with pytest.raises(ReaderUnavailableError):
                 await there.scan_page(REQUEST)
 

@@ -1,7 +1,7 @@
-"""How does the dispatcher have the log looked through without doing it itself? By asking the process that reads.
+"""Scans of the log for the dispatcher, by the process that reads.
 
-One turn is one request on the reader's Unix socket; its front does not hand such requests on. A reader that restarts
-is waited for: turns know nothing of each other, the next one goes on where the last one ended.
+A page of a scan is one request on the reader's Unix socket, which the front does not pass on. A reader that restarts is
+waited for: pages know nothing of each other, the next one goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from starlette.routing import Route
 
 from headgate.control.http import JSON
 from headgate.errors import HeadgateError, UnavailableError
-from headgate.limits import PROXY_PIECE_BYTES, READER_RETRIES_MAX, READER_RETRY_S
+from headgate.limits import READER_RETRIES_MAX, READER_RETRY_S
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
+from headgate.server.local_http import requested
 
 PATH: Final = "/scan"
 _OK: Final = 200
@@ -37,20 +38,8 @@ class ReaderUnavailableError(UnavailableError):
     code = "reader-unavailable"
 
 
-class _Answer:
-    def __init__(self) -> None:
-        self.body = bytearray()
-        self.ended = False
-
-    def on_body(self, body: bytes) -> None:
-        self.body += body
-
-    def on_message_complete(self) -> None:
-        self.ended = True
-
-
 class ReaderScanner:
-    """Turns that another process does.
+    """Pages that the reader scans.
 
     Args:
         socket: Of the reader.
@@ -69,7 +58,9 @@ class ReaderScanner:
         body = msgspec.json.encode(wanted)
         for _ in range(READER_RETRIES_MAX):
             try:
-                status, answer = await self._ask(body)
+                async with requested(self._socket, b"POST", PATH.encode(), body) as response:
+                    status = await response.head()
+                    answer = b"".join([piece async for piece in response.pieces()])
             except (OSError, EOFError, httptools.HttpParserError):
                 await asyncio.sleep(READER_RETRY_S)
                 continue
@@ -78,25 +69,9 @@ class ReaderScanner:
             raise ReaderError(f"the log cannot be read: {_message(answer)}")
         raise ReaderUnavailableError("the process that reads the log does not answer", hint="try again later")
 
-    async def _ask(self, body: bytes) -> tuple[int, bytes]:
-        source, sink = await asyncio.open_unix_connection(str(self._socket), limit=PROXY_PIECE_BYTES)
-        answer = _Answer()
-        parser = httptools.HttpResponseParser(answer)
-        try:
-            head = f"POST {PATH} HTTP/1.1\r\nhost: headgate\r\nconnection: close\r\ncontent-length: {len(body)}\r\n\r\n"
-            sink.write(head.encode() + body)
-            while not answer.ended:
-                data = await source.read(PROXY_PIECE_BYTES)
-                if not data:
-                    raise EOFError
-                parser.feed_data(data)
-        finally:
-            sink.close()
-        return parser.get_status_code(), bytes(answer.body)
-
 
 def scan_route(scanner: Scanner) -> Route:
-    """Where the reader is asked."""
+    """Where the reader takes such requests."""
 
     async def scan_page(request: Request) -> Response:
         wanted = msgspec.json.decode(await request.body(), type=ScanRequest)

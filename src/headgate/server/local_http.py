@@ -1,0 +1,160 @@
+"""HTTP between the processes of a server, over Unix sockets that only this user may open: both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import httptools
+import uvicorn
+from starlette.applications import Starlette
+
+from headgate.errors import HeadgateError
+from headgate.limits import PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
+from headgate.server import child
+
+Header = tuple[bytes, bytes]
+"""Name and value."""
+
+
+class SocketServerGoneError(HeadgateError):
+    """The server on a process's socket ended by itself: nobody can reach the process any more."""
+
+    code = "socket-server-gone"
+
+
+@contextlib.asynccontextmanager
+async def answering(app: Starlette, socket: Path) -> AsyncIterator[None]:
+    """Serve an application for as long as the block lasts; at its end requests are cut off after READ_DRAIN_S_MAX.
+
+    Raises:
+        SocketServerGoneError: The server ended before the block did, which is broken off.
+    """
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+    config = uvicorn.Config(
+        app,
+        uds=str(socket),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=READ_DRAIN_S_MAX,
+    )
+    server = child.Server(config)
+    block = asyncio.current_task()
+    assert block is not None
+    serving = asyncio.create_task(server.serve())
+    broken_off = False
+
+    def break_off(_: asyncio.Task[None]) -> None:
+        nonlocal broken_off
+        broken_off = not server.should_exit
+        if broken_off:
+            block.cancel()
+
+    serving.add_done_callback(break_off)
+    try:
+        while not server.started:
+            await asyncio.sleep(0.01)
+        socket.chmod(0o600)
+        yield
+    except asyncio.CancelledError:
+        if not broken_off:
+            raise
+        block.uncancel()
+        error = None if serving.cancelled() else serving.exception()
+        raise SocketServerGoneError(f"the server on {socket} has ended", hint="the process starts again") from error
+    finally:
+        server.should_exit = True
+        if not broken_off:
+            await serving
+
+
+class LocalResponse:
+    """An answer as it comes. It ends where HTTP says so, never where the connection does.
+
+    Attributes:
+        headers: Names in lower case; complete once `head` has returned.
+    """
+
+    def __init__(self, source: asyncio.StreamReader, *, only_head: bool) -> None:
+        self.headers: list[Header] = []
+        self._source = source
+        self._only_head = only_head
+        self._parser = httptools.HttpResponseParser(self)
+        self._started = self._ended = False
+        self._pieces: list[bytes] = []
+
+    async def head(self) -> int:
+        """Waits for status and headers; returns the status.
+
+        Raises:
+            EOFError: The process broke off.
+            OSError: The connection broke.
+            httptools.HttpParserError: This is no HTTP.
+        """
+        while not self._started:
+            await self._read()
+        return self._parser.get_status_code()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as it comes; raises as `head` does."""
+        while True:
+            if self._pieces:
+                piece, self._pieces = b"".join(self._pieces), []
+                yield piece
+            if self._ended:
+                return
+            await self._read()
+
+    async def _read(self) -> None:
+        data = await self._source.read(PROXY_PIECE_BYTES)
+        if not data:
+            raise EOFError("the process broke off its answer")
+        self._parser.feed_data(data)
+
+    # --- what the parser calls ------------------------------------------------------------------------
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header."""
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        """The head's end; an answer to HEAD has no body, whatever its headers say."""
+        self._started, self._ended = True, self._only_head
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        """The answer's end."""
+        self._ended = True
+
+
+@contextlib.asynccontextmanager
+async def requested(
+    socket: Path, method: bytes, target: bytes, body: bytes, headers: Iterable[Header] = ()
+) -> AsyncIterator[LocalResponse]:
+    """A request to another process; the block's end closes its connection.
+
+    Args:
+        socket: Of the process that answers.
+        method: Of HTTP.
+        target: Path and query.
+        body: As a whole.
+        headers: Beside those about the connection and the body's length.
+
+    Raises:
+        OSError: Nobody listens there.
+    """
+    source, sink = await asyncio.open_unix_connection(str(socket), limit=PROXY_PIECE_BYTES)
+    lines = [method + b" " + target + b" HTTP/1.1", b"host: headgate", b"connection: close"]
+    lines += [b"content-length: %d" % len(body), *(name + b": " + value for name, value in headers)]
+    try:
+        sink.write(b"\r\n".join([*lines, b"", body]))
+        yield LocalResponse(source, only_head=method == b"HEAD")
+    finally:
+        sink.close()
