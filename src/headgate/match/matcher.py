@@ -70,7 +70,7 @@ class DispatcherLink(Protocol):
 
 
 class Run(Protocol):
-    """What it needs of a run (`query.Run`)."""
+    """What it needs of a run (`query.SparkRun`)."""
 
     number: int
     generation: int
