@@ -19,7 +19,7 @@ from typing import TypeVar
 from pyspark.sql import DataFrame, SparkSession
 
 from headgate.match.driver_link import LinkAddress
-from headgate.match.query import Run, start_run
+from headgate.match.query import SparkRun, start_run
 
 TOKEN = bytes(range(32))
 HELLO = struct.Struct("<4s32sqqiiq16x")
@@ -194,7 +194,7 @@ def running(
     start: Mapping[int, int],
     number: int = 1,
     generation: int = 1,
-) -> Iterator[Run]:
+) -> Iterator[SparkRun]:
     """A run that is stopped at the end."""
     run = start_run(
         spark,

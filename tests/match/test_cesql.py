@@ -1,4 +1,4 @@
-"""Does Spark decide CESQL filters as cel-cpp does, casts and wildcards among them?"""
+"""CESQL filters in Spark: as cel-cpp decides them, casts and wildcards among them."""
 
 from __future__ import annotations
 

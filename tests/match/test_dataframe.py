@@ -1,4 +1,4 @@
-"""Where could Spark's reading of an event differ from CEL's? Hostile values, one by one, against cel-cpp."""
+"""Hostile values, one by one: Spark reads an event as cel-cpp does."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from headgate.filter.compile.plan import (
     Verdict,
 )
 from headgate.limits import JSON_DEPTH_MAX
-from headgate.match.dataframe import answer, build_table, match_events
-from headgate.match.key_specs import ask
+from headgate.match.dataframe import build_table, extraction, match_events
+from headgate.match.key_specs import broker_table
 from headgate.match.keys import Secrets, digest
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
@@ -328,9 +328,9 @@ def test_python_computes_the_keys_that_spark_computes(spark: SparkSession) -> No
     ]
     table = build_table(spark, ((number, "ns/é", one) for number, one in enumerate(filters)))
     events = [event(json.dumps({"t": text, "n": number, "f": flag})) for text, number, flag in rows]
-    frame = frame_of(spark, events, "ns/é").join(table.brokers, F.col("broker") == F.col("asker"))
-    answers = frame.orderBy("offset").select(answer(table).alias("a")).select("a.keys", "a.checks").collect()
-    made = ask("ns/é", list(enumerate(filters)), table.secrets).rows[()]
+    frame = frame_of(spark, events, "ns/é").join(table.brokers, F.col("broker") == F.col("spec_broker"))
+    answers = frame.orderBy("offset").select(extraction(table).alias("a")).select("a.keys", "a.checks").collect()
+    made = broker_table("ns/é", list(enumerate(filters)), table.secrets).rows[()]
     expected = {target: (row[0], row[1]) for row, targets in made.items() for target in targets}
     assert dict(enumerate((keys[0], checks[0] & 0xFFFF_FFFF) for keys, checks in answers)) == expected
     assert [bool(checks[0] >> 32) for _, checks in answers] == [abs(number) >= 2**53 for _, number, _ in rows]
@@ -411,7 +411,7 @@ def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:
     table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(filters)))
     plan = match_events(frame_of(spark, [event()]), table)._jdf.queryExecution().executedPlan().toString()
     assert plan.count("BroadcastHashJoin") == 2
-    assert plan.count("static_invoke(dev.headgate.connector.ask.Ask.invoke(") == 1
+    assert plan.count("static_invoke(dev.headgate.connector.keys.KeyExtraction.invoke(") == 1
     assert not [name for name in ("Sort", "Aggregate", "Python", "Subquery", "Window", "Arrow") if name in plan]
     for line in plan.splitlines():
         assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line

@@ -1,4 +1,4 @@
-"""Does real-time mode say of every event what a batch says?"""
+"""Real-time mode finds of every event what a batch finds."""
 
 from __future__ import annotations
 

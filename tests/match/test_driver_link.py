@@ -1,4 +1,4 @@
-"""Does the driver connection say and understand what the specification says?"""
+"""The driver connection, as its specification has it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does Spark ever say something else than cel-cpp? Every pair of generated events and filters is compared."""
+"""Every pair of generated events and filters: Spark decides as cel-cpp does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.limits import PATTERNS_COMPILED_MAX
 from headgate.match.dataframe import build_table
-from headgate.match.key_specs import ask
+from headgate.match.key_specs import broker_table
 from headgate.match.keys import Secrets
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
@@ -43,7 +43,7 @@ def _batches(filters: Sequence[str], patterns_max: int) -> Iterator[list[Compile
     patterns: set[object] = set()
     for text in filters:
         compiled = compile_cel(text)
-        more = set(ask("", [(0, compiled)], Secrets(1, 1)).rows)
+        more = set(broker_table("", [(0, compiled)], Secrets(1, 1)).rows)
         if batch and len(patterns | more) > patterns_max:
             yield batch
             batch, patterns = [], set()

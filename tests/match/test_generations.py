@@ -1,4 +1,4 @@
-"""Does a table that was changed say what a table made from nothing says?"""
+"""A table that was changed is the same as one that was built from nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
-from headgate.match.key_specs import Asker, ask
+from headgate.match.key_specs import BrokerTableBuilder, broker_table
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table
 from tests.filter.hostile_events import random_event
@@ -39,21 +39,21 @@ def test_changed_filters_match_as_new_ones_do(spark: SparkSession) -> None:
 
 
 def test_one_filter_more_makes_the_rows_of_one_filter() -> None:
-    asker = Asker(BROKER, SECRETS)
+    builder = BrokerTableBuilder(BROKER, SECRETS)
     filters = [(number, compile_cel(f"ce.type == 't{number}' && data.n > {number}")) for number in range(50)]
-    before = asker.asked(filters)
-    after = asker.asked([*filters, (50, compile_cel("ce.type == 't50' && data.m > 50"))])
+    before = builder.build(filters)
+    after = builder.build([*filters, (50, compile_cel("ce.type == 't50' && data.m > 50"))])
     (pattern,) = before.rows
     made = {id(row) for row in before.rows[pattern]}
     assert sum(id(row) not in made for row in after.rows[pattern]) == 1
-    assert before.question != after.question
+    assert before.key_spec != after.key_spec
 
 
 def test_what_nobody_asks_any_more_is_forgotten() -> None:
-    asker = Asker(BROKER, SECRETS)
-    asker.asked([(number, compile_cel(f"data.p{number} == 1")) for number in range(20)])
+    builder = BrokerTableBuilder(BROKER, SECRETS)
+    builder.build([(number, compile_cel(f"data.p{number} == 1")) for number in range(20)])
     left = [(number, compile_cel(f"data.q{number} == 1")) for number in range(10)]
-    assert asker.asked(left) == ask(BROKER, left, SECRETS)
+    assert builder.build(left) == broker_table(BROKER, left, SECRETS)
 
 
 @pytest.mark.spark

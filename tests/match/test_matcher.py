@@ -1,4 +1,4 @@
-"""Does the loop keep one run in force, whatever happens to runs, filters and the dispatcher?"""
+"""The loop keeps one run in force, whatever happens to runs, filters and the dispatcher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Does a run say what it matched, in order, and end as it should?"""
+"""A run sends what it matched, in order, and ends as it should."""
 
 from __future__ import annotations
 

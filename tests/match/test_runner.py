@@ -1,4 +1,4 @@
-"""Does the whole matcher, with Spark and the filters' join, take changed filters up while events flow?"""
+"""The whole matcher, with Spark and the filters' join, takes up changed filters while events flow."""
 
 from __future__ import annotations
 

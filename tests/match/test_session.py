@@ -1,4 +1,4 @@
-"""Does Spark start where it can, say why where it cannot, and end with its process?"""
+"""Spark starts where it can, names the reason where it cannot, and ends with its process."""
 
 from __future__ import annotations
 

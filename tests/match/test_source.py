@@ -1,4 +1,4 @@
-"""Does the Java data source read what the Python log wrote, and nothing else?"""
+"""The Java data source reads what the Python log wrote, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does tests/vectors/log say? The partitions that the log's author wrote, as rows of the data source."""
+"""The partitions of tests/vectors/log, which the log's author wrote, as rows of the data source."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SQLite shared by threads and processes: short transactions, WAL, one writer at a time.
 
-Threads that wait to write share a commit, for to sync the file takes longer than everything else of a write.
+Threads that wait to write share a commit, because syncing the file takes longer than everything else of a write.
 """
 
 from __future__ import annotations

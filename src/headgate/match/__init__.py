@@ -1,1 +1,1 @@
-"""Which targets does an event match? Spark: session, plan to DataFrame, query (only here is pyspark imported)."""
+"""Matching events with filters in Spark; the only room that imports PySpark."""

@@ -1,9 +1,9 @@
-"""How do events meet filters? Two broadcast joins in one pipeline of generated code.
+"""The match of events with filters: two broadcast joins in one pipeline of generated code.
 
-    event ── broker's question ── ask: keys, values at operands ── explode keys ── rows ── residuals ── verdict
+    event ── broker's key spec ── extraction: keys, values of operands ── explode keys ── rows ── residuals ── verdict
 
 The plan depends on the patterns of residual comparisons (tens) and on the event's columns that are read, not on the
-number of filters, brokers, shapes or operands (`questions.py`).
+number of filters, brokers, signatures or operands (`key_specs.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHECK_BITS: Final = 0xFFFF_FFFF
 
 
 def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
-    """Every (event, target) pair about which the matcher has something to say.
+    """Every (event, target) pair that a row of the table meets.
 
     Args:
         events: Columns of `event.arrow.EVENT_SCHEMA`, `partition` INT, `offset` BIGINT and, where a filter reads
@@ -41,26 +41,26 @@ def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
         Columns partition INT, offset BIGINT, target INT, verdict TINYINT (`filter.plan.Verdict`). A pair may have
         several rows, one per conjunction; its verdict is the highest.
     """
-    asked = events.join(F.broadcast(table.brokers), F.col("broker") == F.col("asker"))
-    answered = asked.select(*_IDENTITY, answer(table).alias("answer"))
-    keyed = answered.select(*_IDENTITY, "answer", F.posexplode("answer.keys").alias("at", "event_key"))
+    with_spec = events.join(F.broadcast(table.brokers), F.col("broker") == F.col("spec_broker"))
+    extracted = with_spec.select(*_IDENTITY, extraction(table).alias("extracted"))
+    keyed = extracted.select(*_IDENTITY, "extracted", F.posexplode("extracted.keys").alias("at", "event_key"))
     joined = keyed.join(F.broadcast(table.rows), F.col("event_key") == F.col("row_key"))
     operands = sorted({name for one in table.patterns for name in one.operands})
-    check = F.get(F.col("answer.checks"), F.col("at"))
-    values = [F.get(F.col("answer.operands"), F.col(name)).alias(_value(name)) for name in operands]
+    check = F.get(F.col("extracted.checks"), F.col("at"))
+    values = [F.get(F.col("extracted.operands"), F.col(name)).alias(_value(name)) for name in operands]
     return _verdicts(joined.select("*", check.alias("check"), *values), table.patterns)
 
 
-def answer(table: MatchTable) -> Column:
-    """What an event joined to its broker's question says; what nobody looks at is not even read from the log."""
+def extraction(table: MatchTable) -> Column:
+    """Keys and values of an event joined to its broker's key spec; columns that no plan compares are not even read."""
 
     def column(name: str, kind: str) -> Column:
         return F.col(name) if name in table.columns else F.lit(None).cast(kind)
 
     return F.call_function(
-        "headgate.ask",
-        F.col("question"),
-        F.col("written"),
+        "headgate.extract",
+        F.col("spec_number"),
+        F.col("key_spec"),
         F.col("state"),
         F.lit(table.secrets.seed).cast("bigint"),
         F.lit(table.secrets.check),
@@ -93,13 +93,13 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
         (~F.col("exact") | doubt | unknown).alias("unsure"),
         (same & doubt).alias("doubt"),
     )
-    said = judged.where(F.coalesce(F.col("holds"), F.lit(True)) | F.col("doubt"))
+    decided = judged.where(F.coalesce(F.col("holds"), F.lit(True)) | F.col("doubt"))
     verdict = (
         F.when(F.col("unsure"), _verdict(Verdict.CANDIDATE))
         .when(F.col("holds"), _verdict(Verdict.MATCH))
         .otherwise(_verdict(Verdict.ERROR))
     )
-    return said.select(*_IDENTITY, F.explode("targets").alias("target"), verdict.alias("verdict"))
+    return decided.select(*_IDENTITY, F.explode("targets").alias("target"), verdict.alias("verdict"))
 
 
 def _verdict(verdict: Verdict) -> Column:
@@ -130,5 +130,5 @@ def _any(columns: Iterable[Column | None]) -> Column | None:
 
 
 def _value(operand: str) -> str:
-    """The column of what stands at the operand whose number is in the column `operand`."""
+    """The column of the value of the operand whose number is in the column `operand`."""
     return f"at_{operand}"

@@ -1,4 +1,4 @@
-"""How does the matcher's own process talk to the dispatcher? The driver connection of docs/spec/match-link.md.
+"""The connection from the matcher's process to the dispatcher: the driver connection of docs/spec/match-link.md.
 
 One thread reads and writes; nothing here starts another.
 """
@@ -64,17 +64,17 @@ class _Endpoint(msgspec.Struct, frozen=True):
 
 
 Message = Active | Rejected
-"""What the dispatcher says of runs without being asked."""
+"""Messages about runs that the dispatcher sends at any time."""
 
 _decode: Final = msgspec.json.Decoder(Active | Rejected | _Resume).decode
 _decode_endpoint: Final = msgspec.json.Decoder(_Endpoint).decode
 
 
 def read_address(run_directory: Path, token: bytes) -> LinkAddress:
-    """Where the dispatcher says it listens.
+    """The address that the dispatcher has published.
 
     Raises:
-        DriverLinkError: It has not said so yet.
+        DriverLinkError: It has not published one yet.
     """
     path = run_directory / ADDRESS_FILE
     try:
@@ -99,7 +99,7 @@ class DriverLink:
 
     @classmethod
     def connect(cls, address: LinkAddress) -> DriverLink:
-        """Connect and say hello.
+        """Connect and authenticate.
 
         Raises:
             DriverLinkError: Nobody listens, or the token is refused.
@@ -148,7 +148,7 @@ class DriverLink:
         self._send(msgspec.json.encode({"op": "started", "run": run, "generation": generation}) + b"\n")
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """What was said, as soon as something is; nothing after `timeout_s`.
+        """Messages, as soon as there are any; none after `timeout_s`.
 
         Raises:
             DriverLinkError: The link is broken.
@@ -186,4 +186,4 @@ class DriverLink:
         try:
             return [_decode(line) for line in lines]
         except msgspec.DecodeError as error:
-            raise DriverLinkError(f"the dispatcher said something unknown: {error}") from error
+            raise DriverLinkError(f"the dispatcher sent something unknown: {error}") from error

@@ -1,4 +1,4 @@
-"""What can go wrong while matching? The room's errors; each says what an operator can do."""
+"""Errors of matching; each says what an operator can do."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ class SparkGoneError(HeadgateError):
 
 
 class DriverLinkError(UnavailableError):
-    """The dispatcher's match link cannot be reached, refuses us, or says something that is not in its specification."""
+    """The dispatcher's match link cannot be reached, refuses us, or breaks the protocol."""
 
     code = "match-link"

@@ -1,9 +1,9 @@
-"""What do the filters of a broker ask of an event, and under which keys do their rows stand?
+"""Key specs: what key extraction reads of a broker's events, and the rows of the table that its keys meet.
 
-A *question* lists the operands that the broker's filters look at, the parts of keys made of them, and the keys. The
-event's answer (`connector/.../ask/`) is its keys and what stands at the operands. So an event costs what its own
-broker's filters cost, and the Spark plan holds nothing of a broker: only *patterns*, the residual comparisons of a
-conjunction without their operands, of which thousands of shapes share some dozens.
+A broker's *key spec* lists the operands that its plans compare, the parts of keys made of them, and the keys.
+Key extraction (`connector/.../keys/`) makes the keys of an event by it, and the values of the operands. So an event
+costs what its own broker's filters cost, and the Spark plan holds nothing of a broker: only *patterns*, the residual
+comparisons of a conjunction without their operands, of which thousands of signatures share some dozens.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ Row = tuple[object, ...]
 """row_key, row_check, exact, the number of each residual's operand, each residual's constant if it takes one."""
 
 _KINDS: Final = (KeyKind.STRING, KeyKind.NUMBER, KeyKind.BOOL, KeyKind.PREFIX, KeyKind.SUFFIX)
-"""Numbered as in `ask/Question.java`."""
+"""Numbered as in `keys/KeySpec.java`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One broker's question and its rows.
+class BrokerTable:
+    """One broker's key spec and its rows.
 
     Attributes:
         state: Where the chain of the broker's keys starts, int64.
-        question: JSON, as `ask/Question.java` reads it.
-        columns: Columns of the log that hold what is asked.
+        key_spec: JSON, as `keys/KeySpec.java` reads it.
+        columns: Columns of the log that hold its operands.
         rows: By pattern, each row with the targets whose filters have it: equal filters are compared once.
     """
 
     state: int
-    question: str
+    key_spec: str
     columns: frozenset[str]
     rows: dict[Pattern, dict[Row, list[int]]]
 
 
-def ask(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> Asked:
-    """The question of a broker's filters, and their rows; costs some 5 us a row."""
-    return Asker(broker, secrets).asked(targets)
+def broker_table(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> BrokerTable:
+    """The key spec of a broker's filters, and their rows; costs some 5 us a row."""
+    return BrokerTableBuilder(broker, secrets).build(targets)
 
 
 def takes_constant(test: Residual) -> bool:
@@ -75,14 +75,14 @@ def takes_constant(test: Residual) -> bool:
 
 
 def key_number(key: tuple[KeyPart, ...], secrets: Secrets) -> int:
-    """The number of a kind of key, int64: the same in every generation, and nobody can make two that are equal."""
+    """The number of a kind of key, int64: the same in every generation, and no client can make two that are equal."""
     text = msgspec.json.encode([(part.operand, part.kind, part.length) for part in key])
     salt = secrets.seed.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8, key=salt).digest(), "little", signed=True)
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class _SignatureRows:
     """How the rows of one signature become rows of the table.
 
     Attributes:
@@ -108,11 +108,11 @@ class _Plan:
         return (key, check, self.exact, *self.operands, *constants)
 
 
-class Asker:
-    """Numbers operands, parts and keys of one broker as they come, and makes the rows.
+class BrokerTableBuilder:
+    """Builds the table of one broker for one generation after the other: numbers operands, parts and keys as they come.
 
-    It remembers what it made: asked again with some other filters, only these cost anything. What nobody asks for any
-    more is forgotten when half of the filters are others.
+    It remembers what it made, so that only filters that changed cost anything. What no filter uses any more is
+    forgotten when half of the filters are others.
     """
 
     def __init__(self, broker: str, secrets: Secrets) -> None:
@@ -126,28 +126,28 @@ class Asker:
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
-        self._plans: dict[int, tuple[Signature, _Plan]] = {}
+        self._signatures: dict[int, tuple[Signature, _SignatureRows]] = {}
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
         self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
         self._gone = 0
 
-    def asked(self, targets: Sequence[tuple[int, CompiledFilter]]) -> Asked:
-        """The question of all filters of the broker, and their rows."""
+    def build(self, targets: Sequence[tuple[int, CompiledFilter]]) -> BrokerTable:
+        """The key spec of all filters of the broker, and their rows."""
         new = [(target, one) for target, one in targets if (old := self._made.get(target)) is None or old[0] is not one]
         self._gone += len(self._made) - (len(targets) - len(new))
         if 2 * self._gone > len(targets):
             self._forget()
             new = list(targets)
-        if not self._say(new):
+        if not self._add(new):
             self._forget()
-            self._say(targets, self._chosen(targets))
+            self._add(targets, self._chosen(targets))
         made = self._made
         self._made = {target: made[target] for target, _ in targets}
         columns = frozenset(chain.from_iterable(map(columns_of, self._operands)))
-        asked = Asked(self._state, self._question(), columns, self._rows())
+        table = BrokerTable(self._state, self._key_spec(), columns, self._rows())
         if self._coarse:
             self._forget()  # which keys are left depends on all filters together
-        return asked
+        return table
 
     def _rows(self) -> dict[Pattern, dict[Row, list[int]]]:
         rows: dict[Pattern, dict[Row, list[int]]] = {}
@@ -164,26 +164,26 @@ class Asker:
                     sharing.append(target)
         return rows
 
-    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
+    def _add(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
         """Make the rows of these filters; False when there are more kinds of keys than there may be."""
         self._coarse = chosen is not None
         for target, compiled in targets:
             made = []
             for row in compiled.rows:
-                plan = self._plan_of(row, chosen)
+                plan = self._rows_of(row, chosen)
                 made.append((plan.pattern, plan.row(row, self._secrets)))
             self._made[target] = compiled, made
             if len(self._keys) > BROKER_KEYS_MAX:
                 return False
         return True
 
-    def _plan_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _Plan:
+    def _rows_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _SignatureRows:
         identity = id(row.signature)
-        known = self._plans.get(identity)
+        known = self._signatures.get(identity)
         if known is None:
             own = row.signature.key
-            known = row.signature, self._plan(row.signature, own if chosen is None else chosen[own])
-            self._plans[identity] = known
+            known = row.signature, self._signature_rows(row.signature, own if chosen is None else chosen[own])
+            self._signatures[identity] = known
         return known[1]
 
     def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Key, Key]:
@@ -191,7 +191,7 @@ class Asker:
             Counter(row.signature.key for _, compiled in targets for row in compiled.rows), keys_max=BROKER_KEYS_MAX
         )
 
-    def _plan(self, signature: Signature, parts: Key) -> _Plan:
+    def _signature_rows(self, signature: Signature, parts: Key) -> _SignatureRows:
         number = self._keys.get(parts)
         if number is None:
             number = self._keys[parts] = key_number(parts, self._secrets)
@@ -205,7 +205,7 @@ class Asker:
         pattern = tuple(test for test, _, _ in tests)
         whole = parts == signature.key
         indexes = range(len(parts)) if whole else map(signature.key.index, parts)
-        return _Plan(
+        return _SignatureRows(
             pattern=self._patterns.setdefault(pattern, pattern),
             key=tuple(indexes),
             state=key_state(self._state, number),
@@ -217,7 +217,7 @@ class Asker:
     def _operand(self, operand: Operand) -> int:
         return self._operands.setdefault(operand, len(self._operands))
 
-    def _question(self) -> str:
+    def _key_spec(self) -> str:
         parts = [(self._operands[part.operand], _KINDS.index(part.kind), part.length) for part in self._parts]
         keys = [(number, [self._parts[part] for part in key]) for key, number in self._keys.items()]
         operands = [(operand.root, operand.form, _steps(operand)) for operand in self._operands]

@@ -1,4 +1,4 @@
-"""Which bits join an event to its rows? The same, computed by `connector/.../ask/` for events and here for rows.
+"""The hashes that join an event to its rows: `connector/.../keys/` computes them for events, this module for rows.
 
 Each value has two digests: XXH64 under a seed and Murmur3 under a secret. The *key* is a chain of XXH64 over the
 broker, a number for the kind of key and the first digests of its values; the join looks it up. The *check* is a chain

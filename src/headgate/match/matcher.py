@@ -1,6 +1,7 @@
-"""Which run matches now, and which comes next? The loop that keeps one run in force and replaces it without a gap.
+"""The loop that keeps one run in force and replaces it without a gap.
 
-States, in terms of the two runs it may hold (the dispatcher says `active` and `rejected`, see docs/spec/match-link.md):
+Its states, in terms of the two runs it may hold (`active` and `rejected` come from the dispatcher, see
+docs/spec/match-link.md):
 
     in force   candidate   what happens next
     --------   ---------   -------------------------------------------------------------------------------------
@@ -34,7 +35,7 @@ from headgate.observe import metrics
 _log = structlog.get_logger(__name__)
 
 
-class Routing(Protocol):
+class RoutingSource(Protocol):
     """What the matcher needs of the control store (`control.store.Store`)."""
 
     def data_version(self) -> int:
@@ -50,7 +51,7 @@ class Routing(Protocol):
         """This generation has taken over."""
 
 
-class Link(Protocol):
+class DispatcherLink(Protocol):
     """What it needs of the driver connection (`driver_link.DriverLink`)."""
 
     address: LinkAddress
@@ -69,7 +70,7 @@ class Link(Protocol):
 
 
 class Run(Protocol):
-    """What it needs of a run (`query.Run`)."""
+    """What it needs of a run (`query.SparkRun`)."""
 
     number: int
     generation: int
@@ -96,7 +97,7 @@ class Runner(Protocol):
 
 
 class Settling:
-    """Has a number stopped changing for long enough? Quiet for MATCH_QUIET_S, or changing for MATCH_CHANGING_S_MAX."""
+    """Tells when a number has stopped changing: quiet for MATCH_QUIET_S, or changing for MATCH_CHANGING_S_MAX."""
 
     def __init__(self) -> None:
         self._value: int | None = None
@@ -115,7 +116,7 @@ class Settling:
 
 
 class Backoff:
-    """When may the next run start? Later with every failure."""
+    """The pause before the next run starts, longer with every failure."""
 
     def __init__(self) -> None:
         self._failures = 0
@@ -147,15 +148,15 @@ class Matcher:
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
         on_step: Called at every step: the loop turns.
-        first_run: Number of the first run: above every number that a living dispatcher has heard.
+        first_run: Number of the first run: above every number that a living dispatcher knows.
         clock: Monotonic seconds.
     """
 
     def __init__(
         self,
-        routing: Routing,
+        routing: RoutingSource,
         runner: Runner,
-        connect: Callable[[], Link],
+        connect: Callable[[], DispatcherLink],
         *,
         on_ready: Callable[[bool], None] = lambda _: None,
         on_note: Callable[[str], None] = lambda _: None,
@@ -171,7 +172,7 @@ class Matcher:
         self._on_step = on_step
         self._next_run = first_run
         self._clock = clock
-        self._link: Link | None = None
+        self._link: DispatcherLink | None = None
         self._in_force: Run | None = None
         self._candidate: Run | None = None
         self._started_at: dict[int, float] = {}  # run -> when it was started
@@ -204,14 +205,14 @@ class Matcher:
                 self._link.close()
 
     def step(self, pause: Callable[[float], object]) -> None:
-        """Hear what the dispatcher says (for MATCH_POLL_S at most), then look at everything once."""
+        """Receive what the dispatcher sends (for MATCH_POLL_S at most), then look at everything once."""
         self._on_step()
         try:
             if self._link is None:
                 self._link = self._connect()
                 _log.info("connected to the dispatcher", address=repr(self._link.address))
             for message in self._link.receive(limits.MATCH_POLL_S):
-                self._hear(message)
+                self._receive(message)
             self._announce()
             self._check_runs()
             self._start_if_due(self._link)
@@ -225,7 +226,7 @@ class Matcher:
 
     # --- what happens to runs ---------------------------------------------------------------------
 
-    def _hear(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         match message:
             case Active(run=number):
                 if self._candidate is not None and self._candidate.number == number:
@@ -274,12 +275,12 @@ class Matcher:
                 self._stop(run)
         candidate = self._candidate
         if candidate is not None and now - self._started_at[candidate.number] > limits.CANDIDATE_S_MAX:
-            # It lives, says nothing wrong, and never takes over: no new filter would ever come into force.
+            # It runs without an error and never takes over: no new filter would ever come into force.
             self._forget(candidate.number)
             self._failed("stuck", f"not in force after {limits.CANDIDATE_S_MAX:.0f} s", candidate)
             self._stop(candidate)
 
-    def _start_if_due(self, link: Link) -> None:
+    def _start_if_due(self, link: DispatcherLink) -> None:
         now = self._clock()
         version = self._routing.data_version()
         if version != self._seen_version:
@@ -295,7 +296,7 @@ class Matcher:
             _log.info("replacing a run before its batch ends", run=running.number)
             self._start(link, self._runner.ends)
 
-    def _start(self, link: Link, start: Callable[[], Mapping[int, int]]) -> None:
+    def _start(self, link: DispatcherLink, start: Callable[[], Mapping[int, int]]) -> None:
         table = self._routing.snapshot()
         if table.plans_outdated:
             # Every event would be a candidate of each of them: better to wait some seconds.
@@ -338,7 +339,7 @@ class Matcher:
     # --- what goes wrong --------------------------------------------------------------------------
 
     def _link_lost(self, error: DriverLinkError) -> None:
-        """Without the dispatcher no run counts: all stop, and a new one starts where it says."""
+        """Without the dispatcher no run counts: all stop, and a new one starts from its offsets."""
         runs = [run for run in (self._candidate, self._in_force) if run is not None]
         self._candidate = self._in_force = None
         self._set_ready(False)

@@ -1,4 +1,4 @@
-"""How does one run live? A Spark query in real-time mode, from explicit offsets to the match link, and its end.
+"""One run: a Spark query in real-time mode, from explicit offsets to the match link.
 
 Spark's checkpoint is not our cursor (the outbox is): every run gets a throw-away one.
 """
@@ -27,7 +27,7 @@ SOURCE = "headgate"
 """The connector's format name."""
 
 
-class Run:
+class SparkRun:
     """A started query; made by `start_run`.
 
     Attributes:
@@ -82,7 +82,7 @@ def start_run(
     link: LinkAddress,
     scratch: Path,
     batch_s: int = REAL_TIME_BATCH_S,
-) -> Run:
+) -> SparkRun:
     """Start a query; returns when Spark has planned it, before its tasks have opened their connections.
 
     Args:
@@ -127,7 +127,7 @@ def start_run(
     except HeadgateError:
         shutil.rmtree(checkpoint, ignore_errors=True)
         raise
-    return Run(run, generation, query, checkpoint)
+    return SparkRun(run, generation, query, checkpoint)
 
 
 @contextmanager
@@ -147,7 +147,7 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def _innermost(message: str) -> str:
-    """The line of a JVM stack trace that says what happened: the last cause, without its package."""
+    """The line of a JVM stack trace that names the cause: the last one, without its package."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     return (causes[-1].removeprefix("Caused by: ") if causes else lines[0] if lines else "unknown").strip()

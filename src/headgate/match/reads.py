@@ -1,4 +1,4 @@
-"""What does `headgate.ask` say of an operand of an event, and of which operands can it?
+"""What key extraction reads of an event: the columns of the log before it, and of each operand's value after it.
 
 SQL NULL stands for "no value of this type"; whether there is a value at all is a field of its own (`mismatch`, `has`).
 """
@@ -17,14 +17,14 @@ ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "
 
 @dataclass(frozen=True, slots=True)
 class OperandColumns:
-    """Where the answers about one operand are.
+    """The columns of one operand's value.
 
     Attributes:
         text: The string, NULL when it is none.
         number: The number as double, NULL when it is none.
         flag: The boolean, NULL when it is none.
         is_null: Whether it is JSON's null, NULL when there is no value.
-        mismatch: FALSE when there is a value, else NULL: what `==` says to a value of another type.
+        mismatch: FALSE when there is a value, else NULL: the value of `==` with another type.
         has: CEL's has(): NULL when the parent is not an object.
         doubt: Whether only cel-cpp knows the value; all others are NULL then. Never NULL.
         items: Of a form of many values, these; else NULL.
@@ -41,7 +41,7 @@ class OperandColumns:
 
     @classmethod
     def of(cls, column: str) -> OperandColumns:
-        """The fields of a struct column, as `ask/Value.java` has them."""
+        """The fields of a struct column, as `keys/Value.java` has them."""
         return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 

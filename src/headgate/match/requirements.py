@@ -1,4 +1,4 @@
-"""What must be installed for Spark to start: a Java runtime and the connector's jar. Nothing here imports PySpark."""
+"""What Spark needs to start: a Java runtime and the connector's jar. Nothing here imports PySpark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_java() -> None:
 
     Raises:
         SparkMissingError: None, or one that is too old.
-        UnavailableError: It does not say its version now.
+        UnavailableError: It does not print its version now.
     """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin") if home else None)
@@ -45,12 +45,12 @@ def check_java() -> None:
         where = f"under JAVA_HOME={home}" if home else "on the PATH"
         raise SparkMissingError(f"no Java {where}", hint=INSTALL_JAVA)
     try:
-        said = subprocess.run(
+        printed = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=_JAVA_TIMEOUT_S, check=False
         ).stderr
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UnavailableError(f"{java} cannot be run now: {error}", hint=INSTALL_JAVA) from error
-    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    version = re.search(r'version "(?:1\.)?(\d+)', printed)
     if version is None or int(version[1]) < JAVA_MAJOR_MIN:
         found = version[1] if version else "an unknown version"
         raise SparkMissingError(f"{java} is Java {found}, Spark needs {JAVA_MAJOR_MIN} or newer", hint=INSTALL_JAVA)

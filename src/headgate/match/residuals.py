@@ -1,4 +1,4 @@
-"""What does a comparison say about an event, in SQL's three values, where NULL is a CEL error?
+"""Residual comparisons in SQL's three values, where NULL is a CEL error.
 
 Each function returns columns that never throw. A number is compared as a double, which decides every comparison but
 one: two numbers beyond 2**53 that are equal as doubles may differ as integers. That is the *doubt* beside the result.
@@ -24,7 +24,7 @@ _EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one comparison says.
+    """The result of one comparison.
 
     Attributes:
         holds: Its value; NULL is an error, or unknown.
@@ -48,14 +48,14 @@ def _exists(residual: Residual, operand: OperandColumns, constants: Column | Non
     """CEL's `||` over many values, in a function of ours: Spark would interpret a lambda, value by value."""
     probes = " ".join(f"{'!' * probe.negated}{probe.op}{'?' * probe.lenient}" for probe in residual.probes)
     nothing = F.array().cast("array<string>")
-    said = F.call_function(
+    found = F.call_function(
         "headgate.exists",
         F.col(operand.items),
         F.lit(f"{residual.kind} {probes}".strip()),
         nothing if constants is None else constants,
     )
-    holds = F.when(said < _EXISTS_ERROR, said == _EXISTS_TRUE)
-    return Judgement(holds, unknown=F.col(operand.doubt) | (said == _EXISTS_DOUBT))
+    holds = F.when(found < _EXISTS_ERROR, found == _EXISTS_TRUE)
+    return Judgement(holds, unknown=F.col(operand.doubt) | (found == _EXISTS_DOUBT))
 
 
 def _judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:
@@ -116,7 +116,7 @@ def _compare(residual: Residual, value: Column, constant: Column) -> Column:
 
 
 def _between(op: Op, operand: OperandColumns, constant: Column) -> Column:
-    """An instant with more digits than microseconds lies anywhere between two; `flag` says that it has more."""
+    """An instant with more digits than microseconds lies anywhere between two; `flag` is true where it has more."""
     near = F.lit(True) if op is Op.IN else F.floor(constant) == F.col(operand.number)
     return F.coalesce(F.col(operand.flag) & near, F.lit(False))
 

@@ -1,4 +1,4 @@
-"""What does the matcher process consist of? Spark, the driver connection and the loop, put together."""
+"""The matcher process: Spark, the driver connection and the loop, put together."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headgate.log.files import Committed
 from headgate.match.dataframe import TableBuilder, match_events
 from headgate.match.driver_link import DriverLink, LinkAddress, read_address
 from headgate.match.errors import SparkGoneError
-from headgate.match.matcher import Matcher, Routing
-from headgate.match.query import Run, spark_errors, start_run
+from headgate.match.matcher import Matcher, RoutingSource
+from headgate.match.query import SparkRun, spark_errors, start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session, task_slots
 
@@ -52,7 +52,7 @@ class SparkRunner:
             committed.close()
         return ends
 
-    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> Run:
+    def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> SparkRun:
         """Start a run; a partition that `start` does not name starts at 0.
 
         Raises:
@@ -75,7 +75,7 @@ class SparkRunner:
 
 def serve(
     *,
-    routing: Routing,
+    routing: RoutingSource,
     log: Path,
     partitions: int,
     run_directory: Path,
@@ -119,7 +119,7 @@ def serve(
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,
-        # Above the numbers of every process before this one, of which the dispatcher may have heard.
+        # Above the numbers of every process before this one, which the dispatcher may still know.
         first_run=time.time_ns() // 1_000_000,
     )
     try:

@@ -1,4 +1,4 @@
-"""How does Spark start? One JVM in this process's keeping, with the connector's jar and everything else switched off.
+"""The Spark session: one JVM that belongs to this process, with the connector's jar and everything else switched off.
 
 The JVM ends with this process, however it ends: PySpark holds a pipe to the JVM's stdin, and its gateway exits when
 that pipe closes, which the kernel does for a killed process as well.
@@ -70,8 +70,8 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
     )
     return {
         "spark.jars": str(jar),
-        # Where `headgate.ask` is found.
-        "spark.sql.catalog.headgate": "dev.headgate.connector.ask.Functions",
+        # Where `headgate.extract` is found.
+        "spark.sql.catalog.headgate": "dev.headgate.connector.keys.Functions",
         "spark.driver.memory": f"{heap_mib}m",
         "spark.driver.extraJavaOptions": " ".join(
             f'"{option}"' if " " in option else option for option in java_options

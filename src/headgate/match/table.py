@@ -1,4 +1,4 @@
-"""What is broadcast to the joins? A question per broker, and a row per conjunction: its key, constants and targets.
+"""The tables broadcast to the joins: a key spec per broker, and a row per conjunction: key, constants and targets.
 
 Constants stand in columns by type: the first string of a row in `string_0`, its second in `string_1`, and so on, so
 that all patterns share a dozen columns.
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headgate.filter.compile.plan import CompiledFilter, ConstantKind, Op
 from headgate.limits import PATTERNS_COMPILED_MAX
-from headgate.match.key_specs import Asked, Asker, Pattern, Row, takes_constant
+from headgate.match.key_specs import BrokerTable, BrokerTableBuilder, Pattern, Row, takes_constant
 from headgate.match.keys import Secrets
 
 _SETTINGS: Final = {
@@ -64,11 +64,11 @@ class MatchTable:
     """The filters of one generation, ready to be joined.
 
     Attributes:
-        brokers: `asker` STRING (a broker's name), `question` BIGINT (its number), `written` STRING, `state` BIGINT.
+        brokers: `spec_broker` STRING (a broker's name), `spec_number` BIGINT, `key_spec` STRING, `state` BIGINT.
         rows: `row_key` BIGINT, `row_check` BIGINT, `pattern` INT, `targets` ARRAY of INT, `exact` BOOLEAN, operands and
             constants.
         patterns: By number, the one with the most rows first.
-        columns: Columns of events that somebody asks for.
+        columns: Columns of events that a key spec reads.
         secrets: Of the keys and checks.
         row_count: Rows of `rows`.
     """
@@ -105,21 +105,21 @@ class TableBuilder:
         patterns_max: Patterns that the Spark plan may hold.
     """
 
-    _numbers = count()  # of questions: one process, one JVM, in which a number always means the same question
+    _numbers = count()  # of key specs: one process, one JVM, in which a number always means the same one
 
     def __init__(self, spark: SparkSession, *, patterns_max: int = PATTERNS_COMPILED_MAX) -> None:
         for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
         self._spark = spark
         self._patterns_max = patterns_max
-        self._known: dict[str, tuple[_Filters, Asked, Asker]] = {}
-        self._questions: dict[str, int] = {}
+        self._known: dict[str, tuple[_Filters, BrokerTable, BrokerTableBuilder]] = {}
+        self._numbered: dict[str, int] = {}
 
     def build(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> MatchTable:
         """The tables of these targets: target (int32, not negative), its broker's name, its filter."""
-        asked = self._asked(targets)
+        tables = self._broker_tables(targets)
         rows: defaultdict[Pattern, list[Mapping[Row, list[int]]]] = defaultdict(list)
-        for one in asked.values():
+        for one in tables.values():
             for pattern, some in one.rows.items():
                 rows[pattern].append(some)
         sizes = {pattern: sum(map(len, some)) for pattern, some in rows.items()}
@@ -129,15 +129,15 @@ class TableBuilder:
         patterns = list({one.pattern: one for one in patterns}.values()) or [_compiled(())]
         table = _arrow(patterns, rows)
         return MatchTable(
-            self._spark.createDataFrame(self._brokers(asked)),
+            self._spark.createDataFrame(self._brokers(tables)),
             self._spark.createDataFrame(table),
             tuple(patterns),
-            frozenset(chain.from_iterable(one.columns for one in asked.values())),
+            frozenset(chain.from_iterable(one.columns for one in tables.values())),
             _SECRETS,
             table.num_rows,
         )
 
-    def _asked(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, Asked]:
+    def _broker_tables(self, targets: Iterable[tuple[int, str, CompiledFilter]]) -> dict[str, BrokerTable]:
         brokers: defaultdict[str, _Filters] = defaultdict(list)
         for target, broker, compiled in targets:
             brokers[broker].append((target, compiled))
@@ -145,22 +145,22 @@ class TableBuilder:
         self._known = {}
         for broker, filters in brokers.items():
             before = known.get(broker)
-            asker = Asker(broker, _SECRETS) if before is None else before[2]
-            asked = before[1] if before is not None and _same(before[0], filters) else asker.asked(filters)
-            self._known[broker] = filters, asked, asker
-        return {broker: asked for broker, (_, asked, _) in self._known.items()}
+            builder = BrokerTableBuilder(broker, _SECRETS) if before is None else before[2]
+            table = before[1] if before is not None and _same(before[0], filters) else builder.build(filters)
+            self._known[broker] = filters, table, builder
+        return {broker: table for broker, (_, table, _) in self._known.items()}
 
-    def _brokers(self, asked: Mapping[str, Asked]) -> pa.Table:
-        before, self._questions = self._questions, {}
-        for one in asked.values():
-            if one.question not in self._questions:
-                number = before.get(one.question)
-                self._questions[one.question] = next(self._numbers) if number is None else number
+    def _brokers(self, tables: Mapping[str, BrokerTable]) -> pa.Table:
+        before, self._numbered = self._numbered, {}
+        for one in tables.values():
+            if one.key_spec not in self._numbered:
+                number = before.get(one.key_spec)
+                self._numbered[one.key_spec] = next(self._numbers) if number is None else number
         columns = {
-            "asker": pa.array([*asked, ""], pa.string()),
-            "question": pa.array([*(self._questions[one.question] for one in asked.values()), _NOBODY], pa.int64()),
-            "written": pa.array([*(one.question for one in asked.values()), ""], pa.string()),
-            "state": pa.array([*(one.state for one in asked.values()), 0], pa.int64()),
+            "spec_broker": pa.array([*tables, ""], pa.string()),
+            "spec_number": pa.array([*(self._numbered[one.key_spec] for one in tables.values()), _NOBODY], pa.int64()),
+            "key_spec": pa.array([*(one.key_spec for one in tables.values()), ""], pa.string()),
+            "state": pa.array([*(one.state for one in tables.values()), 0], pa.int64()),
         }
         return pa.table(columns)
 

@@ -1,4 +1,7 @@
-"""The filter compiler: parse, check limits, rewrite, split, choose an index."""
+"""From a filter to rows of the matcher's table: parse, check limits, rewrite, split, choose an index.
+
+What the matcher cannot read or compare is dropped here and nowhere else: the rows of a plan are those that it runs.
+"""
 
 from __future__ import annotations
 

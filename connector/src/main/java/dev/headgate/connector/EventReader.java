@@ -3,7 +3,7 @@ package dev.headgate.connector;
 import dev.headgate.connector.log.Chunk;
 import dev.headgate.connector.log.Columns;
 import dev.headgate.connector.log.LogReader;
-import dev.headgate.connector.log.Wanted;
+import dev.headgate.connector.log.FilterValues;
 import java.io.Closeable;
 import java.io.IOException;
 import java.nio.file.Path;
@@ -32,7 +32,7 @@ final class EventReader implements Closeable {
 
   private long firstOffset;
 
-  EventReader(LogRange range, StructType schema, Wanted wanted, boolean skipsCorrupt) {
+  EventReader(LogRange range, StructType schema, FilterValues wanted, boolean skipsCorrupt) {
     this.range = range;
     this.schema = schema;
     this.stored =
@@ -58,9 +58,9 @@ final class EventReader implements Closeable {
         StructField field = schema.fields()[i];
         vectors[i] =
             switch (field.name()) {
-              case EventSchema.PARTITION -> new PlaceVector(field.dataType(), range.partition(), 0);
-              case EventSchema.OFFSET -> new PlaceVector(field.dataType(), firstOffset, 1);
-              case EventSchema.APPEND_TIME -> new PlaceVector(field.dataType(), chunk.header.appendTimeUs(), 0);
+              case EventSchema.PARTITION -> new SequenceVector(field.dataType(), range.partition(), 0);
+              case EventSchema.OFFSET -> new SequenceVector(field.dataType(), firstOffset, 1);
+              case EventSchema.APPEND_TIME -> new SequenceVector(field.dataType(), chunk.header.appendTimeUs(), 0);
               default -> new ArrowColumnVector(root.getVector(nextStored++));
             };
       }

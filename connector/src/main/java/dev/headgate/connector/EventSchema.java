@@ -4,7 +4,7 @@ import java.util.Set;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 
-/** Which columns has an event? Those of the log (docs/spec/log-format.md, "Schemas"), and where it stands in the log. */
+/** The columns of an event: those of the log (docs/spec/log-format.md, "Schemas"), and where it stands in the log. */
 final class EventSchema {
   static final String PARTITION = "partition";
   static final String OFFSET = "offset";

@@ -1,7 +1,7 @@
 package dev.headgate.connector;
 
 import dev.headgate.connector.link.LinkAddress;
-import dev.headgate.connector.log.Wanted;
+import dev.headgate.connector.log.FilterValues;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.List;
@@ -42,7 +42,7 @@ record ReaderFactory(StructType schema, List<String> filterValues, boolean skips
     }
   }
 
-  private Wanted wanted() {
-    return filterValues == null ? Wanted.ALL : Wanted.of(filterValues);
+  private FilterValues wanted() {
+    return filterValues == null ? FilterValues.ALL : FilterValues.of(filterValues);
   }
 }

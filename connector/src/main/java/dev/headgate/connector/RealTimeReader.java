@@ -28,7 +28,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private final EventReader events;
   private final Committed committed;
   private final Progress progress;
-  private final Patience patience = new Patience();
+  private final PollPause patience = new PollPause();
   private final TaskContext task = TaskContext.get();
 
   /** The offset of the next event to hand out, and the last one that was said to be passed. */

@@ -3,7 +3,7 @@ package dev.headgate.connector.link;
 import java.io.Closeable;
 import java.io.IOException;
 
-/** Who wants to know how far a partition has been read? */
+/** Told how far a partition has been read. */
 public interface Progress extends Closeable {
   /** Nobody: a real-time query without a match link. */
   Progress NONE =

@@ -11,9 +11,9 @@ import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
 /**
- * Where does a partition end? The memory-mapped file by which the writer publishes it.
+ * The end of a partition: the memory-mapped file by which the writer publishes it.
  *
- * <p>A partition that no writer has opened yet has no such file, or a shorter one: it is empty, and may be asked again. The mapping
+ * <p>A partition that no writer has opened yet has no such file, or a shorter one: it is empty, and may be read again. The mapping
  * (64 bytes) lives until it is garbage collected.
  */
 public final class Committed {

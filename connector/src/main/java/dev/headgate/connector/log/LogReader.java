@@ -13,15 +13,15 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What comes next in this partition? Reads chunks in order, skips those that hold nothing wanted, follows segment rolls.
+ * Reads the chunks of a partition in order, skips those that hold nothing wanted, and follows segment rolls.
  *
- * <p>What is damaged is never handed out: it ends the reading, or is passed over and logged, as asked. Used by one thread.
+ * <p>What is damaged is never handed out: it ends the reading, or is passed over and logged, as the options say. Used by one thread.
  */
 public final class LogReader implements Closeable {
   private static final Logger LOG = LoggerFactory.getLogger(LogReader.class);
 
   private final Path partition;
-  private final Wanted wanted;
+  private final FilterValues wanted;
   private final boolean skipsCorrupt;
   private final BufferAllocator allocator;
   /** A chunk's header and the filter behind it: what skipping a chunk needs, in one read. */
@@ -34,7 +34,7 @@ public final class LogReader implements Closeable {
   private long chunkOffset;
   private long chunkAt;
 
-  public LogReader(Path partition, long start, Wanted wanted, boolean skipsCorrupt, BufferAllocator allocator) {
+  public LogReader(Path partition, long start, FilterValues wanted, boolean skipsCorrupt, BufferAllocator allocator) {
     this.partition = partition;
     this.position = start;
     this.wanted = wanted;

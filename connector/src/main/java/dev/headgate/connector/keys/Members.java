@@ -1,28 +1,28 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.Arrays;
 import java.util.Map;
 
-/** The members of an object that somebody asks for, found by the bytes of their names. */
-final class Names {
-  /** Nothing is asked. */
-  static final Names NONE = new Names(Map.of());
+/** The members of an object that a key spec reads, found by the bytes of their names. */
+final class Members {
+  /** None is read. */
+  static final Members NONE = new Members(Map.of());
 
-  /** What is asked of a member. */
+  /** What is read of a member. */
   static final class Node {
     /** Where its value goes, or -1. */
     int value = -1;
 
-    /** What is asked below it, or null. */
-    Names below;
+    /** What is read below it, or null. */
+    Members below;
 
     /** Where the values below it go. */
     int[] valuesBelow = {};
 
-    /** Whether its size is asked. */
+    /** Whether its size is read. */
     boolean counted;
 
-    /** Whether its items are asked. */
+    /** Whether its items are read. */
     boolean listed;
   }
 
@@ -31,7 +31,7 @@ final class Names {
   private final int mask;
   final Node[] all;
 
-  Names(Map<byte[], Node> members) {
+  Members(Map<byte[], Node> members) {
     int size = Integer.highestOneBit(Math.max(1, members.size()) * 2 - 1) * 2;
     names = new byte[size][];
     nodes = new Node[size];

@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import org.apache.spark.sql.connector.catalog.functions.BoundFunction;
 import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
@@ -9,8 +9,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The SQL function `headgate.search`: does a text hold another one (`plan.Op.CONTAINS`), or does a pattern stand for all
- * of it (`plan.Op.LIKE`), as `tests/filter/reference/rows.py` says it? Spark's own functions are not used: some texts keep them busy for
+ * The SQL function `headgate.search`: whether a text holds another one (`plan.Op.CONTAINS`), or a pattern stands for all
+ * of it (`plan.Op.LIKE`), as `tests/filter/reference/rows.py` says it. Spark's own functions are not used: some texts keep them busy for
  * seconds with one event, or with a pattern, of which Spark makes a regular expression, for hours.
  */
 public final class Search implements ScalarFunction<Boolean>, UnboundFunction {
@@ -56,6 +56,6 @@ public final class Search implements ScalarFunction<Boolean>, UnboundFunction {
     if (text == null || wanted == null) {
       return false;
     }
-    return isPattern ? Pieces.like(text, wanted) : Pieces.find(text, 0, text.numBytes(), wanted) >= 0;
+    return isPattern ? TextSearch.like(text, wanted) : TextSearch.find(text, 0, text.numBytes(), wanted) >= 0;
   }
 }

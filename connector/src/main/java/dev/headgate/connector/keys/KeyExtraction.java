@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -11,11 +11,11 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The SQL function `headgate.ask`: the answers of one event to the question of its broker.
+ * The SQL function `headgate.extract`: the keys of an event, and the values of the operands that its broker's plans compare.
  *
- * <p>Beside the keys stand their checks, see `Keys`.
+ * <p>Beside the keys stand their checks, see `KeyHashes`.
  */
-public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
+public final class KeyExtraction implements ScalarFunction<InternalRow>, UnboundFunction {
   private static final long serialVersionUID = 1L;
 
   static final List<String> ATTRIBUTES =
@@ -49,12 +49,12 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
 
   @Override
   public String name() {
-    return "ask";
+    return "extract";
   }
 
   @Override
   public String canonicalName() {
-    return "headgate.ask";
+    return "headgate.extract";
   }
 
   @Override
@@ -64,7 +64,7 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
 
   @Override
   public String description() {
-    return "the keys of an event and what stands at the operands that its broker's filters look at";
+    return "the keys of an event and the values of the operands that its broker's filters compare";
   }
 
   /** Called by the code that Spark generates. */
@@ -87,12 +87,12 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
       long appendTimeUs,
       byte dataKind,
       byte[] data) {
-    Question question = Question.of(number, written);
-    Value[] values = new Value[question.valueCount];
+    KeySpec spec = KeySpec.of(number, written);
+    Value[] values = new Value[spec.valueCount];
     for (int i = 0; i < values.length; i++) {
       values[i] = new Value();
     }
-    int[] operands = question.attributes;
+    int[] operands = spec.attributes;
     attribute(values, operands[0], specversion);
     attribute(values, operands[1], id);
     attribute(values, operands[2], source);
@@ -101,32 +101,32 @@ public final class Ask implements ScalarFunction<InternalRow>, UnboundFunction {
     attribute(values, operands[5], time);
     attribute(values, operands[6], datacontenttype);
     attribute(values, operands[7], dataschema);
-    if (question.instant >= 0) {
-      Form.instant(values[question.instant], time, timeUs);
+    if (spec.instant >= 0) {
+      Form.instant(values[spec.instant], time, timeUs);
     }
-    if (question.published >= 0) {
-      Form.published(values[question.published], appendTimeUs);
+    if (spec.published >= 0) {
+      Form.published(values[spec.published], appendTimeUs);
     }
-    if (question.extensions.below != null) {
+    if (spec.extensions.below != null) {
       // Without an object on the way a member of an extension is absent like any attribute, and no error.
-      for (int value : question.extensions.valuesBelow) {
+      for (int value : spec.extensions.valuesBelow) {
         values[value].absent();
       }
-      JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), question.extensions, values);
+      JsonScan.read(extensions == null ? NOTHING : extensions.getBytes(), spec.extensions, values);
     }
-    for (Question.Named named : question.named) {
+    for (KeySpec.Named named : spec.named) {
       JsonScan.named(extensions == null ? NOTHING : extensions.getBytes(), named.prefix(), values[named.value()]);
     }
     boolean isJson = dataKind == JSON && data != null;
-    if (question.data.below != null && isJson) {
-      JsonScan.read(data, question.data, values);
+    if (spec.data.below != null && isJson) {
+      JsonScan.read(data, spec.data, values);
     }
-    Value[] taken = new Value[question.operands.length];
+    Value[] taken = new Value[spec.operands.length];
     for (int i = 0; i < taken.length; i++) {
-      Question.Operand operand = question.operands[i];
+      KeySpec.Operand operand = spec.operands[i];
       taken[i] = operand.form().of(values[operand.value()], isJson);
     }
-    return Keys.answer(question, taken, broker, seed, secret);
+    return KeyHashes.extracted(spec, taken, broker, seed, secret);
   }
 
   private static void attribute(Value[] values, int operand, UTF8String text) {

@@ -3,10 +3,10 @@ package dev.headgate.connector;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * How long to sleep until looking again? A quarter of the silence so far, so that waiting adds a fixed share to the gap between
+ * The pause between two looks at a log without new events: a quarter of the silence so far, so that waiting adds a fixed share to the gap between
  * two events; at most a millisecond, where an idle partition costs about 3 % of a core.
  */
-final class Patience {
+final class PollPause {
   private static final long PAUSE_NS_MIN = 20_000;
   private static final long PAUSE_NS_MAX = 1_000_000;
   private static final int SHARE = 4;

@@ -1,6 +1,6 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
-import dev.headgate.connector.ask.Value.Kind;
+import dev.headgate.connector.keys.Value.Kind;
 import java.io.ByteArrayOutputStream;
 import java.math.BigInteger;
 import java.nio.charset.StandardCharsets;
@@ -26,7 +26,7 @@ final class JsonScan {
   }
 
   /** Fills in the values below `node` where the text is an object; leaves them as they are where it is none. */
-  static void read(byte[] bytes, Names.Node node, Value[] values) {
+  static void read(byte[] bytes, Members.Node node, Value[] values) {
     JsonScan scan = new JsonScan(bytes);
     try {
       switch (scan.token()) {
@@ -67,7 +67,7 @@ final class JsonScan {
       }
       scan.at++;
     }
-    if (values.size() > Question.ITEMS_MAX) {
+    if (values.size() > KeySpec.ITEMS_MAX) {
       found.doubtful();
     } else {
       found.many(values.toArray(new Value[0]));
@@ -84,7 +84,7 @@ final class JsonScan {
     return skipString() ? unescape(from, at - 1) : Arrays.copyOfRange(bytes, from, at - 1);
   }
 
-  private static void behindArray(Names.Node node, Value[] values) {
+  private static void behindArray(Members.Node node, Value[] values) {
     for (int value : node.valuesBelow) {
       values[value].behindArray = true;
     }
@@ -100,8 +100,8 @@ final class JsonScan {
   }
 
   /** Returns the number of members. */
-  private int object(Names names, Value[] values) {
-    for (Names.Node node : names.all) {
+  private int object(Members names, Value[] values) {
+    for (Members.Node node : names.all) {
       if (node.value >= 0) {
         values[node.value].absent();
       }
@@ -110,7 +110,7 @@ final class JsonScan {
     int count = 0;
     while (token() == '"') {
       count++;
-      Names.Node node = member(names);
+      Members.Node node = member(names);
       token(); // the colon
       at++;
       byte first = token();
@@ -129,8 +129,8 @@ final class JsonScan {
     return count;
   }
 
-  /** Reads a member's name and finds what is asked of it. */
-  private Names.Node member(Names names) {
+  /** Reads a member's name and finds what is read of it. */
+  private Members.Node member(Members names) {
     int from = ++at;
     int hash = 0;
     for (byte next = bytes[at]; next != '"'; next = bytes[++at]) {
@@ -138,14 +138,14 @@ final class JsonScan {
         at = from - 1;
         skipString();
         byte[] name = unescape(from, at - 1);
-        return names.get(name, 0, name.length, Names.hash(name, 0, name.length));
+        return names.get(name, 0, name.length, Members.hash(name, 0, name.length));
       }
       hash = 31 * hash + next;
     }
     return names.get(bytes, from, at++, hash);
   }
 
-  private void value(byte first, Names.Node node, Value[] values) {
+  private void value(byte first, Members.Node node, Value[] values) {
     Value value = node.value < 0 ? null : values[node.value];
     switch (first) {
       case '{' -> {
@@ -156,7 +156,7 @@ final class JsonScan {
           skipNested();
           return;
         }
-        int size = object(node.below == null ? Names.NONE : node.below, values);
+        int size = object(node.below == null ? Members.NONE : node.below, values);
         if (value != null) {
           value.size = size;
         }
@@ -181,7 +181,7 @@ final class JsonScan {
     at++;
     while (token() != ']') {
       byte first = token();
-      Value item = listed && value.size < Question.ITEMS_MAX ? new Value() : null;
+      Value item = listed && value.size < KeySpec.ITEMS_MAX ? new Value() : null;
       switch (first) {
         case '{', '[' -> {
           skipNested();
@@ -202,7 +202,7 @@ final class JsonScan {
       }
     }
     at++;
-    value.items = value.size > Question.ITEMS_MAX ? null : items.toArray(new Value[0]);
+    value.items = value.size > KeySpec.ITEMS_MAX ? null : items.toArray(new Value[0]);
   }
 
   /** Reads a string, number, boolean or null; into nothing where `value` is null. */

@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.ArrayList;
 import java.util.List;
@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * The SQL function `headgate.exists`: does one of many values pass all probes? `plan.Op.EXISTS`, as exactly as
+ * The SQL function `headgate.exists`: whether one of many values passes all probes, `plan.Op.EXISTS`, as exactly as
  * `tests/filter/reference/rows.py` says it.
  */
 public final class Exists implements ScalarFunction<Integer>, UnboundFunction {

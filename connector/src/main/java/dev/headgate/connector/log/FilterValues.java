@@ -9,28 +9,28 @@ import java.util.zip.CRC32C;
 import net.jpountz.xxhash.XXHash64;
 import net.jpountz.xxhash.XXHashFactory;
 
-/** Which chunks may be skipped? The filter values that a reader asks for, hashed once. */
-public final class Wanted {
+/** The filter values of a read, hashed once: they tell which chunks may be skipped. */
+public final class FilterValues {
   private static final XXHash64 XXH64 = XXHashFactory.fastestInstance().hash64();
 
   /** Every chunk is read. */
-  public static final Wanted ALL = new Wanted(null, true);
+  public static final FilterValues ALL = new FilterValues(null, true);
 
   private static final int STEP = 0x9E3779B1;
 
   private final long[] hashes;
   private final boolean unfiltered;
 
-  private Wanted(long[] hashes, boolean unfiltered) {
+  private FilterValues(long[] hashes, boolean unfiltered) {
     this.hashes = hashes;
     this.unfiltered = unfiltered;
   }
 
   /** Chunks that may hold one of `values`; a null or empty one asks for records without filter value. */
-  public static Wanted of(List<String> values) {
+  public static FilterValues of(List<String> values) {
     long[] hashes =
-        values.stream().filter(value -> value != null && !value.isEmpty()).mapToLong(Wanted::hash).toArray();
-    return new Wanted(hashes, values.stream().anyMatch(value -> Objects.requireNonNullElse(value, "").isEmpty()));
+        values.stream().filter(value -> value != null && !value.isEmpty()).mapToLong(FilterValues::hash).toArray();
+    return new FilterValues(hashes, values.stream().anyMatch(value -> Objects.requireNonNullElse(value, "").isEmpty()));
   }
 
   private static long hash(String value) {

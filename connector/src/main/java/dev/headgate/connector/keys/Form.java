@@ -1,6 +1,6 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
-import dev.headgate.connector.ask.Value.Kind;
+import dev.headgate.connector.keys.Value.Kind;
 import java.util.Arrays;
 import java.util.Locale;
 import java.util.regex.Pattern;

@@ -7,12 +7,12 @@ import org.apache.spark.sql.vectorized.ColumnarArray;
 import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** A column that follows from a row's place: `first + step * row`, an INT or a BIGINT. Takes no memory. */
-final class PlaceVector extends ColumnVector {
+/** A column of the numbers `first + step * row`, INT or BIGINT. Takes no memory. */
+final class SequenceVector extends ColumnVector {
   private final long first;
   private final int step;
 
-  PlaceVector(DataType type, long first, int step) {
+  SequenceVector(DataType type, long first, int step) {
     super(type);
     this.first = first;
     this.step = step;

@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -16,7 +16,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.unsafe.types.VariantVal;
 
 /**
- * What stands at one operand of an event, as the struct that `match/reads.py` reads; NULL is "no value of this type".
+ * The value of one operand of an event, as the struct that `match/reads.py` reads; NULL is "no value of this type".
  */
 final class Value extends InternalRow {
   private static final long serialVersionUID = 1L;
@@ -79,10 +79,10 @@ final class Value extends InternalRow {
 
   long integer;
 
-  /** Members of an object or items of an array, where somebody asks. */
+  /** Members of an object or items of an array, where a key spec reads it. */
   int size;
 
-  /** The items of an array, where somebody asks and they are not too many; those of MANY. */
+  /** The items of an array, where a key spec reads them and they are not too many; those of MANY. */
   Value[] items;
 
   /** Whether an array stands where the path leads through. */

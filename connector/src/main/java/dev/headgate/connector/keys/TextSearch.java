@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -14,7 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>Each begins as everybody would, a try at every byte, which is the quickest where tries fail soon. Where they do not,
  * it goes on in another way: for plain text in time of text + wanted, for one with `_` in time of text * wanted / 64.
  */
-final class Pieces {
+final class TextSearch {
   /** Bytes that tries may compare for each byte that the search has come on, before it goes on in the other way. */
   private static final long TRIED_PER_BYTE_MAX = 8;
 
@@ -172,7 +172,7 @@ final class Pieces {
     /** Behind the first one at or after `from`, or -1. */
     int find(UTF8String in, int from, int end) {
       if (any == null) {
-        return Pieces.find(in, from, end, text);
+        return TextSearch.find(in, from, end, text);
       }
       long tried = 0;
       for (int at = from; at < end; at += UTF8String.numBytesForFirstByte(in.getByte(at))) {
@@ -226,5 +226,5 @@ final class Pieces {
     }
   }
 
-  private Pieces() {}
+  private TextSearch() {}
 }

@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -15,12 +15,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.IntStream;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** What the filters of a broker want to know of an event: operands, parts of keys, keys. `match/key_specs.py` writes it. */
-final class Question {
-  /** What all questions may take: those of the brokers that there may be are far smaller, with ordinary filters. */
+/** What is read of a broker's events: operands, parts of keys, keys. `match/key_specs.py` writes it. */
+final class KeySpec {
+  /** What all key specs may take in memory: with ordinary filters, those of all brokers are far smaller. */
   private static final long BYTES_MAX = Runtime.getRuntime().maxMemory() / 8;
 
-  /** What a question takes at most for each byte that is written of it, and for itself. */
+  /** What a key spec takes at most for each byte of its JSON, and for itself. */
   private static final long BYTES_PER_BYTE = 8;
 
   private static final long OVERHEAD_BYTES = 2_048;
@@ -28,9 +28,9 @@ final class Question {
   /** `plan.EXISTS_ITEMS_MAX`. */
   static final int ITEMS_MAX = 64;
 
-  private static final Map<Long, Question> KNOWN = new ConcurrentHashMap<>();
+  private static final Map<Long, KeySpec> KNOWN = new ConcurrentHashMap<>();
   private static long knownBytes;
-  private static volatile int learned;
+  private static volatile int parsed;
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /** How a value becomes part of a key; the order is that of `plan.KeyKind`. */
@@ -51,7 +51,7 @@ final class Question {
   /** An operand: where the value at its path is, and what is taken of it. */
   record Operand(int value, Form form) {}
 
-  /** Where the values of attributes go, by the order of `ask`'s arguments; -1 where nobody looks. */
+  /** Where the values of attributes go, by the order of `KeyExtraction`'s arguments; -1 where no plan reads one. */
   final int[] attributes;
 
   /** Values of extensions whose names begin with `prefix`, and where they go. */
@@ -65,22 +65,22 @@ final class Question {
   /** Where the instant of `publish_time` goes, or -1. */
   final int published;
 
-  final Names.Node extensions;
-  final Names.Node data;
+  final Members.Node extensions;
+  final Members.Node data;
   final Operand[] operands;
   final int valueCount;
   final Part[] parts;
   final Key[] keys;
   private final long bytes;
 
-  /** How many questions had been learned when it was last asked. Any thread writes it, and none needs it exactly. */
+  /** How many key specs had been parsed when it was last used. Any thread writes it, and none needs it exactly. */
   private int used;
 
-  private Question(JsonNode written, long bytes) {
+  private KeySpec(JsonNode written, long bytes) {
     this.bytes = bytes;
     Tree extensionTree = new Tree();
     Tree dataTree = new Tree();
-    attributes = new int[Ask.ATTRIBUTES.size()];
+    attributes = new int[KeyExtraction.ATTRIBUTES.size()];
     Arrays.fill(attributes, -1);
     int values = 0;
     int time = -1;
@@ -91,7 +91,7 @@ final class Question {
       Form form = Form.of(one.get(1).asText());
       JsonNode path = one.get(2);
       String root = one.get(0).asText();
-      int attribute = path.size() == 1 ? Ask.ATTRIBUTES.indexOf(path.get(0).asText()) : -1;
+      int attribute = path.size() == 1 ? KeyExtraction.ATTRIBUTES.indexOf(path.get(0).asText()) : -1;
       int value;
       if (root.equals("publish_time")) {
         value = stored = stored < 0 ? values++ : stored;
@@ -131,28 +131,28 @@ final class Question {
     }
   }
 
-  /** The question of this number, which is never the number of another one in this process. */
-  static Question of(long number, UTF8String written) {
-    Question known = KNOWN.get(number);
+  /** The key spec of this number, which is never the number of another one in this process. */
+  static KeySpec of(long number, UTF8String written) {
+    KeySpec known = KNOWN.get(number);
     if (known == null) {
-      known = learn(number, written);
+      known = parse(number, written);
     }
-    known.used = learned;
+    known.used = parsed;
     return known;
   }
 
-  private static synchronized Question learn(long number, UTF8String written) {
-    Question known = KNOWN.get(number);
+  private static synchronized KeySpec parse(long number, UTF8String written) {
+    KeySpec known = KNOWN.get(number);
     if (known != null) {
       return known;
     }
     try {
       long bytes = OVERHEAD_BYTES + BYTES_PER_BYTE * written.numBytes();
-      known = new Question(JSON.readTree(written.toString()), bytes);
+      known = new KeySpec(JSON.readTree(written.toString()), bytes);
     } catch (com.fasterxml.jackson.core.JsonProcessingException e) {
       throw new UncheckedIOException(e);
     }
-    known.used = ++learned;
+    known.used = ++parsed;
     KNOWN.put(number, known);
     knownBytes += known.bytes;
     if (knownBytes > BYTES_MAX) {
@@ -161,7 +161,7 @@ final class Question {
     return known;
   }
 
-  /** Leaves the half that was asked last: the others are of generations that are gone. */
+  /** Keeps the half that was used last: the others are of generations that are gone. */
   private static void forget() {
     record Use(long number, int used) {}
     List<Use> uses = new ArrayList<>();
@@ -194,15 +194,15 @@ final class Question {
       return tree.value;
     }
 
-    Names.Node node() {
-      Names.Node node = new Names.Node();
+    Members.Node node() {
+      Members.Node node = new Members.Node();
       node.value = value;
       node.counted = counted;
       node.listed = listed;
       if (!below.isEmpty()) {
-        Map<byte[], Names.Node> members = new HashMap<>();
+        Map<byte[], Members.Node> members = new HashMap<>();
         below.forEach((name, tree) -> members.put(name.getBytes(StandardCharsets.UTF_8), tree.node()));
-        node.below = new Names(members);
+        node.below = new Members(members);
         node.valuesBelow = valuesBelow().toArray();
       }
       return node;

@@ -1,8 +1,8 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
-import dev.headgate.connector.ask.Question.Part;
-import dev.headgate.connector.ask.Question.PartKind;
-import dev.headgate.connector.ask.Value.Kind;
+import dev.headgate.connector.keys.KeySpec.Part;
+import dev.headgate.connector.keys.KeySpec.PartKind;
+import dev.headgate.connector.keys.Value.Kind;
 import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -19,7 +19,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>Beside each key stands its check, 32 bits, and above them one bit that says whether a number in it is too large
  * for a double to tell from its neighbours. A part of many values makes a key for each.
  */
-final class Keys {
+final class KeyHashes {
   private static final double INTEGER_EXACT_MAX = 0x1p53;
   private static final long DOUBT = 1L << 32;
   private static final UTF8String DOUBT_TEXT = UTF8String.fromString("\0");
@@ -34,22 +34,22 @@ final class Keys {
   private long[] checks;
   private int count;
 
-  private Keys(int keyCount, long seed, int secret) {
+  private KeyHashes(int keyCount, long seed, int secret) {
     this.seed = seed;
     this.secret = secret;
     keys = new long[keyCount];
     checks = new long[keyCount];
   }
 
-  /** The struct that `headgate.ask` returns. */
-  static InternalRow answer(Question question, Value[] operands, long broker, long seed, int secret) {
-    Keys made = new Keys(question.keys.length, seed, secret);
-    Digest[][] digests = new Digest[question.parts.length][];
+  /** The struct that `headgate.extract` returns. */
+  static InternalRow extracted(KeySpec spec, Value[] operands, long broker, long seed, int secret) {
+    KeyHashes made = new KeyHashes(spec.keys.length, seed, secret);
+    Digest[][] digests = new Digest[spec.parts.length][];
     for (int i = 0; i < digests.length; i++) {
-      Part part = question.parts[i];
+      Part part = spec.parts[i];
       digests[i] = made.digests(part, operands[part.operand()]);
     }
-    for (Question.Key key : question.keys) {
+    for (KeySpec.Key key : spec.keys) {
       made.add(key.parts(), 0, digests, XXH64.hashLong(key.number(), broker), secret, 0);
     }
     return new GenericInternalRow(

@@ -1,4 +1,4 @@
-package dev.headgate.connector.ask;
+package dev.headgate.connector.keys;
 
 import java.util.List;
 import org.apache.spark.sql.catalyst.analysis.NoSuchFunctionException;
@@ -9,7 +9,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The catalogue of our SQL functions: `spark.sql.catalog.headgate` names this class. */
 public final class Functions implements FunctionCatalog {
-  private static final List<UnboundFunction> ALL = List.of(new Ask(), new Exists(), new Search());
+  private static final List<UnboundFunction> ALL = List.of(new KeyExtraction(), new Exists(), new Search());
   private String name;
 
   @Override
