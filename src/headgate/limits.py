@@ -223,6 +223,9 @@ WARNINGS_CHARACTERS_MAX: Final = 4_096
 """Warnings of one answer, which are headers: as Kubernetes has it; clients give up on some kilobytes of headers."""
 SELECTOR_CHARS_MAX: Final = 4_096
 """A label or field selector."""
+RECOMPILED_FILTERS_MAX: Final = 200
+"""Filters of one transaction when stored filters are compiled anew: some 10 ms for which other writers wait."""
+
 WATCH_EVENTS_MAX: Final = 20_480
 """Changes kept for watchers: one rewrite of the status of 10,000 triggers must not expire them all."""
 WATCH_BYTES_MAX: Final = 64 << 20

@@ -16,6 +16,12 @@ import uvloop
 
 from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.clock import SYSTEM
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.journal import NullJournal
+from headgate.delivery.post import Transport
+from headgate.delivery.replies import Replies
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
@@ -101,6 +107,12 @@ class Routes:
 
     def forget_trouble(self) -> None:
         pass
+
+
+def attempt_service(transport: object, replies: object = None, **more: Any) -> AttemptService:
+    """One that makes attempts with this client, and writes nothing down."""
+    health = SubscriberHealth(lambda *_: None, SYSTEM)
+    return AttemptService(cast(Transport, transport), cast(Replies, replies), NullJournal(), health, **more)
 
 
 class EventLog:

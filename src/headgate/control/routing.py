@@ -115,12 +115,15 @@ class RoutingTable:
         version: Version of the whole table: moves with every change of anything in it.
         brokers: Identities of the brokers that accept events, by `namespace/name`.
         targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.
+        plans_outdated: How many of them have a plan of another version: its rows leave every event to cel-cpp until
+            the front has compiled the filter anew.
     """
 
     generation: int
     version: int
     brokers: Mapping[str, str]
     targets: tuple[Target, ...]
+    plans_outdated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,20 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Namespaces that somebody created; every one in use exists, too.
         """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
     ),
+    (
+        # `filter.compile.plan.PLAN_VERSION` of the plan; `compiler` covers the packages that bring dialects as well.
+        """ALTER TABLE targets ADD COLUMN plan_version INTEGER NOT NULL DEFAULT 0""",
+    ),
 )
+
+
+def is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether there is nothing to migrate.
+
+    Raises:
+        DatabaseNewerError: The file was written by a newer Headgate.
+    """
+    return version(connection, path, len(MIGRATIONS)) == len(MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:

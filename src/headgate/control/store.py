@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.control import history
+from headgate.control import history, recompile
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
@@ -36,13 +36,9 @@ from headgate.control.rows import (
     routed_rows,
     target_keys,
 )
-from headgate.control.schema import migrate
+from headgate.control.schema import is_current, migrate
 from headgate.control.status import routed_status, served_brokers
-from headgate.control.targets import (
-    SnapshotCache,
-    move_public_url,
-    recompile,
-)
+from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
 
@@ -84,7 +80,7 @@ class Store:
 
         Args:
             path: `control.db` of the data directory.
-            compiler: Compiles stored filters anew when another version of it wrote them; None is the real one.
+            compiler: Compiles filters; None is the real one.
             clock_s: Seconds since 1970.
             targets_from: In a new file, the ids of targets are above it.
 
@@ -93,11 +89,13 @@ class Store:
             DatabaseNewerError: A newer Headgate wrote the file.
         """
         store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
+        with store._database.read() as connection:
+            if is_current(connection, path):
+                return store  # without a wait for whoever writes
         with store._database.write() as connection:
             if migrate(connection, path) == 0:
                 connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
-            recompile(connection, store.compiler)
         return store
 
     def now(self) -> str:
@@ -371,6 +369,36 @@ class Store:
         with self._database.write() as connection:
             if public_url(connection) != url:
                 move_public_url(connection, url)
+
+    # --- stored plans ----------------------------------------------------------------------------
+
+    def plans_left(self) -> int:
+        """How many filters were compiled by another compiler than this one."""
+        with self._database.read() as connection:
+            return recompile.count_left(connection, self.compiler.version)
+
+    def recompile(self, after: int = 0) -> int | None:
+        """Compile the next filters anew that another compiler compiled. The owner of the file alone calls this.
+
+        Others wait for one short transaction a slice: filters are compiled outside of it.
+
+        Args:
+            after: The target id to go on behind.
+
+        Returns:
+            The last target id of the slice; None when there was nothing left.
+
+        Raises:
+            StoreUnavailableError: The slice could not be written.
+        """
+        with self._database.read() as connection:
+            found = recompile.next_slice(connection, self.compiler.version, after)
+        if not found:
+            return None
+        anew = [recompile.compiled(one, self.compiler) for one in found]
+        with self._database.write() as connection:
+            recompile.put(connection, anew, self.compiler.version)
+        return found[-1].target
 
     # --- watching --------------------------------------------------------------------------------
 

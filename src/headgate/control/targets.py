@@ -11,32 +11,26 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.compiling import FilterCompiler
-from headgate.control.delivery_spec import delivery_rules, is_ordered, keeps_filter_errors
+from headgate.control.delivery_spec import delivery_rules, is_ordered
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
-from headgate.control.plans import PlanDecoder, encode_plan
+from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import broker_at, brokers, bump, counter, public_url
 from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
 from headgate.control.subscription_spec import compiler_input, pull_rules
-from headgate.errors import InvalidInputError
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.error_preserving import preserve_errors
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _PULL: Final = msgspec.json.Decoder(PullRules)
 
 
-class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
+class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the compiler is given, as it is stored."""
 
     filter: dict[str, object] | None
     filters: tuple[dict[str, object], ...]
-
-
-_FILTER: Final = msgspec.json.Decoder(_Filter)
 
 
 def put_target(
@@ -50,7 +44,8 @@ def put_target(
     meta = obj.metadata
     way = _route(obj, public_url)
     old = connection.execute(
-        "SELECT id, routed, plan, needs, broker_uid FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
+        "SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets"
+        " WHERE kind = ? AND namespace = ? AND name = ?",
         (obj.kind, meta.namespace, meta.name),
     ).fetchone()
     encoded = encode_plan(plan)
@@ -60,7 +55,8 @@ def put_target(
             raise OverflowError("all target ids are used up")
     else:
         target, needs = old[0], old[3]
-        filter_changed = old[2] is None or not _same(PlanDecoder().decode(old[2]), plan)
+        readable = old[2] is not None and old[5] == PLAN_VERSION
+        filter_changed = not readable or not _same(PlanDecoder().decode(old[2]), plan)
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     was_routed = old is not None and bool(old[1])
@@ -71,8 +67,9 @@ def put_target(
     broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
-        " delivery, ordered, sink_broker, pull, filter, compiler, plan, plan_error, needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
+        " needs, routing)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
         (
             target,
             obj.kind,
@@ -86,8 +83,9 @@ def put_target(
             is_ordered(meta),
             way.sink_broker,
             way.pull,
-            msgspec.json.encode(_Filter(filter_, tuple(filters))),
+            msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
             compiler,
+            PLAN_VERSION,
             encoded,
             needs,
             bump(connection, "routing"),
@@ -148,40 +146,6 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
-def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
-    """Recompile what another version of the compiler wrote; what comes out different shares one generation.
-
-    A filter that no longer compiles leaves routing and is named on its object.
-
-    Returns:
-        How many came out different.
-    """
-    rows = connection.execute(
-        "SELECT id, filter, plan, plan_error, delivery FROM targets WHERE compiler != ?", (compiler.version,)
-    ).fetchall()
-    different = []
-    for target, text, old_plan, old_problem, delivery in rows:
-        try:
-            written = _FILTER.decode(text)
-            compiled = compiler.compile(written.filter, written.filters)
-            if keeps_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
-                compiled = preserve_errors(compiled)
-            plan, problem = encode_plan(compiled), ""
-        except InvalidInputError as error:
-            plan, problem = None, error.message
-        if (plan, problem) != (old_plan, old_problem):
-            different.append((plan, problem, target))
-    connection.execute("UPDATE targets SET compiler = ?", (compiler.version,))
-    if different:
-        generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
-        connection.executemany(
-            f"UPDATE targets SET plan = ?, plan_error = ?, routing = {routing},"
-            f" needs = CASE WHEN routed THEN {generation} ELSE 0 END WHERE id = ?",
-            different,
-        )
-    return len(different)
-
-
 def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
     """The server has another address: so have the brokers that are subscribers."""
     connection.execute(
@@ -204,6 +168,8 @@ class SnapshotCache:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, {}, ())
         self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
+        self._outdated: set[int] = set()
+        """Targets whose plan another version of the compiler wrote."""
         self._brokers: dict[str, Broker] = {}
         self._public_url = ""
 
@@ -229,6 +195,7 @@ class SnapshotCache:
             version=version,
             brokers={path: identity_of(broker) for path, broker in served.items()},
             targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
+            plans_outdated=len(self._outdated),
         )
         return self._table
 
@@ -236,19 +203,26 @@ class SnapshotCache:
         there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE routed AND plan NOTNULL")}
         for key in self._targets.keys() - there:
             del self._targets[key]
+            self._outdated.discard(key)
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
-            "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, pull, needs"
+            "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
+            " needs"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, pull, needs in rows:
+        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
             pulled = _of_broker(_PULL.decode(pull), uid) if pull is not None else None
-            filter_ = self._plans.decode(plan)
+            if plan_version == PLAN_VERSION:
+                filter_ = self._plans.decode(plan)
+                self._outdated.discard(key)
+            else:
+                filter_ = outdated_plan(plan)
+                self._outdated.add(key)
             path = f"{namespace}/{name}"
             target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
