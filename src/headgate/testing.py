@@ -176,11 +176,11 @@ class Server:
         """Deletes one object."""
         self.call("DELETE", f"{self.objects_url(kind, namespace)}/{name}")
 
-    def wait_trigger_ready(self, namespace: str, name: str, *, seconds: float = 30.0) -> float:
+    def wait_trigger_ready(self, namespace: str, name: str, *, seconds: float = 120.0) -> float:
         """Waits until the trigger is Ready; returns how long that took in seconds; see `wait_object_ready`."""
         return self.wait_object_ready("triggers", namespace, name, seconds=seconds)
 
-    def wait_object_ready(self, kind: str, namespace: str, name: str, *, seconds: float = 30.0) -> float:
+    def wait_object_ready(self, kind: str, namespace: str, name: str, *, seconds: float = 120.0) -> float:
         """Waits until the object is Ready; returns how long that took in seconds.
 
         Raises:

@@ -23,14 +23,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.limits import DRAIN_S_MAX
 from headgate.observe.metrics import DECLARED
-from headgate.testing import Server
+from headgate.testing import START_S_MAX, Server
 from tests.system.collector import Collector
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
 pytestmark = pytest.mark.system
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = START_S_MAX
 
 
 @pytest.fixture(scope="module")
