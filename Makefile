@@ -32,10 +32,11 @@ test-fast: setup
 	@echo "tests without a JVM or a server"
 	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "$(FAST)"
 
-# Two processes: each server has a JVM, and more of them would only wait for each other.
+# Two processes, file by file, each with one Spark and one server for all tests that need no other. More would only wait
+# for each other.
 test-servers: setup
 	@echo "tests with a JVM or a server"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not ($(FAST))"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not ($(FAST))"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
 # a hundred kills; new examples for every property.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.delivery import is_ordered
+from headgate.control.delivery_spec import is_ordered
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
-from headgate.control.filtercauses import scan_warning
+from headgate.control.filter_causes import scan_warning
 from headgate.control.objects import Metadata
-from headgate.control.queries import Representation, form_of, is_dry_run
+from headgate.control.queries import Representation, is_dry_run, representation_of
 from headgate.control.selectors import Fields, field_selector, label_selector
 from headgate.control.tables import human_age
 from headgate.filter.compile.compiler import compile_cel
@@ -113,7 +113,7 @@ def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
     ],
 )
 def test_forms(accept: str, form: Representation) -> None:
-    assert form_of(accept) is form
+    assert representation_of(accept) is form
 
 
 def test_dry_run() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
@@ -20,11 +20,8 @@ from headgate.deadletters import store as letters_module
 from headgate.deadletters.api import DeadLettersApi
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterState, DeadLetterStore
-from headgate.delivery.journal import NullJournal
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
 from tests.deadletters.test_sender import letter
-from tests.delivery.harness import event
+from tests.delivery.harness import attempt_service, event
 
 BASE = "/apis/headgate.dev/v1/namespaces/default/deadletters"
 
@@ -49,8 +46,7 @@ class Api:
         scope = {"type": "http", "method": method, "path": path, "query_string": query, "headers": headers}
 
         async def serve() -> None:
-            replies = cast(Replies, None)
-            owner = DeadLetters(self.path, cast(Transport, None), replies, lambda _: None, journal=NullJournal())
+            owner = DeadLetters(self.path, attempt_service(None), lambda _: None)
             routes = list(DeadLettersApi(self.path, owner).routes())
             await Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)(scope, receive, send)
             await owner.close()

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import sqlite3
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,9 +26,6 @@ from headgate.deadletters.store import (
     StoredDeadLetter,
 )
 from headgate.delivery import encoding
-from headgate.delivery.journal import NullJournal
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Replies
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
@@ -37,6 +34,7 @@ from tests.delivery.harness import (
     Request,
     Routes,
     Subscriber,
+    attempt_service,
     event,
     matcher,
     run,
@@ -328,8 +326,7 @@ class Sending:
         self.turns = 0
 
     async def __aenter__(self) -> Sending:
-        replies = cast(Replies, None)
-        self.work = DeadLetters(self.path, cast(Transport, self.net), replies, self.targets.get, journal=NullJournal())
+        self.work = DeadLetters(self.path, attempt_service(self.net), self.targets.get)
         waiting = self.work._store.waiting
 
         def counted() -> dict[SendQueue, int]:
@@ -457,7 +454,7 @@ def test_a_file_that_is_damaged_ends_the_dispatcher_and_does_not_hold_up_its_end
         said: list[object] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context.get("exception")))
         path = tmp_path / "deadletters.db"
-        dead = DeadLetters(path, cast(Transport, Net()), cast(Replies, None), lambda _: None, journal=NullJournal())
+        dead = DeadLetters(path, attempt_service(Net()), lambda _: None)
         buried = asyncio.create_task(dead.put(letter(0)))
         await until(lambda: bool(said))
         again = asyncio.create_task(dead.put(letter(1)))

@@ -14,8 +14,14 @@ import httptools
 import pytest
 import uvloop
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.delivery.attempt_service import AttemptService
+from headgate.delivery.clock import SYSTEM
+from headgate.delivery.health import SubscriberHealth
+from headgate.delivery.journal import NullJournal
+from headgate.delivery.post import Transport
+from headgate.delivery.replies import Replies
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
@@ -73,7 +79,7 @@ class Routes:
 
     def __init__(self, *targets: Target) -> None:
         self.targets = {t.id: t for t in targets}
-        self.brokers = {path_of(BROKER): Served(BROKER, DEFAULT_RULE)}
+        self.brokers = {path_of(BROKER): ServedBroker(BROKER, DEFAULT_RULE)}
         self.generation = self.version = 1
         self.reports: list[TargetReport] = []
         self.snapshots = 0
@@ -93,7 +99,7 @@ class Routes:
         self.snapshots += 1
         return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         return self.brokers.get(path)
 
     def report(self, reports: list[TargetReport]) -> None:
@@ -101,6 +107,12 @@ class Routes:
 
     def forget_trouble(self) -> None:
         pass
+
+
+def attempt_service(transport: object, replies: object = None, **more: Any) -> AttemptService:
+    """One that makes attempts with this client, and writes nothing down."""
+    health = SubscriberHealth(lambda *_: None, SYSTEM)
+    return AttemptService(cast(Transport, transport), cast(Replies, replies), NullJournal(), health, **more)
 
 
 class EventLog:

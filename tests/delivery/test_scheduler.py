@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.delivery.attempt_service import AttemptService
-from headgate.delivery.clock import SYSTEM
 from headgate.delivery.cursors import CursorChange, Cursors, TargetCursor
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.journal import NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Answered
 from headgate.delivery.retry import Answer, Outcome
@@ -30,8 +26,8 @@ from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.outbox.writer import DurableChunk, Segment
-from tests.delivery.harness import BROKER, event, run, target
+from headgate.outbox.writer import DurableChunk, RowGroup
+from tests.delivery.harness import BROKER, attempt_service, event, run, target
 
 
 class Rows:
@@ -46,12 +42,12 @@ class Rows:
     def append(self, rows: list[tuple[int, int]]) -> DurableChunk:
         first = len(self.rows)
         self.rows += rows
-        segment = Segment(0, 1, [(offset, t, 3) for offset, t in rows])
-        return DurableChunk(first, [segment], len(self.rows), {0: rows[-1][0] + 1})
+        row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in rows])
+        return DurableChunk(first, [row_group], len(self.rows), {0: rows[-1][0] + 1})
 
     def chunk_from(self, position: int) -> DurableChunk:
-        segment = Segment(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
-        return DurableChunk(position, [segment] if segment.rows else [], len(self.rows), {})
+        row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
+        return DurableChunk(position, [row_group] if row_group.rows else [], len(self.rows), {})
 
     async def read(
         self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row
@@ -166,7 +162,7 @@ def scheduled(rows: Rows, transport: Transport, others: Subscribers, chance: ran
         Listener(),
         events=AllEvents(chance),
         backlog=rows,
-        service=AttemptService(transport, others, NullJournal(), SubscriberHealth(errors.trouble, SYSTEM)),
+        service=attempt_service(transport, others),
         look=LastLook(evaluate, errors),
         dead_letters=others,
     )

@@ -23,6 +23,7 @@ from headgate.replay.store import (
     ReplayState,
     ReplayStore,
 )
+from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target, until
 
 EVENTS = 40
@@ -158,6 +159,69 @@ def test_a_restart_repeats_a_page_at_most(
             assert sorted(seen) == names(*range(EVENTS))
             assert len(subscriber.requests) <= EVENTS + 2 * 4
             assert progress_of(store, replay).delivered == EVENTS
+
+    run(work())
+
+
+def test_a_restart_does_not_forget_how_often_an_event_was_tried(tmp_path: Path, log: EventLog) -> None:
+    log.append([event(0), event(1)])
+
+    async def refuse(request: Request) -> tuple[int, bytes]:
+        return (500 if request.id == "e0" else 202), b""
+
+    async def work() -> None:
+        async with Subscriber(refuse) as subscriber, replays(tmp_path) as store:
+            routes = Routes(target(1, subscriber.url, retry=5, backoff_delay_s=0.05, backoff_policy="linear"))
+            replay = store.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
+            for tries in (2, 4):
+                async with running(tmp_path, routes):
+                    await until(lambda tries=tries: subscriber.ids.count("e0") >= tries)
+                    await until(lambda: bool(progress_of(store, replay).retries))
+            async with running(tmp_path, routes):
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            assert progress_of(store, replay) == ReplayProgress({0: 2}, 2, delivered=1, failed=1)
+            assert 6 <= subscriber.ids.count("e0") <= 8, "an attempt that a stop breaks off is not counted"
+
+    run(work())
+
+
+def test_a_triggers_rate_limit_holds_for_a_replay_too(tmp_path: Path, log: EventLog) -> None:
+    fill(log, 1)
+
+    async def work() -> None:
+        async with (
+            Subscriber() as subscriber,
+            replays(tmp_path) as store,
+            running(tmp_path, Routes(target(1, subscriber.url, rate_per_s=40.0))) as worker,
+        ):
+            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 25}))
+            await until(lambda: state_of(store, replay) is ReplayState.DONE)
+            times = [request.at for request in subscriber.requests]
+            assert len(times) == 25
+            assert times[-1] - times[0] >= (25 - 6) / 40.0
+
+    run(work())
+
+
+def test_an_open_circuit_holds_up_a_replay_and_uses_up_no_retries(
+    tmp_path: Path, log: EventLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(log, 1)
+    monkeypatch.setattr(limits, "CIRCUIT_FAILURES_MAX", 5)
+    monkeypatch.setattr(limits, "CIRCUIT_PAUSE_S_MIN", 0.2)
+    monkeypatch.setattr(limits, "CIRCUIT_PAUSE_S_MAX", 0.2)
+    port = free_port()
+
+    async def work() -> None:
+        # Three retries an event: without the breaker all would be given up at once.
+        routes = Routes(target(1, f"http://127.0.0.1:{port}/", retry=3, backoff_delay_s=0.001, parallelism=4))
+        async with replays(tmp_path) as store, running(tmp_path, routes) as worker:
+            replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 40}))
+            await until(lambda: bool(progress_of(store, replay).retries))
+            async with Subscriber(port=port) as subscriber:
+                await until(lambda: state_of(store, replay) is ReplayState.DONE)
+                assert len(set(subscriber.ids)) >= 35
+                assert progress_of(store, replay).delivered == len(set(subscriber.ids))
 
     run(work())
 

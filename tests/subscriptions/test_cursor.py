@@ -18,7 +18,7 @@ from headgate import limits
 from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.subscriptions.errors import AckIdError, ConsumerBusyError, SubscriptionNotFoundError
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.store import SubscriptionStore
@@ -296,7 +296,7 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         world = World(tmp_path)
         with PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA) as writer:
             for first in (0, 3):
-                writer.append(encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
+                writer.append(encode_chunk([RowGroup(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
         world.add(3, target=2)
         assert await world.subscriptions.sweep({1}, 0, 0, 0, 0) == set()
         cursor = world.state.cursor

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
@@ -34,21 +34,21 @@ from headgate.deadletters.store import (
     Totals,
 )
 from headgate.delivery import encoding
+from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.circuit import Rate
-from headgate.delivery.clock import SYSTEM, Clocks
+from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
-from headgate.delivery.journal import AttemptRecorder, Origin
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Answered, Replies
-from headgate.delivery.retry import Fate, Outcome, is_left, judge, pause_s
+from headgate.delivery.journal import Origin
+from headgate.delivery.lifecycle import Delivery
+from headgate.delivery.retry import Fate, Outcome
 from headgate.delivery.tasks import tell_failure
 from headgate.event.hops import root_of
-from headgate.event.trace import context_of
+from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 
 _T = TypeVar("_T")
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _LOUD_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
@@ -59,32 +59,17 @@ class DeadLetters:
 
     Args:
         path: `deadletters.db`.
-        transport: The HTTP client.
-        replies: For what subscribers answer to a redriven event.
+        service: Makes attempts.
         find: The target of an id, as routing has it now.
-        journal: Remembers attempts for people.
-        clocks: Time, and the jitter of pauses.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        transport: Transport,
-        replies: Replies,
-        find: Callable[[int], Target | None],
-        *,
-        journal: AttemptRecorder,
-        clocks: Clocks = SYSTEM,
-    ) -> None:
-        self._transport = transport
-        self._replies = replies
+    def __init__(self, path: Path, service: AttemptService, find: Callable[[int], Target | None]) -> None:
+        self._service = service
         self._find = find
-        self._journal = journal
-        self._clock_us = clocks.now_us
-        self._chance = clocks.chance
+        self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
         self._store = DeadLetterStore(path)
-        self._store.resume(clocks.now_us())
+        self._store.resume(self._clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()
         self._gone: list[Ended] = []
@@ -123,7 +108,7 @@ class DeadLetters:
 
     async def redrive(self, ids: Sequence[int], *, pace_us: int) -> int:
         """Send dead letters to their subscribers again, of each target one every `pace_us`; returns how many."""
-        return await self._decided(partial(self._store.redrive, ids, now_us=self._clock_us(), pace_us=pace_us))
+        return await self._decided(partial(self._store.redrive, ids, now_us=self._clocks.now_us(), pace_us=pace_us))
 
     async def discard(self, ids: Sequence[int]) -> int:
         """Forget dead letters; returns how many there were."""
@@ -222,7 +207,7 @@ class DeadLetters:
         while True:
             self._wake.clear()
             next_us = await self._start_due()
-            wait_s = (next_us - self._clock_us()) / 1e6
+            wait_s = (next_us - self._clocks.now_us()) / 1e6
             wait_s = min(max(wait_s, limits.DEADLETTER_TURN_S), limits.DEADLETTER_SLEEP_S_MAX)
             timer = self._loop.call_later(wait_s, self._wake.set)  # wait_for may swallow a cancel
             await self._wake.wait()
@@ -231,7 +216,7 @@ class DeadLetters:
     async def _start_due(self) -> int:
         """Start what is due and has a place; returns when the next dead letter will be, a time far away without one."""
         run, thread = self._loop.run_in_executor, self._thread
-        now_us, next_us = self._clock_us(), 1 << 62
+        now_us, next_us = self._clocks.now_us(), 1 << 62
         self.totals = await run(thread, self._store.totals)
         metrics.DEAD_LETTERS_HELD.labels("kept").set(self.totals.kept)
         metrics.DEAD_LETTERS_HELD.labels("waiting").set(self.totals.count - self.totals.kept)
@@ -316,62 +301,52 @@ class DeadLetters:
         rules = target.delivery if target else _DEFAULT_RULES
         # A subscription has no subscriber: its dead letters go to the sink again.
         redriving = dead_letter.state is DeadLetterState.REDRIVING and not (target and target.pull)
+        queue = SendQueue(dead_letter.target, dead_letter.state)
+        to = Recipient(
+            url=url,
+            rules=rules,
+            target=dead_letter.target,
+            name=dead_letter.trigger,
+            origin=Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER,
+            replies_to=dead_letter.broker if redriving else "",
+        )
+        delivery = self._delivery(dead_letter)
         try:
             if not url:
                 self._keep(dead_letter, "its trigger is gone" if redriving else "its sink has no address")
                 return
-            outcome = await self._attempt(dead_letter, url, rules, redriving=redriving)
+            message = _message(dead_letter, rules, redriving=redriving)
+            outcome = await self._service.send(to, delivery, message, partial(self._heard, queue))
         finally:
             _drop(self._by_url, url)
-            _drop(self._by_queue, SendQueue(dead_letter.target, dead_letter.state))
-        fate = judge(outcome)
-        self._remember(dead_letter, outcome, is_good=fate is Fate.DELIVERED)
-        if fate is Fate.DELIVERED:
+            _drop(self._by_queue, queue)
+        decision = self._service.settle(to, delivery, outcome, self._clocks.now())
+        if decision.fate is Fate.DELIVERED:
             metrics.DEAD_LETTERS.labels("redriven" if redriving else "sent").inc()
             self._gone.append(Ended(dead_letter.id, dead_letter.state))
             self._write_soon()
             return
         metrics.DEAD_LETTERS.labels("failed").inc()
-        said = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
-        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {said}' if said else ''}"
-        failures = dead_letter.failures + 1
-        now_us = self._clock_us()
-        since_us = dead_letter.since_us or now_us
-        if is_left(rules, outcome, failures, (now_us - since_us) / 1e6):
-            wait_s = pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=self._chance())
-            due_us = now_us + int(wait_s * 1e6)
-            self._change(
-                Reschedule(dead_letter.id, dead_letter.state, dead_letter.state, failures, since_us, due_us, problem)
-            )
+        detail = outcome.detail or outcome.body.decode("utf-8", "replace").strip()
+        problem = f"{url}: {outcome.reason or f'status {outcome.status}'}{f': {detail}' if detail else ''}"
+        if decision.fate is Fate.AGAIN:
+            state, now_us = dead_letter.state, self._clocks.now_us()
+            due_us = now_us + int(decision.pause_s * 1e6)
+            since_us = dead_letter.since_us or now_us
+            self._change(Reschedule(dead_letter.id, state, state, delivery.failures, since_us, due_us, problem))
         else:
             self._keep(dead_letter, problem)
 
-    async def _attempt(
-        self, dead_letter: StoredDeadLetter, url: str, rules: DeliveryRules, *, redriving: bool
-    ) -> Outcome:
-        event = dead_letter.event
-        if not redriving:
-            event = encoding.dead(event, dead_letter.destination, dead_letter.code, dead_letter.data)
-        # A redrive is somebody's will, and begins anew; a dead letter to a sink that is a broker does not.
-        root = f"redrive-{dead_letter.id}-{dead_letter.due_us}"
-        if not redriving:
-            root = root_of(event) or f"letter-{dead_letter.id}-{dead_letter.died_us}"
-        headers, body = encoding.encoded(event, root, rules.format, reply=redriving)
-        outcome = await self._transport.post(url, headers, body, rules.timeout_s)
-        (self._answering.add if outcome.answered else self._answering.discard)(
-            SendQueue(dead_letter.target, dead_letter.state)
-        )
-        if redriving and outcome.reply is not None:
-            answered = Answered(dead_letter.broker, dead_letter.event, root)
-            return await self._replies.store(answered, outcome.reply, context_of(dead_letter.event))
-        return outcome
+    def _delivery(self, dead_letter: StoredDeadLetter) -> Delivery:
+        """What was tried to bring it to where it goes now."""
+        delivery = Delivery(dead_letter.position, dead_letter.partition, dead_letter.offset, Verdict.MATCH)
+        tried_us = self._clocks.now_us() - dead_letter.since_us if dead_letter.since_us else 0
+        delivery.resume(Tried(dead_letter.position, dead_letter.failures, 0, tried_us))
+        delivery.started_at = self._clocks.now()
+        return delivery
 
-    def _remember(self, dead_letter: StoredDeadLetter, outcome: Outcome, *, is_good: bool) -> None:
-        origin = Origin.REDRIVE if dead_letter.state is DeadLetterState.REDRIVING else Origin.DEAD_LETTER
-        number, reason = dead_letter.failures + 1, "" if is_good else outcome.label
-        self._journal.attempt(
-            dead_letter.partition, dead_letter.offset, dead_letter.target, number, outcome.status, reason, origin
-        )
+    def _heard(self, queue: SendQueue, outcome: Outcome) -> None:
+        (self._answering.add if outcome.answered else self._answering.discard)(queue)
 
     def _keep(self, dead_letter: StoredDeadLetter, problem: str) -> None:
         metrics.DEAD_LETTERS.labels("stored").inc()
@@ -390,6 +365,17 @@ class DeadLetters:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         tell_failure(task, "sending dead letters failed")
+
+
+def _message(dead_letter: StoredDeadLetter, rules: DeliveryRules, *, redriving: bool) -> OutgoingMessage:
+    event = dead_letter.event
+    if redriving:  # somebody's will: it begins anew
+        root = f"redrive-{dead_letter.id}-{dead_letter.due_us}"
+    else:  # to a sink that may be a broker
+        event = encoding.dead(event, dead_letter.destination, dead_letter.code, dead_letter.data)
+        root = root_of(event) or f"letter-{dead_letter.id}-{dead_letter.died_us}"
+    headers, body = encoding.encoded(event, root, rules.format, reply=redriving)
+    return OutgoingMessage(headers, body, event, dead_letter.event, root)
 
 
 def _address(target: Target, state: DeadLetterState) -> str:

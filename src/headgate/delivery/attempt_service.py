@@ -8,9 +8,10 @@ The callers differ in what they persist: deliveries in `dispatch.db`, dead lette
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.clock import SYSTEM, Clocks
@@ -26,6 +27,9 @@ from headgate.delivery.subscribers import Subscriber, Subscribers
 from headgate.event.identity import path_of
 from headgate.event.model import Event
 from headgate.event.trace import context_of
+
+TURN_S: Final = 0.2
+"""How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +157,21 @@ class AttemptService:
             outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
         end(span, outcome)
         return outcome
+
+    async def send_in_turn(self, to: Recipient, delivery: Delivery, message: OutgoingMessage) -> Outcome:
+        """Make one attempt as soon as circuit and rate of its subscriber, if it goes to one, let it start."""
+        subscriber, now = to.subscriber, self.clocks.now
+        if subscriber is None:
+            delivery.started_at = now()
+            return await self.send(to, delivery, message)
+        while (wait_s := subscriber.wait_s(now())) > 0:
+            await asyncio.sleep(min(wait_s, TURN_S))
+        delivery.started_at = now()
+        subscriber.begin(delivery.started_at)
+        try:
+            return await self.send(to, delivery, message)
+        finally:
+            subscriber.end()
 
     def settle(self, to: Recipient, delivery: Delivery, outcome: Outcome, at: float) -> Decision:
         """What follows from an attempt for one of its events: written into the journal, a failure is counted.

@@ -19,21 +19,18 @@ from typing import Protocol
 
 from headgate import limits
 from headgate.delivery import encoding
-from headgate.delivery.attempt_service import AttemptService, OutgoingMessage
+from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
 from headgate.delivery.permits import Permits
-from headgate.delivery.retry import JITTER, UNSENT, Fate, Outcome, backoff_s, judge
+from headgate.delivery.retry import UNSENT, Fate, Outcome, judge, left_s
 from headgate.delivery.targets import TargetState
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import LastLook
 from headgate.event.hops import hops_of
 from headgate.observe import metrics
 from headgate.outbox.errors import EventGoneError
-
-_DECIDED_S = 0.2
-"""How often to look whether the attempt of a half-open circuit has ended that is somebody else's (a replay's)."""
 
 Members = list[tuple[Delivery, SharedEvent]]
 Results = list[tuple[Delivery, str]]
@@ -202,7 +199,7 @@ class Attempts:
         if wait_s == float("inf"):
             if state.deliveries.attempts:
                 return True  # its end decides
-            wait_s = _DECIDED_S
+            wait_s = TURN_S  # a replay's attempt decides
         if state not in self._held:
             self._held[state] = self._loop.call_later(wait_s, self._let_go, state)
         return True
@@ -361,10 +358,7 @@ class Attempts:
 
     def _is_early(self, state: TargetState, first: Delivery) -> bool:
         """Whether the first delivery, which an earlier process tried, is not due yet; it backs off then."""
-        rules = state.target.delivery
-        longest_s = max(backoff_s(rules, first.failures), rules.retry_after_max_s) * (1.0 + JITTER)
-        # A clock that was set back must not make a pause of days.
-        wait_s = min((first.due_us - self._clock_us()) / 1e6, longest_s)
+        wait_s = left_s(state.target.delivery, first.failures, first.due_us, now_us=self._clock_us())
         if wait_s <= 0:
             first.due_us = 0
             return False

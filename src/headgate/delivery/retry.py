@@ -165,6 +165,20 @@ def pause_s(spec: DeliveryRules, retry: int, outcome: Outcome, *, now_s: float, 
     return pause * (1.0 + JITTER * chance)
 
 
+def left_s(spec: DeliveryRules, failures: int, due_us: int, *, now_us: int) -> float:
+    """Seconds that are left of a pause which an earlier process began; 0 or less when it is over.
+
+    Args:
+        spec: The target's rules.
+        failures: Attempts that failed.
+        due_us: When the pause ends, microseconds since 1970 UTC.
+        now_us: The same of now.
+    """
+    # A clock that was set back must not make a pause of days.
+    longest_s = max(backoff_s(spec, failures), spec.retry_after_max_s) * (1.0 + JITTER)
+    return min((due_us - now_us) / 1e6, longest_s)
+
+
 def retry_after_s(value: str, *, now_s: float) -> float | None:
     """Seconds that a Retry-After header asks to wait; None when it is neither a number nor a date (RFC 9110)."""
     text = value.strip()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.control.objects import Broker, Kind, ObjectKey
-from headgate.control.reconcile import identity_of
+from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import JournalEntry

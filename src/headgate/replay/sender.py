@@ -1,8 +1,11 @@
-"""How does history get to one target again? A page of the log at a time, at a rate, with the target's own retries.
+"""Sending of replays: a page of the log at a time to one target, at a rate, by the target's own rules.
 
 The log is looked through by the scan, from where the last page ended; a page's events are sent, each until it has
 ended (delivered, a dead letter, given up), and only then the next position is written down. So memory holds a page,
-and a restart repeats a page at most: a replayed event carries the id of its replay, a subscriber can tell.
+and a restart repeats a page at most: a replayed event carries the id of its replay, a subscriber can tell. What was
+tried in vain is written down with each failure, so that a restart gives no event more attempts than the rules do.
+
+A trigger's rate limit and its circuit hold for replays too.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
@@ -21,22 +24,21 @@ import msgspec
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import Target
 from headgate.delivery import encoding
-from headgate.delivery.clock import Clocks
-from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
+from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.cursors import Tried
+from headgate.delivery.dead_letter import DeadLetterQueue, give_up
 from headgate.delivery.events import Events, SharedEvent
-from headgate.delivery.journal import AttemptRecorder, Origin
+from headgate.delivery.journal import Origin
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.post import Transport
-from headgate.delivery.replies import Answered, Replies
-from headgate.delivery.retry import Fate, is_left, judge, pause_s
+from headgate.delivery.retry import Fate, left_s
+from headgate.delivery.subscribers import Subscriber
 from headgate.delivery.tasks import tell_failure
 from headgate.errors import HeadgateError, NotFoundError
 from headgate.event.hops import place_root
 from headgate.event.identity import path_of
-from headgate.event.trace import context_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
@@ -44,7 +46,7 @@ from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -63,13 +65,10 @@ class Replaying:
         path: `replays.db`.
         scanner: Looks through the log.
         events: The log.
-        transport: The HTTP client.
-        replies: For what a trigger's subscriber answers.
-        bury: Stores a dead letter; returns when it is on disk.
-        journal: Remembers attempts for people.
+        service: Makes attempts.
+        dead_letters: For events that are given up.
         trigger: The trigger "namespace/name", as routing has it now.
         rule_of: How events get their filter values.
-        clocks: Time, and the jitter of pauses.
     """
 
     def __init__(
@@ -78,23 +77,18 @@ class Replaying:
         *,
         scanner: Scanner,
         events: Events,
-        transport: Transport,
-        replies: Replies,
-        bury: Callable[[DeadLetter], Awaitable[None]],
-        journal: AttemptRecorder,
+        service: AttemptService,
+        dead_letters: DeadLetterQueue,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
-        clocks: Clocks,
     ) -> None:
         self._scanner = scanner
         self._events = events
-        self._transport = transport
-        self._replies = replies
-        self._bury = bury
-        self._journal = journal
+        self._service = service
+        self._dead_letters = dead_letters
         self._trigger = trigger
         self._rule_of = rule_of
-        self._clocks = clocks
+        self._clocks = service.clocks
         self._store = ReplayStore(path)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -157,19 +151,19 @@ class Replaying:
         tell_failure(task, "a replay's task failed")
 
     async def _replay(self, replay: Replay) -> None:
-        spec, progress = replay.spec, replay.progress
-        pace = _Pace(spec.rate_per_s)
+        run, spec, progress = _Run(replay), replay.spec, replay.progress
         state, problem = ReplayState.DONE, ""
         while any(progress.positions[partition] < end for partition, end in spec.end.items()):
             before = progress
             try:
-                progress = await self._page(replay.id, spec, progress, pace)
+                progress = await self._page(run)
             except HeadgateError as error:
                 if error.retriable:  # a reader that restarts, a busy store
                     await asyncio.sleep(limits.REPLAY_RETRY_S)
                     continue
                 state, problem = ReplayState.FAILED, error.message
                 break
+            run.start_page(progress)
             await self._stored(self._store.advance, replay.id, progress)
             if progress == before:  # the log does not reach to where it did
                 await asyncio.sleep(limits.REPLAY_RETRY_S)
@@ -187,7 +181,8 @@ class Replaying:
     async def _in_thread(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
 
-    async def _page(self, id_: int, spec: ReplaySpec, progress: ReplayProgress, pace: _Pace) -> ReplayProgress:
+    async def _page(self, run: _Run) -> ReplayProgress:
+        spec, progress = run.spec, run.page
         target = self._target(spec)
         rule = await asyncio.to_thread(self._rule_of, spec.broker)
         if rule is None:
@@ -198,9 +193,7 @@ class Replaying:
         end = {partition: spec.end[partition] for partition in start}
         request = ScanRequest(spec.broker, rule, " && ".join(parts) or None, start, end, count_max)
         page = await self._scanner.scan_page(request)
-        results: Counter[str] = Counter()
-        if not spec.dry_run:
-            await self._send_all(id_, spec, target, page.found, pace, results)
+        results = Counter[str]() if spec.dry_run else await self._send_all(run, target, page.found)
         return ReplayProgress(
             progress.positions | page.positions,
             progress.matched + len(page.found),
@@ -219,81 +212,99 @@ class Replaying:
             raise ReplayTargetError(f"there is no trigger {spec.namespace}/{spec.trigger} with an address")
         return target
 
-    async def _send_all(
-        self,
-        id_: int,
-        spec: ReplaySpec,
-        target: Target | None,
-        found: list[Located],
-        pace: _Pace,
-        results: Counter[str],
-    ) -> None:
-        rules = target.delivery if target is not None else _DEFAULT_RULES
-        places = asyncio.Semaphore(1 if rules.ordered else rules.parallelism)
+    async def _send_all(self, run: _Run, target: Target | None, found: list[Located]) -> Counter[str]:
+        """All of a page; says how many have ended how."""
+        results: Counter[str] = Counter()
+        if target is not None:
+            run.subscriber = self._service.subscribers.of(target)
+            to = Recipient.subscriber_of(run.subscriber, Origin.REPLAY)
+        else:
+            to = Recipient(url=run.spec.url, rules=_DEFAULT_RULES, origin=Origin.REPLAY)
+        permits = asyncio.Semaphore(1 if to.rules.ordered else to.rules.parallelism)
 
-        async def one(place: Located) -> None:
+        async def one(where: Located) -> None:
             try:
-                result = await self._send(id_, spec, target, place)
+                result = await self._send(run, to, target, where)
             finally:
-                places.release()
+                permits.release()
             results[result] += 1
             metrics.REPLAYED.labels(result).inc()
 
         async with asyncio.TaskGroup() as group:
-            for place in sorted(found):
-                await pace.wait()
-                await places.acquire()
-                group.create_task(one(place))
+            for where in sorted(found):
+                await run.pace.wait()
+                await permits.acquire()
+                group.create_task(one(where))
+        return results
 
-    async def _send(self, id_: int, spec: ReplaySpec, target: Target | None, place: Located) -> str:
+    async def _send(self, run: _Run, to: Recipient, target: Target | None, where: Located) -> str:
         """One event until it has ended; says how."""
         try:
-            stored = await self._events.load(place.partition, place.offset)
+            stored = await self._events.load(where.partition, where.offset)
         except EventGoneError:
             return "lost"
-        extensions = {**stored.event.extensions, EXTENSION: str(id_)}
-        event = msgspec.structs.replace(stored.event, extensions=extensions)
-        rules = target.delivery if target is not None else _DEFAULT_RULES
-        url = target.subscriber_uri if target is not None else spec.url
-        root = f"replay-{id_}-{place_root(event, place.partition, place.offset)}"
-        headers, body = encoding.encoded(event, root, rules.format, reply=target is not None)
-        failures, began = 0, self._clocks.now()
-        while True:
-            outcome = await self._transport.post(url, headers, body, rules.timeout_s)
-            if target is not None and outcome.reply is not None:
-                answered = Answered(path_of(target.broker), event, root)
-                outcome = await self._replies.store(answered, outcome.reply, context_of(event))
-            fate = judge(outcome)
-            reason = "" if fate is Fate.DELIVERED else outcome.label
-            id_of_target = target.id if target is not None else 0
-            self._journal.attempt(
-                place.partition, place.offset, id_of_target, failures + 1, outcome.status, reason, Origin.REPLAY
-            )
-            if fate is Fate.DELIVERED:
-                return "delivered"
-            failures += 1
+        event = msgspec.structs.replace(stored.event, extensions={**stored.event.extensions, EXTENSION: str(run.id)})
+        root = f"replay-{run.id}-{place_root(event, where.partition, where.offset)}"
+        headers, body = encoding.encoded(event, root, to.rules.format, reply=bool(to.replies_to))
+        message = OutgoingMessage(headers, body, event, event, root)
+        delivery = Delivery(_position(run.id, where), where.partition, where.offset, Verdict.MATCH)
+        if (tried := run.retries.get(delivery.position)) is not None:
+            delivery.resume(tried)
             now_us = self._clocks.now_us()
-            if is_left(rules, outcome, failures, self._clocks.now() - began):
-                chance = self._clocks.chance()
-                await asyncio.sleep(pause_s(rules, failures, outcome, now_s=now_us / 1e6, chance=chance))
-                continue
-            if target is None or not target.delivery.has_sink:
-                return "failed"
-            delivery = Delivery(_position(id_, place), place.partition, place.offset, Verdict.MATCH)
-            delivery.failures = failures
-            marked = SharedEvent(stored.broker, event, stored.append_time_us)
-            await self._bury(dead_letter_of(target, delivery, marked, outcome, reason=outcome.label, now_us=now_us))
-            return "dead_lettered"
+            await asyncio.sleep(left_s(to.rules, delivery.failures, delivery.due_us, now_us=now_us))
+        while True:
+            outcome = await self._service.send_in_turn(to, delivery, message)
+            decision = self._service.settle(to, delivery, outcome, self._clocks.now())
+            if decision.fate is not Fate.AGAIN:
+                break
+            now_us = self._clocks.now_us()
+            due_us = now_us + int(decision.pause_s * 1e6)
+            run.retries[delivery.position] = Tried(delivery.position, delivery.failures, due_us, delivery.tried_us)
+            await self._stored(self._store.advance, run.id, run.progress())
+            await asyncio.sleep(left_s(to.rules, delivery.failures, due_us, now_us=self._clocks.now_us()))
+        run.retries.pop(delivery.position, None)
+        if decision.fate is Fate.DELIVERED:
+            return "delivered"
+        if target is None:
+            return "failed"
+        marked = SharedEvent(stored.broker, event, stored.append_time_us)
+        now_us = self._clocks.now_us()
+        return await give_up(self._dead_letters, target, delivery, marked, outcome, now_us=now_us)
 
 
-def _position(replay: int, place: Located) -> int:
-    """What stands in a letter for the row of the outbox that a replayed event does not have.
+def _position(replay: int, where: Located) -> int:
+    """Stands in a dead letter for the row of the outbox that a replayed event does not have.
 
-    Below all positions of rows. Another one for each replay, whose letters are not those of the one before; the same
-    one when a restart repeats a page.
+    Below all positions of rows. Another one for each replay, whose dead letters are its own; the same one when a
+    restart repeats a page.
     """
-    name = f"{replay}:{place.partition}:{place.offset}".encode()
+    name = f"{replay}:{where.partition}:{where.offset}".encode()
     return -1 - (int.from_bytes(blake2b(name, digest_size=8).digest()) >> 1)
+
+
+class _Run:
+    """A replay that runs.
+
+    Attributes:
+        page: How far it was when its page began.
+        retries: Events of the page that were tried in vain, by their position.
+        subscriber: What is known of the trigger's subscriber, kept from page to page.
+    """
+
+    def __init__(self, replay: Replay) -> None:
+        self.id = replay.id
+        self.spec = replay.spec
+        self.pace = _Pace(replay.spec.rate_per_s)
+        self.subscriber: Subscriber | None = None
+        self.start_page(replay.progress)
+
+    def start_page(self, progress: ReplayProgress) -> None:
+        self.page = progress
+        self.retries = {tried.position: tried for tried in progress.retries}
+
+    def progress(self) -> ReplayProgress:
+        """What a restart must know."""
+        return msgspec.structs.replace(self.page, retries=tuple(self.retries.values()))
 
 
 class _Pace:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.delivery.cursors import Tried
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
 from headgate.storage.sqlite import decoding
@@ -84,6 +85,7 @@ class ReplayProgress(msgspec.Struct, frozen=True):
         failed: Those that were given up without a dead-letter sink.
         lost: Those that retention had removed from the log.
         errors: Events for which the filter is an error.
+        retries: What was tried in vain since the position, by positions of the replay's own.
     """
 
     positions: dict[int, int]
@@ -93,6 +95,7 @@ class ReplayProgress(msgspec.Struct, frozen=True):
     failed: int = 0
     lost: int = 0
     errors: int = 0
+    retries: tuple[Tried, ...] = ()
 
 
 class Replay(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""How does a function answer a gRPC call? Messages in and out, and every error as a status.
+"""The frame of every gRPC handler: messages in and out, and every error as a status.
 
 All methods are served as streams: a call with one message is one on the wire, too. Handlers are coroutines that read
-and write, as long as they like; what they raise ends the call.
+and write for as long as they like; what they raise ends the call.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitabl
                 await call.sent()
         except HeadgateError as error:
             await context.abort(*status(error))
-        except Exception:  # noqa: BLE001 - told to the log; the client hears that it was ours
+        except Exception:  # noqa: BLE001 - logged; the client gets a general message
             _log.exception("a call failed")
             await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL)
 

@@ -42,7 +42,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
-from headgate.outbox.link import Link
+from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -209,9 +209,6 @@ class Dispatcher:
         self._routing = RoutingCache(options.store, self._update)
         self._reporter = TargetReporter(options.store, self._errors)
         self._takeover = Takeover({})
-        self.dead_letters = DeadLetters(
-            data / "deadletters.db", transport, replies, self._find, journal=files.journal, clocks=clocks
-        )
         service = AttemptService(
             transport,
             replies,
@@ -220,6 +217,7 @@ class Dispatcher:
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
+        self.dead_letters = DeadLetters(data / "deadletters.db", service, self._find)
         self.scheduler = Scheduler(
             self,
             events=files.events,
@@ -232,18 +230,15 @@ class Dispatcher:
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = Link(options.token, self._takeover, self.matches, self.matches.resume)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume)
         self.replays = Replaying(
             data / REPLAYS_FILE,
             scanner=scanner,
             events=files.events,
-            transport=transport,
-            replies=replies,
-            bury=self.dead_letters.put,
-            journal=files.journal,
+            service=service,
+            dead_letters=self.dead_letters,
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
-            clocks=clocks,
         )
         self._expiry = self._backlog_expiry()
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
@@ -371,7 +366,7 @@ class Dispatcher:
 
     def rows_walked(self) -> None:
         """See `scheduler.SchedulerListener`."""
-        self._link.relieve()
+        self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
         """See `scheduler.SchedulerListener`."""

@@ -1,4 +1,4 @@
-"""Where did the consumers of subscriptions stop? subscriptions.db: one row each, synced before an ack is answered."""
+"""subscriptions.db: where the consumers of each subscription stopped, synced before an ack is answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much may one evaluation take on this event? Steps and bytes, estimated from above from the tree and its sizes.
+"""The bound on one evaluation: steps and bytes, estimated from above from the tree and the event's sizes.
 
 cel-cpp itself stops after 10,000 rounds of all macros together. It does not bound what a round costs, nor what a
 function does with a long text: `map` copies its result in every round (10,000 elements: 7 s), a regular expression
@@ -305,12 +305,12 @@ class _Estimate:
         """The most bytes of one list that `map` makes: elements share the range, all else comes every time."""
         bound = {name: _Value(value.most, value.most, value.items, value.most) for name, value in scope.items()}
         bound[variable] = _scaled(self._inside(_Value(source.most, source.most, source.items, source.most)), 1 / kept)
-        asked = (id(transform), kept, *bound.items())
-        if asked not in self._known:
+        depends_on = (id(transform), kept, *bound.items())
+        if depends_on not in self._known:
             alone = _Estimate(self._size, self._known)
             made = alone.walk(transform, bound, kept)
-            self._known[asked] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
-        most, largest = self._known[asked]
+            self._known[depends_on] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
+        most, largest = self._known[depends_on]
         self.largest = max(self.largest, largest)
         return most
 

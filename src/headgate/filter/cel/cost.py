@@ -1,4 +1,4 @@
-"""Is a filter small enough to be evaluated on every event? Limits on its tree, found without running it.
+"""Limits on a filter's tree, found without evaluating it.
 
 These bound what admission itself does, and refuse what no event could bear; `budget.py` looks at the size of an event.
 """

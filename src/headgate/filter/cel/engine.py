@@ -1,4 +1,4 @@
-"""How does cel-expr-python behave, and how is it kept from misbehaving? The only module that knows it.
+"""cel-cpp, through cel-expr-python: the only module that knows the package.
 
 What is worked around here (version 0.1.3 on Python 3.11):
 
@@ -102,7 +102,7 @@ _WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
 
 
 class OutcomeKind(IntEnum):
-    """What a filter says of an event."""
+    """The value of a filter on an event."""
 
     FALSE = 0
     TRUE = 1
@@ -110,15 +110,15 @@ class OutcomeKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FilterOutcome:
     """The result of one evaluation; `message` tells the error, and is empty without one."""
 
     kind: OutcomeKind
     message: str = ""
 
 
-_TRUE: Final = Outcome(OutcomeKind.TRUE)
-_FALSE: Final = Outcome(OutcomeKind.FALSE)
+_TRUE: Final = FilterOutcome(OutcomeKind.TRUE)
+_FALSE: Final = FilterOutcome(OutcomeKind.FALSE)
 
 
 _EVALUATION_ERRORS: Final = (
@@ -266,7 +266,7 @@ class Expression:
         except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
             return None
 
-    def evaluate(self, activation: Activation) -> Outcome:
+    def evaluate(self, activation: Activation) -> FilterOutcome:
         """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""
         try:
             result = self._evaluated(activation)
@@ -274,10 +274,10 @@ class Expression:
             if kind == _BOOL:
                 return _TRUE if result.value() else _FALSE
             if kind == _ERROR:
-                return Outcome(OutcomeKind.ERROR, plain(str(result.value())))
-            return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
+                return FilterOutcome(OutcomeKind.ERROR, plain(str(result.value())))
+            return FilterOutcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
         except _EVALUATION_ERRORS as error:
-            return Outcome(OutcomeKind.ERROR, plain(str(error)))
+            return FilterOutcome(OutcomeKind.ERROR, plain(str(error)))
 
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""
@@ -374,7 +374,7 @@ _SHOWN_DEPTH: Final = 3
 
 
 def _shown(result: _cel.Value, depth: int) -> str:
-    """CEL text of a result, or of an item of one; each one's type is asked first: a null has no value to ask for."""
+    """CEL text of a result, or of an item of one; the type of each is looked at first: a null has no value."""
     kind = str(result.type().name()).partition("<")[0].lower()
     if kind == "null":
         return "null"

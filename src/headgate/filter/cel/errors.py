@@ -1,4 +1,4 @@
-"""What can be wrong with a filter? Where it is, what was expected, and how to write it instead."""
+"""Errors of filters: where the fault is, what was expected, and how to write it instead."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ meaning away. Upper and lower case differ.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -51,7 +52,22 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
     Raises:
         PatternError: The escape character stands before something that needs none, or at the end.
     """
+    return pattern_of(_pieces(text, escape))
+
+
+def pattern_of(pieces: Iterable[str | Wildcard]) -> Pattern:
+    """A pattern of texts that are not empty and wildcards, as they come."""
     parts: list[str | Wildcard] = []
+    for piece in pieces:
+        if isinstance(piece, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += piece
+        elif piece is not Wildcard.ANY or not parts or parts[-1] is not Wildcard.ANY:
+            parts.append(piece)
+    return Pattern(tuple(parts))
+
+
+def _pieces(text: str, escape: str | None) -> Iterator[str | Wildcard]:
+    written = {"%": Wildcard.ANY, "_": Wildcard.ONE}
     position = 0
     while position < len(text):
         character = text[position]
@@ -62,23 +78,10 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
             character = text[position]
             if character not in {"%", "_", escape}:
                 raise PatternError(f"the escape character stands before {character!r}, which needs none", position - 1)
-            _add_text(parts, character)
-        elif character == "%":
-            if not parts or parts[-1] is not Wildcard.ANY:
-                parts.append(Wildcard.ANY)
-        elif character == "_":
-            parts.append(Wildcard.ONE)
+            yield character
         else:
-            _add_text(parts, character)
+            yield written.get(character, character)
         position += 1
-    return Pattern(tuple(parts))
-
-
-def _add_text(parts: list[str | Wildcard], character: str) -> None:
-    if parts and isinstance(parts[-1], str):
-        parts[-1] += character
-    else:
-        parts.append(character)
 
 
 def plain_text(pattern: Pattern) -> str | None:

@@ -1,4 +1,4 @@
-"""What did cel-cpp mean to say? Its messages as refusals with a place and a hint, or as one plain line."""
+"""cel-cpp's messages, as refusals with a place and a hint, or as one plain line."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX
 
 @lru_cache(maxsize=1)
 def parse(text: str) -> Node:
-    """The checked tree of CEL text, within all limits; for who asks at once again of the same text it is free.
+    """The checked tree of CEL text, within all limits; asked for again at once, it is free.
 
     Raises:
         FilterError: No expression, not boolean, or over a limit (`limit` names it).

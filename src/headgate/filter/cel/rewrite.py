@@ -1,8 +1,9 @@
-"""Which simpler expression says exactly the same? `RULES` are pure functions from tree to tree.
+"""The canonical form of an expression. `RULES` are pure functions from tree to tree.
 
-Every rule keeps the value on every event, errors included (an error may become another error). A filter is read as a
-*condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and the operands of `&&`, `||`,
-`!` and of a conditional in such a place; inside other expressions only `everywhere` rules apply.
+Every rule gives a simpler expression that keeps the value on every event, errors included (an error may become another
+error). A filter is read as a *condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and
+the operands of `&&`, `||`, `!` and of a conditional in such a place; inside other expressions only `everywhere` rules
+apply.
 
 That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
 """
@@ -20,6 +21,7 @@ from headgate.filter.cel.ast import (
     INT64_MAX,
     INT64_MIN,
     TRUE,
+    TYPE_NAMES,
     UINT64_MAX,
     And,
     Call,
@@ -114,7 +116,6 @@ def member_of_attribute(node: Node) -> Node:
             return node
 
 
-_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _MADE: Final = frozenset({"timestamp", "duration", "_+_", "_-_"})
 
 
@@ -124,7 +125,7 @@ def _is_constant(node: Node) -> bool:
         case Literal():
             return True
         case Name(name):
-            return name in _TYPES
+            return name in TYPE_NAMES
         case Call(function, None, arguments):
             return function in _MADE and all(map(_is_constant, arguments))
         case _:
@@ -288,14 +289,6 @@ def _negate(node: Node) -> Node:
             return Compare(comparison.opposite, left, right)
         case _:
             return Not(node)
-
-
-def branches(node: Conditional) -> tuple[Node, Node]:
-    """`c ? a : b` is true where `c && a` or `!c && b` is.
-
-    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
-    """
-    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
 
 
 def flatten(node: Node) -> Node:

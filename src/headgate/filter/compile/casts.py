@@ -1,4 +1,4 @@
-"""What does a comparison of one of CESQL's casts say in words that the matcher knows? See `functions/cesql.py`.
+"""Comparisons of CESQL's casts in conditions that the matcher knows. See `filter/cel/functions/cesql.py`.
 
 `cesql.int(p)` is `int(p)` within 32 bits, but for booleans and texts with a `+`: of these `int(p)` leaves the matcher
 in doubt. As everywhere in the matcher, "true" is kept exactly and an error may become false.
@@ -12,8 +12,8 @@ from headgate.filter.cel.build import call, joined, literal
 from headgate.filter.cel.rewrite import is_path
 
 
-def cast_words(node: Node) -> Node | None:
-    """A condition on a cast in simpler words; None when it is no such condition."""
+def desugared_cast(node: Node) -> Node | None:
+    """A condition on a cast in simpler ones; None when it is no such condition."""
     match node:
         case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
             return _compared(left, comparison, constant)

@@ -1,4 +1,4 @@
-"""How does a filter become rows of the matcher's table? Parse, check limits, rewrite, split, choose an index."""
+"""The filter compiler: parse, check limits, rewrite, split, choose an index."""
 
 from __future__ import annotations
 

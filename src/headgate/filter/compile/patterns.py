@@ -1,4 +1,4 @@
-"""Which plain conditions say what a regular expression says? Prefixes, suffixes, parts and lists of whole texts.
+"""Regular expressions as plain conditions: prefixes, suffixes, parts and lists of whole texts.
 
 RE2 searches: without an anchor a pattern may stand anywhere. `.` is any character but a line feed, unless `(?s)` says
 otherwise. A pattern is read as alternatives of texts and gaps between them; whatever else it holds makes it cel-cpp's.
@@ -40,14 +40,14 @@ _Piece = str | _Gap
 _Sequence = tuple[_Piece, ...]
 
 
-class _Unsaid(Exception):
+class _Unsupported(Exception):
     """The pattern holds something that only a regular expression can say."""
 
 
 def conditions_of(subject: Node, pattern: str) -> Node | None:
-    """`subject.matches(pattern)` in other words, exact where `subject` is a string; None when there are none.
+    """`subject.matches(pattern)` as plain conditions, exact where `subject` is a string; None when there are none.
 
-    For any other value the regular expression is an error, and the words may be false.
+    For any other value the regular expression is an error, and the conditions may be false.
     """
     flags = _FLAGS.match(pattern)
     fold, lines = (flag in flags[1] if flags is not None else False for flag in "is")
@@ -59,7 +59,7 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
     try:
         alternatives = _Reader(pattern, lines=lines).alternatives()
         parts = [_condition(subject, one, fold=fold) for one in alternatives]
-    except _Unsaid:
+    except _Unsupported:
         return None
     return joined(Or, parts)
 
@@ -94,11 +94,11 @@ class _Reader:
             end = self._anchor("$")
             found += [_Alternative(start, sequence, end) for sequence in sequences]
             if len(found) > ALTERNATIVES_MAX:
-                raise _Unsaid
+                raise _Unsupported
             if not self._peek():
                 return found
             if self._take() != "|":
-                raise _Unsaid
+                raise _Unsupported
 
     def _anchor(self, sign: str) -> bool:
         if self._peek() == sign:
@@ -113,7 +113,7 @@ class _Reader:
             pieces = self._repeated(self._piece())
             found = [_joined(before, piece) for before in found for piece in pieces]
             if len(found) > ALTERNATIVES_MAX:
-                raise _Unsaid
+                raise _Unsupported
         return found
 
     def _piece(self) -> list[_Sequence]:
@@ -122,7 +122,7 @@ class _Reader:
             case "\\":
                 escaped = self._take() if self._peek() else ""
                 if escaped not in _ESCAPED:
-                    raise _Unsaid
+                    raise _Unsupported
                 return [(escaped,)]
             case "[":
                 return [(character,) for character in self._class()]
@@ -131,7 +131,7 @@ class _Reader:
             case ".":
                 return [(_Gap(1, bounded=True, lines=self._lines),)]
             case _ if sign in _SPECIAL:
-                raise _Unsaid
+                raise _Unsupported
             case _:
                 return [(sign,)]
 
@@ -142,12 +142,12 @@ class _Reader:
             if sign == "\\":
                 sign = self._take() if self._peek() else ""
                 if sign not in _ESCAPED:
-                    raise _Unsaid
+                    raise _Unsupported
             elif sign in {"", "^", "[", "-"}:
-                raise _Unsaid
+                raise _Unsupported
             characters.append(sign)
         if not characters or len(characters) > ALTERNATIVES_MAX:
-            raise _Unsaid
+            raise _Unsupported
         return list(dict.fromkeys(characters))
 
     def _group(self) -> list[_Sequence]:
@@ -155,12 +155,12 @@ class _Reader:
         if self._anchor("?"):
             self._lines |= self._anchor("s")
             if not self._anchor(":"):
-                raise _Unsaid
+                raise _Unsupported
         found = self._sequences()
         while self._anchor("|"):
             found += self._sequences()
         if not self._anchor(")") or len(found) > ALTERNATIVES_MAX:
-            raise _Unsaid
+            raise _Unsupported
         self._lines = outside
         return found
 
@@ -170,14 +170,14 @@ class _Reader:
             return pieces
         self._take()
         if self._peek() in {"?", "+", "*"}:
-            raise _Unsaid  # lazy, or repeated again
+            raise _Unsupported  # lazy, or repeated again
         if sign == "?":
             return [(), *pieces]
         match pieces:
             case [(_Gap(1, True, lines),)] if sign in "*+":
                 return [(_Gap(0 if sign == "*" else 1, lines=lines),)]
             case _:
-                raise _Unsaid
+                raise _Unsupported
 
 
 def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
@@ -187,7 +187,7 @@ def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
                 return (*before[:-1], left + right, *after[1:])
             case _Gap() as left, _Gap() as right:
                 if left.lines is not right.lines:
-                    raise _Unsaid
+                    raise _Unsupported
                 both = _Gap(left.least + right.least, left.bounded and right.bounded, left.lines)
                 return (*before[:-1], both, *after[1:])
     return before + after
@@ -223,7 +223,7 @@ def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
             start = [] if alternative.start else [open_end]
             return _whole(subject, [*start, *pieces, *([] if alternative.end else [open_end])])
         case _:
-            raise _Unsaid
+            raise _Unsupported
 
 
 _NOTHING: Final = (_Gap(0), _Gap(0, lines=True))
@@ -235,7 +235,7 @@ def _whole(subject: Node, pieces: list[_Piece]) -> Node:
     if any(isinstance(piece, _Gap) and not piece.lines for piece in pieces):
         # Within one line all gaps are alike; in a text of several, only those of `(?s)` may hold a line feed.
         if any("\n" in piece if isinstance(piece, str) else piece.lines for piece in pieces):
-            raise _Unsaid
+            raise _Unsupported
         parts.append(Not(method(subject, "contains", "\n")))
     match pieces:
         case [_Gap() as gap]:

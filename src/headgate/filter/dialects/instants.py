@@ -1,4 +1,4 @@
-"""Which CEL timestamp is so many milliseconds after 1970 began?"""
+"""Timestamps in CEL, from milliseconds since 1970 or a datetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which words is a text of a dialect like SQL made of? Tokens with their places, taken one by one.
+"""Tokens of dialects like SQL, with their places, taken one by one.
 
 CESQL and selectors differ in what their words look like (`Lexicon`) and in their grammars (parsers on `Words`).
 """

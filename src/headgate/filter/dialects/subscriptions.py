@@ -1,4 +1,4 @@
-"""`spec.filters`: which events do all of these filters want? CloudEvents Subscriptions API 1.0, section 3.2.4.
+"""`spec.filters`: a list of filters that must all hold. CloudEvents Subscriptions API 1.0, section 3.2.4.
 
 `exact`, `prefix` and `suffix` test attributes, `all`, `any` and `not` join filters; every other dialect may be an
 element as well. An absent attribute makes a test false, and `not` of it true. What says nothing (`{}`, `""`, `[]`) is

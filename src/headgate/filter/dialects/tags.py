@@ -11,14 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.filter.cel.ast import (
-    And,
-    Index,
-    Macro,
-    MacroKind,
-    Name,
-    Node,
-)
+from headgate.filter.cel.ast import And, Index, Macro, MacroKind, Name, Node
 from headgate.filter.cel.build import CE, joined, method
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse

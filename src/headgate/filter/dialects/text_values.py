@@ -1,7 +1,7 @@
-"""Which values of an attribute have this text? A dialect in which every property is text compares with all of them.
+"""The values of an attribute that have a text, for dialects in which every property is text.
 
-In Pulsar a property is a string. An attribute that came as an HTTP header is one, too; in JSON it may have come as an
-integer or a boolean, and then counts as its text: 5 is "5", true is "true".
+Such a dialect compares with all of them. In Pulsar a property is a string. An attribute that came as an HTTP header is
+one, too; in JSON it may have come as an integer or a boolean, and then counts as its text: 5 is "5", true is "true".
 """
 
 from __future__ import annotations

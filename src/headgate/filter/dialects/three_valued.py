@@ -1,4 +1,4 @@
-"""When is a condition true, and when is it false? SQL's three-valued logic as two CEL expressions that never meet.
+"""SQL's three-valued logic as two CEL expressions, one for true and one for false, that never hold together.
 
 Selectors and property expressions are *unknown* where a property is missing, and a missing property is nothing out of
 the ordinary: it must not count as a filter error. So each condition is translated twice, to what makes it true and to
@@ -17,16 +17,7 @@ from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel import attribute_names
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Compare,
-    Comparison,
-    Node,
-    Not,
-    Or,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Comparison, Node, Not, Or
 from headgate.filter.cel.build import joined, operands_of
 
 

@@ -1,4 +1,4 @@
-"""Which filter value does an event carry into its chunk's Bloom filter? One string, by its broker's rule.
+"""The filter value of an event: the one string that its chunk's Bloom filter holds, by its broker's rule.
 
 A rule is an attribute's name or CEL text. Its producer may give an event another one, in the extension `filtervalue`.
 """

@@ -1,4 +1,4 @@
-"""How will a filter be matched, what does it cost, and why so? Its rows in words, for people and as data."""
+"""How a filter will be matched, what it costs, and why: its rows in words, for people and as data."""
 
 from __future__ import annotations
 
@@ -162,17 +162,17 @@ def _row(row: PlanRow) -> ExplainedRow:
 def _skips(found: Pruning, filter_value: str) -> Skips:
     values = None if found.values is None else tuple(sorted(found.values))
     times, published = found.time_range_us, found.published_us
-    said = []
+    skipped = []
     if values is not None:
         some = ", ".join(string_literal(value) if value else "none" for value in values[:VALUES_SHOWN])
         more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
-        said.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
+        skipped.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
     if times is not None:
-        said.append("chunks whose events' times all lie outside of the range asked for, or that have none")
+        skipped.append("chunks whose events' times all lie outside of the range asked for, or that have none")
     if published is not None:
-        said.append("chunks that were stored outside of the range asked for")
+        skipped.append("chunks that were stored outside of the range asked for")
     nothing = f"nothing: the filter is not limited to some values of {filter_value} or a range of times"
-    return Skips(filter_value, values, times, published, "; ".join(said) or nothing)
+    return Skips(filter_value, values, times, published, "; ".join(skipped) or nothing)
 
 
 def _operand(operand: Operand) -> str:

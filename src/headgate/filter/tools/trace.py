@@ -1,4 +1,4 @@
-"""Why is a filter true or false of this event, or an error? The value of each part, and the part that decided.
+"""The value of each part of a filter on one event, and the part that decided.
 
 Every part is compiled as a text of its own and evaluated by cel-cpp: there is no second evaluator that could be of
 another opinion. The body of a macro is evaluated for one element by giving it to a macro over that element alone.
@@ -22,7 +22,7 @@ from headgate.filter.cel.ast import (
     children,
     map_children,
 )
-from headgate.filter.cel.engine import Activation, Outcome, Shown, compile_expression
+from headgate.filter.cel.engine import Activation, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.parsing import tree_of
@@ -74,7 +74,7 @@ class Trace:
     """
 
     text: str
-    outcome: Outcome
+    outcome: FilterOutcome
     parts: tuple[Part, ...]
     left_out: bool
 

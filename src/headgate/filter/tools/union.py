@@ -1,4 +1,4 @@
-"""Which events does any of these filters want? One CEL text that is true wherever one of them is.
+"""The union of filters: one CEL text that is true wherever one of them is.
 
 A source applies it before it sends. The promise is one-sided: for every event on which one of the filters is true, the
 union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an

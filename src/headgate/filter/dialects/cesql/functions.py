@@ -1,4 +1,4 @@
-"""Which functions has CESQL, and what are they in CEL? One row each (CloudEvents SQL 1.0, section 3.5)."""
+"""CESQL's functions in CEL, one row each (CloudEvents SQL 1.0, section 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is a CESQL expression in CEL? Every cast is written out, and what is an error in CESQL is one in CEL.
+"""CESQL in CEL. Every cast is written out, and what is an error in CESQL is one in CEL.
 
 CESQL evaluates from left to right and any error spoils the whole: `a OR b` is an error when `a` is one, whatever `b`
 says, where CEL's `||` would be true. So `a OR b` is `a || b` only if `a` cannot fail, or only for lack of an attribute
@@ -12,17 +12,7 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from headgate.event.attributes import INT32_MAX, REQUIRED_ATTRIBUTES
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Compare,
-    Conditional,
-    Has,
-    Node,
-    Or,
-    children,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Has, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
 from headgate.filter.cel.build import CE, call, flattened, joined
 from headgate.filter.cel.errors import FilterError

@@ -1,4 +1,4 @@
-"""What is a part of a CESQL expression in CEL, and when does it fail? Parts, and casts between CESQL's three types."""
+"""Parts of a CESQL expression in CEL, with when they fail, and casts between CESQL's three types."""
 
 from __future__ import annotations
 

@@ -14,19 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    Compare,
-    Comparison,
-    Has,
-    ListOf,
-    Macro,
-    MacroKind,
-    Name,
-    Node,
-    Not,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Has, ListOf, Macro, MacroKind, Name, Node, Not
 from headgate.filter.cel.attribute_names import is_written_plainly
 from headgate.filter.cel.build import CE, all_of, any_of, attribute, call, literal
 from headgate.filter.cel.errors import FilterError

@@ -1,4 +1,4 @@
-"""How is a matcher of an event pattern asked of one value, in CEL? As a test that is never an error on any JSON."""
+"""Matchers of an event pattern as CEL tests of one value, which are never an error on any JSON."""
 
 from __future__ import annotations
 
@@ -7,19 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    Call,
-    Compare,
-    Comparison,
-    In,
-    ListOf,
-    Literal,
-    Name,
-    Node,
-    Not,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, Name, Node, Not
 from headgate.filter.cel.build import all_of, any_of, call, literal, method, one_of
 from headgate.filter.dialects.eventpattern.rules import (
     AnythingBut,

@@ -1,4 +1,4 @@
-"""Where in its text does an event pattern go wrong? The pattern's JSON, and faults that name the place.
+"""The JSON of an event pattern, and faults that name the place in its text.
 
 A pattern comes as a JSON object inside a filter or as the text of one. Only in text are number literals and places
 still to be seen, so a fault has a path always and a position in text.

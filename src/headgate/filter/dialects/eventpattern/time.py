@@ -1,4 +1,4 @@
-"""How is a matcher of an event pattern asked of `ce.time`, which is an instant and no text?"""
+"""Matchers of an event pattern as tests of `ce.time`, which is an instant and no text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Which fields of an event pattern must be asked together? Its items without overridden fields and tangled `$or`s.
+"""An event pattern's items without overridden fields and tangled `$or`s.
 
-A pattern means what it means with every `$or` written out, one rule a combination of branches, in which of a path given
-twice the later one counts. Here a `$or` stays where it is, unless it shares a path or a member of the data with what
-stands beside it: only then its branches take in what it shares.
+Fields that must be asked together stand together here. A pattern means what it means with every `$or` written out, one
+rule a combination of branches, in which of a path given twice the later one counts. Here a `$or` stays where it is,
+unless it shares a path or a member of the data with what stands beside it: only then its branches take in what it
+shares.
 """
 
 from __future__ import annotations

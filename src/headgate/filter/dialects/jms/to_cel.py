@@ -1,4 +1,4 @@
-"""What is a selector in CEL? Each condition as what makes it true and what makes it false (see `three_valued.py`).
+"""Selectors in CEL. Each condition is what makes it true and what makes it false (see `three_valued.py`).
 
 Jakarta Messaging 3.1 compares like with like: numbers with numbers, strings with strings, booleans with booleans. With
 unlike values every comparison is false, `<>` too, which is why the CEL asks for a type there. Arithmetic is done in
