@@ -19,7 +19,7 @@ from headgate.testing import free_port
 from tests.docs.commands import OUTPUT, Step, stable, steps
 from tests.support import REPOSITORY
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # two starts of a server, and much waiting
 
 GO_ON: Final = ("headgate serve", "python -m examples.subscriber")
 """Commands that do not end by themselves."""
