@@ -2,8 +2,9 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
+FAST := not spark and not system and not crash
 
-.PHONY: setup demo test test-fast nightly docs docs-serve pages conformance check lock proto clean
+.PHONY: setup demo test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
 
 setup: .venv/.ready $(JAR)
 
@@ -22,19 +23,28 @@ check: setup
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check
-	@$(BIN)/python -m pytest
+# First what needs neither a JVM nor a server, then what does. Each on a few processes: what one prints is under its test,
+# and `.venv/bin/python -m pytest PATH::TEST` runs one test alone.
+test: check test-fast test-servers
 
-# Everything that starts neither a JVM nor a server: seconds, for the inner loop.
+# For the inner loop.
 test-fast: setup
-	@$(BIN)/python -m pytest -m "not spark and not system and not crash"
+	@echo "tests without a JVM or a server"
+	@$(BIN)/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "$(FAST)"
+
+# Two processes, file by file, each with one Spark and one server for all tests that need no other. More would only wait
+# for each other.
+test-servers: setup
+	@echo "tests with a JVM or a server"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not ($(FAST))"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
-# new examples for every property.
+# a hundred kills; new examples for every property.
 nightly: setup
 	@HEADGATE_SIM_SEED=0 HEADGATE_SIM_RUNS=10000 $(BIN)/python -m pytest -s tests/simulation
 	@HEADGATE_EXPLORE=1 HEADGATE_EXACT_PAIRS=1000000 $(BIN)/python -m pytest tests/filter/test_exactness.py tests/match/test_exact.py
-	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "not spark and not system and not crash"
+	@HEADGATE_CRASH_KILLS=100 $(BIN)/python -m pytest -m crash
+	@HEADGATE_EXPLORE=1 $(BIN)/python -m pytest -m "$(FAST)"
 
 # The documentation as a site in build/site; a warning is an error. No network is needed, and none is used.
 docs: setup

@@ -23,7 +23,7 @@ from pathlib import Path
 import uvicorn
 import uvloop
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -123,7 +123,7 @@ async def serve(app_name: str, directory: Path, partitions: int) -> None:
     app = (
         bare
         if app_name == "bare"
-        else Ingress(Intake(Partitions(commits), {PATH[1:]: Served(f"{PATH[1:]}/1", DEFAULT_RULE)}.get), bare)
+        else Ingress(Intake(Partitions(commits), {PATH[1:]: ServedBroker(f"{PATH[1:]}/1", DEFAULT_RULE)}.get), bare)
     )
     server = uvicorn.Server(http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())

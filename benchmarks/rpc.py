@@ -22,7 +22,7 @@ import uvloop
 from grpc import aio
 
 from benchmarks.ingress import DIFFERENT, PATH, bare, drive, event, requests
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
@@ -52,7 +52,7 @@ async def serve(directory: Path, grpc: str) -> None:
     """Serves HTTP on a free port, whose number is printed, and gRPC unless it is `off`, until standard input ends."""
     writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(PARTITIONS)]
     commits = [event_commit(writer) for writer in writers]
-    intake = Intake(Partitions(commits), {PATH[1:]: Served(f"{PATH[1:]}/1", DEFAULT_RULE)}.get)
+    intake = Intake(Partitions(commits), {PATH[1:]: ServedBroker(f"{PATH[1:]}/1", DEFAULT_RULE)}.get)
     server = uvicorn.Server(http_config(Ingress(intake, bare), "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     while not server.started:

@@ -1,6 +1,6 @@
-"""What can go wrong? One tree of errors, each with what a client and an operator need to know.
+"""The tree of errors, each with what a client and an operator need to know.
 
-`code` names the error for machines (kebab-case, stable), `retriable` says whether the same call may
+`code` names the error for machines (kebab-case, stable), `retriable` tells whether the same call may
 succeed later, `http_status` is the answer where the error crosses HTTP, `hint` says what to do.
 """
 
@@ -19,7 +19,7 @@ class HeadgateError(Exception):
             exception, and so in the log, but never in an answer to a client.
     """
 
-    code: str = "internal"  # of the class, but a client gives an error the code that its server said
+    code: str = "internal"  # of the class, but a client sets the code that its server sent
     retriable: ClassVar[bool] = False
     http_status: ClassVar[int] = 500
 

@@ -223,6 +223,9 @@ WARNINGS_CHARACTERS_MAX: Final = 4_096
 """Warnings of one answer, which are headers: as Kubernetes has it; clients give up on some kilobytes of headers."""
 SELECTOR_CHARS_MAX: Final = 4_096
 """A label or field selector."""
+RECOMPILED_FILTERS_MAX: Final = 200
+"""Filters of one transaction when stored filters are compiled anew: some 10 ms for which other writers wait."""
+
 WATCH_EVENTS_MAX: Final = 20_480
 """Changes kept for watchers: one rewrite of the status of 10,000 triggers must not expire them all."""
 WATCH_BYTES_MAX: Final = 64 << 20
@@ -277,7 +280,7 @@ REQUEST_HEAD_S_MAX: Final = 10.0
 """From a request's first byte (or the connection) to the end of its head: slow loris' time."""
 REQUEST_S_MAX: Final = 60.0
 """From a request's first byte to its last: 4 MiB at 0.6 Mbit/s."""
-ANSWER_UNREAD_S_MAX: Final = 120.0
+WRITE_STALLED_S_MAX: Final = 120.0
 """A client that reads nothing of its answer for so long is disconnected: up to 8 MiB are held for it."""
 KEEP_ALIVE_S: Final = 120
 """A connection without a request stays open so long: longer than the 90 s after which the clients of Go and Rust drop

@@ -1,4 +1,4 @@
-"""How is this server set up? One frozen object, from flags and HEADGATE_* environment variables."""
+"""Settings of `headgate serve`, from options and the environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def hosts_of(text: str) -> list[str]:
 
 
 ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
-"""Databases without which a server does not go on beside events, unless it is told to."""
+"""Databases whose loss stops a server that has events, unless it is accepted."""
 
 
 class Settings(BaseSettings):
@@ -37,7 +37,7 @@ class Settings(BaseSettings):
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
-        retain_hours: Log and outbox segments whose newest record is older go, once nobody needs them any more.
+        retain_hours: Log and outbox segments whose newest record is older go, once they are below the retention floor.
         retain_mb: Over this size of a partition its oldest segments go likewise; None: size does not matter.
         backlog_hours: What a trigger or subscription has not taken is given up when it is older.
         backlog_mb: The same when more than so much of a partition was stored after it.
@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         egress: Where subscribers and dead-letter sinks may be: `local` (this machine and its networks, too) or
             `public` (what is routed in the Internet only).
         egress_allow: Networks allowed all the same, `10.0.0.0/8, ::1`.
-        egress_deny: Networks refused whatever else is said.
+        egress_deny: Networks that are always refused.
         egress_ports: Ports allowed, `80, 443, 8000-8999`; empty for all.
         egress_schemes: Schemes allowed, `http, https`.
     """
@@ -137,7 +137,7 @@ class Settings(BaseSettings):
 
     @property
     def metrics_directory(self) -> Path:
-        """What each process last said of its numbers."""
+        """The metrics files of the processes."""
         return self.run_directory / "metrics"
 
     @property

@@ -1,4 +1,4 @@
-"""How do I run Headgate in a test? A real server as a child process, and the few API calls that a test needs.
+"""A real server for tests, benchmarks and examples: a child process, and the few API calls they need.
 
 Used by our own tests, benchmarks and examples; nothing in the server imports it.
 """
@@ -108,7 +108,7 @@ class Server:
             time.sleep(0.05)
 
     def is_ready(self) -> bool:
-        """Whether /readyz says so now."""
+        """Whether /readyz answers 200 now."""
         try:
             with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -210,7 +210,7 @@ def condition(item: Object, kind: str) -> Object:
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody uses now."""
+    """A port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

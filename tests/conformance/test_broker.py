@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import BrokerAddress, Stage
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
 from headgate.conformance.cases import CaseStatus
 from headgate.testing import Server
 
@@ -63,7 +63,7 @@ def findings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[broker.F
             metrics=f"{server.url}/metrics",
             restart=restarts.command,
         )
-        yield broker.run(stack.enter_context(Stage(where)))
+        yield broker.run(stack.enter_context(CheckEnvironment(where)))
 
 
 def test_every_requirement_of_the_contract_is_kept(findings: list[broker.Finding]) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import BrokerAddress, Stage
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
 from headgate.conformance.cases import CaseStatus
 from headgate.testing import free_port
 
@@ -122,7 +122,7 @@ def findings() -> Iterator[dict[str, broker.Finding]]:
             patience_s=1.0,
             quiet_s=1.5,
         )
-        with Stage(where) as stage:
+        with CheckEnvironment(where) as stage:
             yield {finding.id: finding for finding in broker.run(stage)}
 
 
@@ -151,7 +151,7 @@ def test_without_an_api_only_what_a_url_shows_is_checked() -> None:
 
 def test_nobody_at_the_url_is_a_failure_and_not_a_crash() -> None:
     started = time.monotonic()
-    with Stage(BrokerAddress(f"http://127.0.0.1:{free_port()}/default/default")) as stage:
+    with CheckEnvironment(BrokerAddress(f"http://127.0.0.1:{free_port()}/default/default")) as stage:
         (finding,) = broker.run(stage, ["D05"])
     assert finding.result is CaseStatus.FAILED
     assert "is not answered" in finding.seen

@@ -18,9 +18,9 @@ from typing import Any
 import uvicorn
 
 from headgate.control.api import ControlApi
-from headgate.control.facts import RoutedRow, routed_rows
 from headgate.control.objects import API_VERSION
 from headgate.control.reconciler import Reconciler
+from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
 
 WAIT_S = 20.0

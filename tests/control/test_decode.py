@@ -10,7 +10,7 @@ from headgate.control.admission import Admission
 from headgate.control.bodies import decode_json, decode_yaml, yaml_documents
 from headgate.control.decode import FieldValidation, check_shape, decode_object
 from headgate.control.errors import InvalidObjectError, MalformedObjectError
-from headgate.control.logrules import DEFAULT_RULE, LogRule, log_rule
+from headgate.control.log_spec import DEFAULT_RULE, LogRule, log_rule
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Broker, Kind, LogSpec, ObjectKey, Trigger
 from headgate.control.patches import merge_patch
 from headgate.filter.skipping.filter_value import FilterValueRule

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.delivery import is_ordered
+from headgate.control.delivery_spec import is_ordered
 from headgate.control.durations import duration_s
 from headgate.control.errors import MalformedObjectError
-from headgate.control.filtercauses import scan_warning
+from headgate.control.filter_causes import scan_warning
 from headgate.control.objects import Metadata
-from headgate.control.queries import Representation, form_of, is_dry_run
+from headgate.control.queries import Representation, is_dry_run, representation_of
 from headgate.control.selectors import Fields, field_selector, label_selector
 from headgate.control.tables import human_age
 from headgate.filter.compile.compiler import compile_cel
@@ -113,7 +113,7 @@ def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
     ],
 )
 def test_forms(accept: str, form: Representation) -> None:
-    assert form_of(accept) is form
+    assert representation_of(accept) is form
 
 
 def test_dry_run() -> None:
@@ -136,6 +136,9 @@ def test_order_is_asked_for_by_an_annotation() -> None:
         ("data.n > 5", ["1 comparison in the matcher"]),
         ("data.n > 5 || data.m != 'x'", ["2 comparisons in the matcher"]),
         ("data.a == data.b || data.n > 5", ["1 comparison in the matcher and an evaluation by cel-cpp"]),
+        ("data == 5", ["an evaluation by cel-cpp"]),
+        ("data == null || data.n > 5", ["1 comparison in the matcher and an evaluation by cel-cpp"]),
+        ("ce.type == 'a' && data == 5", []),
         ("ce.type == 'a' && data.n > 5", []),
         ("ce.type.startsWith('a')", []),
         ("true", []),

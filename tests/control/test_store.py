@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from headgate.control import recompile, recompiler
 from headgate.control.admission import Admission
 from headgate.control.compiling import FilterCompiler
 from headgate.control.errors import AlreadyExistsError, ExpiredError, ObjectNotFoundError, StaleObjectError
@@ -16,7 +22,7 @@ from headgate.control.routing import TargetReport
 from headgate.control.store import Store
 from headgate.errors import ConflictError, InvalidInputError
 from headgate.filter.compile.compiler import compile_filter
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import SCAN_CANDIDATE, CompiledFilter
 from tests.control.support import broker, facts, trigger
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
@@ -202,6 +208,13 @@ def test_plans_survive_the_file(filter_object: dict[str, object] | None) -> None
     assert [[type(constant) for constant in (*row.key, *row.constants)] for row in read.rows] == types
 
 
+def recompile_all(store: Store) -> None:
+    after: int | None = 0
+    while after is not None:
+        after = store.recompile(after)
+    assert store.plans_left() == 0
+
+
 def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path) -> None:
     calls: list[object] = []
 
@@ -229,15 +242,117 @@ def test_a_restart_compiles_nothing_and_a_new_compiler_everything(tmp_path: Path
     store.close()
     # Compiled anew with the same result: nothing moves.
     store = Store.open(path, compiler=FilterCompiler(2, one))
+    assert calls == []
+    recompile_all(store)
     assert calls == [GOLD, None, tuple(LISTED)]
     assert store.snapshot() == table
     store.close()
     # Compiled anew with another result: one generation; what no longer compiles is not matched by a stale plan.
     store = Store.open(path, compiler=FilterCompiler(3, picky))
+    recompile_all(store)
     after = store.snapshot()
     assert after.generation == table.generation + 1
     assert [target.filter.cel for target in after.targets] == ['ce.id == "other"'] * 2
     store.close()
+
+
+def plan_of_another_version(path: Path) -> None:
+    """Makes every stored plan one that this version cannot read but for its text."""
+    with sqlite3.connect(path) as connection:
+        for target, plan in connection.execute("SELECT id, plan FROM targets").fetchall():
+            older = msgspec.msgpack.encode([msgspec.msgpack.decode(plan)[0], {"rows": "of another kind"}])
+            connection.execute(
+                "UPDATE targets SET plan = ?, plan_version = 0, compiler = 0 WHERE id = ?", (older, target)
+            )
+    connection.close()
+
+
+def test_rows_of_another_plan_version_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    with contextlib.closing(Store.open(path)) as store:
+        for number in range(3):
+            Admission(store).create(Kind.TRIGGER, trigger(f"t{number}", filter=GOLD))
+        before = store.snapshot()
+    plan_of_another_version(path)
+    with contextlib.closing(Store.open(path)) as store:
+        table = store.snapshot()
+        assert (table.plans_outdated, table.generation) == (3, before.generation)
+        for old, new in zip(before.targets, table.targets, strict=True):
+            assert old.filter.cel == new.filter.cel
+            assert [row.signature for row in new.filter.rows] == [SCAN_CANDIDATE]
+            assert new.filter.sure_bytes == 0
+        # A trigger that is written again is up to date at once.
+        Admission(store).replace(T1, trigger("t1", filter={"cel": "ce.id == 'x'"}))
+        assert store.snapshot().plans_outdated == 2
+        recompile_all(store)
+        after = store.snapshot()
+        assert after.plans_outdated == 0
+        assert [one.filter for one in after.targets[::2]] == [one.filter for one in before.targets[::2]]
+        assert after.targets[1].filter.cel == 'ce.id == "x"'
+
+
+def test_filters_are_compiled_anew_in_slices_beside_other_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recompile, "RECOMPILED_FILTERS_MAX", 2)
+    path = tmp_path / "control.db"
+    with contextlib.closing(Store.open(path)) as store:
+        for number in range(5):
+            Admission(store).create(Kind.TRIGGER, trigger(f"t{number}", filter=GOLD))
+    plan_of_another_version(path)
+    with contextlib.closing(Store.open(path)) as store, contextlib.closing(Store.open(path)) as other:
+        after, left = 0, [store.plans_left()]
+        while (done := store.recompile(after)) is not None:
+            after = done
+            left.append(store.plans_left())
+            assert other.snapshot().plans_outdated == left[-1]
+            Admission(other).create(Kind.TRIGGER, trigger(f"new{after}"))
+            if len(left) == 2:  # deleted, and written, before their turn
+                other.delete(ObjectKey(Kind.TRIGGER, "default", "t2"))
+        assert left == [5, 3, 0]
+
+
+def test_what_is_written_while_it_is_compiled_anew_stays(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    with contextlib.closing(Store.open(path)) as other:
+        Admission(other).create(Kind.TRIGGER, trigger("t1", filter=GOLD))
+
+        def compile_late(filter_object: object, filters: object) -> CompiledFilter:
+            Admission(other).replace(T1, trigger("t1", filter={"cel": "ce.id == 'new'"}))
+            return compile_filter(filter_object, filters)  # type: ignore[arg-type]
+
+        plan_of_another_version(path)
+        with contextlib.closing(Store.open(path, compiler=FilterCompiler(7, compile_late))) as store:
+            store.recompile()
+        assert [one.filter.cel for one in other.snapshot().targets] == ['ce.id == "new"']
+
+
+def test_the_front_tells_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (recompile, recompiler):
+        monkeypatch.setattr(module, "RECOMPILED_FILTERS_MAX", 2)
+    path, notes = tmp_path / "control.db", list[str]()
+    with contextlib.closing(Store.open(path)) as store:
+        for number in range(3):
+            Admission(store).create(Kind.TRIGGER, trigger(f"t{number}"))
+        asyncio.run(recompiler.recompile(store, notes.append))
+        assert notes == []
+        plan_of_another_version(path)
+        asyncio.run(recompiler.recompile(store, notes.append))
+        assert notes == [*(f"compiles stored filters anew: {done} of 3 done" for done in (0, 2, 3)), ""]
+        assert store.plans_left() == 0
+
+
+def test_opening_waits_for_nobody_who_writes(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    Store.open(path).close()
+    plan_of_another_version(path)
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with contextlib.closing(Store.open(path)) as store:
+            store.snapshot()
+        assert time.monotonic() - began < 5
+        writer.execute("ROLLBACK")
 
 
 def test_active_generation_only_grows_and_never_passes_the_desired(admission: Admission) -> None:
@@ -273,10 +388,10 @@ def test_reports_add_up_and_end_with_their_filter(admission: Admission, tmp_path
     store.report([TargetReport(1, 2, "last", "s 3")])
     store.report([TargetReport(1, 1, "", "")])
     (row,) = facts(tmp_path)
-    assert (row.facts.filter_errors, row.facts.last_error, row.facts.last_error_event) == (5, "last", "s 3")
+    assert (row.inputs.filter_errors, row.inputs.last_error, row.inputs.last_error_event) == (5, "last", "s 3")
     admission.merge(T1, {"spec": {"filter": {"expression": "ce.type == 'a'"}}})
     (row,) = facts(tmp_path)
-    assert row.facts.filter_errors == 0
+    assert row.inputs.filter_errors == 0
 
 
 def test_changes_are_told_in_order_and_expire(admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:

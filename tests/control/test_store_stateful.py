@@ -126,7 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
             }
         for row in facts(self.folder):
             known = self.known[row.obj.metadata.name]
-            assert row.facts.needs == known.needs
+            assert row.inputs.needs == known.needs
             assert row.obj.metadata.generation == known.generation
             # Never "True" while a filter is not in force, not even before the reconciler has looked.
             subscribed = next(one for one in row.obj.status.conditions if one.type == "Subscribed")

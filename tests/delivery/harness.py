@@ -14,7 +14,7 @@ import httptools
 import pytest
 import uvloop
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM
@@ -79,7 +79,7 @@ class Routes:
 
     def __init__(self, *targets: Target) -> None:
         self.targets = {t.id: t for t in targets}
-        self.brokers = {path_of(BROKER): Served(BROKER, DEFAULT_RULE)}
+        self.brokers = {path_of(BROKER): ServedBroker(BROKER, DEFAULT_RULE)}
         self.generation = self.version = 1
         self.reports: list[TargetReport] = []
         self.snapshots = 0
@@ -99,7 +99,7 @@ class Routes:
         self.snapshots += 1
         return RoutingTable(self.generation, self.version, {}, tuple(self.targets.values()))
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         return self.brokers.get(path)
 
     def report(self, reports: list[TargetReport]) -> None:

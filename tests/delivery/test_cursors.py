@@ -16,7 +16,7 @@ from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
@@ -118,8 +118,8 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
         for chunk in rows:
             start = len(flat)
-            segment = Segment(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])
-            writer.append(encode_chunk([segment], {0: (start + len(chunk), 1)}))
+            row_group = RowGroup(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])
+            writer.append(encode_chunk([row_group], {0: (start + len(chunk), 1)}))
             flat += [*chunk, None]  # None: the progress row
     end = len(flat)
     upto = data.draw(st.integers(0, end))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.delivery import subscribers
 from headgate.delivery.clock import Clocks
 from headgate.delivery.cursors import Tried
@@ -20,7 +20,7 @@ from headgate.testing import free_port
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, matcher, run, running, spec, target, until
 
 NOBODY = Outcome(0, "connection", "refused")
-DEFAULT = resolve(None, ordered=False)
+DEFAULT = delivery_rules(None, ordered=False)
 HOUR_S = 3_600.0
 
 

@@ -26,7 +26,7 @@ from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import decode_batch
 from headgate.event.trace import Context
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
-from headgate.outbox.writer import DurableChunk, Segment
+from headgate.outbox.writer import DurableChunk, RowGroup
 from tests.delivery.harness import BROKER, attempt_service, event, run, target
 
 
@@ -42,12 +42,12 @@ class Rows:
     def append(self, rows: list[tuple[int, int]]) -> DurableChunk:
         first = len(self.rows)
         self.rows += rows
-        segment = Segment(0, 1, [(offset, t, 3) for offset, t in rows])
-        return DurableChunk(first, [segment], len(self.rows), {0: rows[-1][0] + 1})
+        row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in rows])
+        return DurableChunk(first, [row_group], len(self.rows), {0: rows[-1][0] + 1})
 
     def chunk_from(self, position: int) -> DurableChunk:
-        segment = Segment(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
-        return DurableChunk(position, [segment] if segment.rows else [], len(self.rows), {})
+        row_group = RowGroup(0, 1, [(offset, t, 3) for offset, t in self.rows[position:]])
+        return DurableChunk(position, [row_group] if row_group.rows else [], len(self.rows), {})
 
     async def read(
         self, number: int, start: int, upto: int, count_max: int, wants: Callable[[int], bool] = every_row

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given
@@ -143,7 +145,7 @@ def test_depth_is_counted_exactly(opening, closing):
 
 @pytest.mark.parametrize("inside", [b'{"a":1,"a":1}', b'{"%b":1}' % (b"x" * 50_001), b'"\\ud800"'])
 def test_what_only_a_second_look_finds_too_deep_is_refused_as_such(inside):
-    for depth in range(3 * JSON_DEPTH_MAX - 120, 3 * JSON_DEPTH_MAX):
+    for depth in range(4 * JSON_DEPTH_MAX - 120, 4 * JSON_DEPTH_MAX):
         with pytest.raises(AmbiguousJsonError):
             parse(b"[" * depth + inside + b"]" * depth)
 
@@ -171,3 +173,42 @@ def test_a_name_may_be_long_but_not_longer_than_every_parser_takes(character, un
     with pytest.raises(AmbiguousJsonError, match="50000 characters"):
         parse(f'{{"a":{{"{name}n":1}}}}'.encode())
     parse(f'{{"a":"{name}n"}}'.encode())
+
+
+DEEP = b"[" * (JSON_DEPTH_MAX - 1) + b"[]" + b"]" * (JSON_DEPTH_MAX - 1)
+ENTRIES = {
+    "a part of the server": """
+from headgate.server.__main__ import main
+try:
+    main()  # of a part that there is not
+except SystemExit:
+    pass
+from headgate.event.json_text import parse
+parse(deep)
+""",
+    "the command": """
+sys.argv[1:] = ["filter", "dialects"]
+from headgate.cli.main import main
+try:
+    main()
+except SystemExit:
+    pass
+from headgate.event.json_text import parse
+parse(deep)
+""",
+    "a program that publishes and reads": """
+import msgspec
+from headgate.client import values
+from headgate.event.model import DataKind, Event
+value = values.json_of(Event("1.0", "1", "/a", "t", data_kind=DataKind.JSON, data=deep))
+assert values._json_bytes(value) == deep
+""",
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_every_process_reads_documents_as_deep_as_allowed(entry):
+    start = "import sys\ndeep = sys.stdin.buffer.read()\nassert sys.getrecursionlimit() == 1_000\n"
+    command = [sys.executable, "-c", start + ENTRIES[entry], "nothing"]
+    done = subprocess.run(command, input=DEEP, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()

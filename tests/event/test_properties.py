@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from headgate.event.arrow import StoredEvent, from_batch, from_batch_all, to_batch
 from headgate.event.errors import EventError
+from headgate.event.fast_path import BatchFastPath
 from headgate.event.http import BATCH_JSON, STRUCTURED_JSON, canonical, decode_request, encode_binary
 from headgate.event.json_format import decode_batch, decode_event, encode_batch, encode_event
 from headgate.event.model import DataKind, Event
-from headgate.event.usual import UsualEvents
 from tests.event.strategies import events, usual_events
 
 
@@ -32,7 +32,7 @@ def test_batched_mode_keeps_everything(batch):
 @given(st.lists(usual_events(), min_size=1, max_size=5), st.data())
 def test_a_batch_read_at_once_is_what_its_events_are_alone(batch, data):
     """Usual events, some of them then spoilt: the same events or the same refusal as one by one."""
-    reader = UsualEvents()
+    reader = BatchFastPath()
     reader.learn(batch)
     body = encode_batch(batch)
     assert reader.read(body) == batch

@@ -24,6 +24,7 @@ from headgate.filter.compile.plan import (
     Root,
     Signature,
 )
+from headgate.filter.tools.explain import explain
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONJUNCTIONS_MAX, FILTER_LIST_ITEMS_MAX, FILTER_ROWS_MAX
 
 TYPE = Operand(Root.CE, ("type",))
@@ -63,7 +64,6 @@ def residual(text: str) -> dict[Residual, object]:
         ("!data.n", KeyPart(N, KeyKind.BOOL), False),
         ("data.a.b.c == 'x'", KeyPart(Operand(Root.DATA, ("a", "b", "c")), KeyKind.STRING), "x"),
         ("data['a.b'] == 'x'", KeyPart(Operand(Root.DATA, ("a.b",)), KeyKind.STRING), "x"),
-        ("data == 'x'", KeyPart(Operand(Root.DATA, ()), KeyKind.STRING), "x"),
         ("ce.`in` == 'x'", KeyPart(Operand(Root.CE, ("in",)), KeyKind.STRING), "x"),
         ("ce.a.b == 'x'", KeyPart(Operand(Root.CE, ("a.b",)), KeyKind.STRING), "x"),
         ("ce.type.startsWith('order')", KeyPart(TYPE, KeyKind.PREFIX, 4), "orde"),
@@ -463,3 +463,14 @@ def test_canonical_text_is_bounded() -> None:
     with pytest.raises(FilterError) as refused:
         compile_cel(f"data.s == '{chr(127) * 15_000}'")
     assert refused.value.limit == "FILTER_CANONICAL_CHARACTERS_MAX"
+
+
+@pytest.mark.parametrize("text", ["data == 5", "data", "data == null", 'ce["a\\"b"] == "x"'])
+def test_a_value_that_the_matcher_does_not_read_is_left_to_cel(text: str) -> None:
+    compiled = compile_cel(text)
+    assert [made.signature for made in compiled.rows] == [SCAN_CANDIDATE]
+    assert any(note.startswith(f"candidate: {compiled.cel}: ") for note in compiled.notes)
+    explanation = explain(compiled)
+    assert (explanation.decided_by, explanation.cost.scans) == ("cel", 1)
+    beside = compile_cel(f"ce.type == 'a' && {text}")
+    assert [(made.key, made.signature.exact) for made in beside.rows] == [(("a",), False)]

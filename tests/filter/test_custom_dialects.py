@@ -139,7 +139,7 @@ def test_another_version_of_a_package_is_another_compiler(environment: dict[str,
 CONSUMERS = """
 import json, sys
 from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.pulling import wanted, written_field
+from headgate.control.subscription_spec import wanted, written_field
 from headgate.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 

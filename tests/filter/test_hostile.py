@@ -22,7 +22,7 @@ from headgate.filter.cel.regex import regex_size
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.dialects import to_cel
 from headgate.filter.skipping.literals import literals
-from headgate.filter.skipping.numbers import bounds
+from headgate.filter.skipping.numbers import number_ranges
 from headgate.filter.skipping.prune import pruning
 from headgate.limits import EVENT_BYTES_MAX, FILTER_REGEX_INSTRUCTIONS_MAX
 
@@ -396,7 +396,7 @@ NESTS = {
 
 
 @pytest.mark.parametrize("kind", NESTS)
-@pytest.mark.parametrize("work", [compile_cel, program, literals, pruning, bounds])
+@pytest.mark.parametrize("work", [compile_cel, program, literals, pruning, number_ranges])
 def test_a_nest_costs_no_multiple_for_every_level(work: Callable[[str], object], kind: str) -> None:
     def nest(levels: int) -> str:
         text = f'ce.type == "{work.__name__}"'  # of no test before, which would be remembered

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.skipping.literals import ESCAPE
-from headgate.filter.skipping.numbers import Bound, bounds
+from headgate.filter.skipping.numbers import NumberRange, number_ranges
 
 BIG = 2**53
 NUMBERS = st.one_of(
@@ -61,7 +61,7 @@ def test_no_event_that_the_filter_takes_is_denied(
     if escaped:
         text = text.replace(b'"n"', b'"\\u006e"')
     if program(cel).evaluate(event(text)).kind is OutcomeKind.TRUE:
-        for bound in bounds(cel):
+        for bound in number_ranges(cel):
             assert bound.occurs(text) or ESCAPE in text
             assert bound.occurs_within(text, 0, len(text)) == bound.occurs(text)
 
@@ -69,10 +69,10 @@ def test_no_event_that_the_filter_takes_is_denied(
 @pytest.mark.parametrize(
     ("cel", "expected"),
     [
-        ("data.tso >= 5", [Bound(b"tso", 5.0, math.inf)]),
-        ("5 > data.a.b && ce.type == 'x'", [Bound(b"b", -math.inf, 5.0)]),
-        ("data.n == 1.5 && data.m in [3, 1]", [Bound(b"n", 1.5, 1.5), Bound(b"m", 1.0, 3.0)]),
-        ("!(data.n < 3)", [Bound(b"n", 3.0, math.inf)]),
+        ("data.tso >= 5", [NumberRange(b"tso", 5.0, math.inf)]),
+        ("5 > data.a.b && ce.type == 'x'", [NumberRange(b"b", -math.inf, 5.0)]),
+        ("data.n == 1.5 && data.m in [3, 1]", [NumberRange(b"n", 1.5, 1.5), NumberRange(b"m", 1.0, 3.0)]),
+        ("!(data.n < 3)", [NumberRange(b"n", 3.0, math.inf)]),
         ("data.n > 1 || data.m > 1", []),
         ("data.n != 1", []),
         ("data.n == true", []),
@@ -81,8 +81,8 @@ def test_no_event_that_the_filter_takes_is_denied(
         ("int(data.n) == 1", []),
     ],
 )
-def test_what_a_filter_asks_of_numbers(cel: str, expected: list[Bound]) -> None:
-    assert list(bounds(cel)) == expected
+def test_what_a_filter_asks_of_numbers(cel: str, expected: list[NumberRange]) -> None:
+    assert list(number_ranges(cel)) == expected
 
 
 @given(st.from_regex(r"-?[0-9]{1,400}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,20})?", fullmatch=True))
@@ -93,13 +93,13 @@ def test_what_a_filter_asks_of_numbers(cel: str, expected: list[Bound]) -> None:
 def test_every_spelling_of_a_number_is_the_double_that_python_makes_of_it(text: str) -> None:
     number = float(text)
     data = b'{"n": %s}' % text.encode()
-    assert Bound(b"n", number, number).occurs(data)
-    assert Bound(b"n", number, number).occurs_within(data, 0, len(data))
-    assert not Bound(b"n", math.nextafter(number, math.inf), math.inf).occurs(data) or number == math.inf
+    assert NumberRange(b"n", number, number).occurs(data)
+    assert NumberRange(b"n", number, number).occurs_within(data, 0, len(data))
+    assert not NumberRange(b"n", math.nextafter(number, math.inf), math.inf).occurs(data) or number == math.inf
 
 
 def test_bytes_of_other_members_and_kinds_are_no_number_of_it() -> None:
-    (bound,) = bounds("data.tso >= 5")
+    (bound,) = number_ranges("data.tso >= 5")
     for text in (b'{"tsoo":9}', b'{"xtso":9}', b'{"tso":"9"}', b'{"tso":4}', b'{"a":"tso","b":9}', b"[9]", b""):
         assert not bound.occurs(text)
     for text in (b'{"tso" :\n 9}', b'{"a":{"tso":5e0}}', b'{"tso":-1}{"tso":12.5}', b'{"tso":5}'):

@@ -7,7 +7,6 @@ import random
 import pytest
 
 from headgate.filter.cel import rewrite as rules
-from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_cel
@@ -16,7 +15,7 @@ from tests.filter.strategies import random_filter, random_hard_filter
 
 
 def tree(text: str):
-    return decode(compile_expression(text).checked().expr)
+    return compile_expression(text).tree()
 
 
 PAIRS = {

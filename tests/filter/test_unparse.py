@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
@@ -16,7 +15,7 @@ from tests.support import conformance
 
 
 def tree(text: str):
-    return decode(compile_expression(text).checked().expr)
+    return compile_expression(text).tree()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_every_conformance_expression_keeps_its_tree() -> None:
             expression = compile_expression(json.loads(line)["expr"])
         except FilterError:
             continue  # variables and functions that filters do not have
-        text = unparse(decode(expression.checked().expr))
+        text = unparse(expression.tree())
         assert unparse(tree(text)) == text
         count += 1
     assert count > 700

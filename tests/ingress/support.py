@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import StoredEvent
 from headgate.event.http import encode_binary
 from headgate.ingress.app import Ingress
@@ -79,7 +79,7 @@ async def fallback(scope, receive, send):
 
 
 def ingress(*logs, brokers=("ns/b",)):
-    served = {path: Served(f"{path}/uid", DEFAULT_RULE) for path in brokers}
+    served = {path: ServedBroker(f"{path}/uid", DEFAULT_RULE) for path in brokers}
     return Ingress(Intake(Partitions(logs), served.get), fallback)
 
 

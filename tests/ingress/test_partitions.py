@@ -2,7 +2,7 @@ import msgspec
 import pytest
 import xxhash
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.event.arrow import StoredEvent
 from headgate.event.model import Event, EventColumns
@@ -27,7 +27,7 @@ def ids(log):
 
 
 def store(partitions, *events, size_bytes=100):
-    run(partitions.store(Served("ns/b/uid", DEFAULT_RULE), events, size_bytes))
+    run(partitions.store(ServedBroker("ns/b/uid", DEFAULT_RULE), events, size_bytes))
 
 
 def test_a_key_is_mapped_by_xxh64():
@@ -61,7 +61,7 @@ def test_a_batch_without_keys_stays_together_and_takes_its_turn(held):
     logs = [FakeLog() for _ in range(2)]
     partitions = Partitions(logs)
     for _ in range(2):
-        run(partitions.store(Served("ns/b/uid", DEFAULT_RULE), held([event("1"), event("2"), event("3")]), 100))
+        run(partitions.store(ServedBroker("ns/b/uid", DEFAULT_RULE), held([event("1"), event("2"), event("3")]), 100))
     assert [ids(log) for log in logs] == [[["1", "2", "3"]]] * 2
 
 
@@ -72,7 +72,7 @@ def test_a_batch_is_split_by_partition_in_order(held):
     keys = ["a", "b", "c", "d", "e", "f"]
     assert len({partitions.of_key(key) for key in keys}) > 1
     events = [event(f"{key}{number}", key) for number in range(3) for key in keys]
-    run(partitions.store(Served("ns/b/uid", DEFAULT_RULE), held(events), 1800))
+    run(partitions.store(ServedBroker("ns/b/uid", DEFAULT_RULE), held(events), 1800))
     for index, log in enumerate(logs):
         mine = [each for each in events if partitions.of_key(each.extensions["partitionkey"]) == index]
         assert log.submits == ([[StoredEvent("ns/b/uid", each) for each in mine]] if mine else [])

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.model import Event
 from headgate.ingress.encode import event_commit
@@ -45,7 +45,7 @@ class Log:
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)
-        self.brokers = {path: Served(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
+        self.brokers = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
         self.producers = Producers(directory)
         self.producers.recover(self.ends())
         self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get, tracing=tracing), self.producers)
@@ -292,7 +292,7 @@ def test_a_broker_made_anew_begins_its_producers_numbers_anew(tmp_path: Path, pr
             stream, _ = await opened(client, producer)
             await stream.write(request(0, 5))
             assert said(await stream.read()) == (0, 4, 0)
-            log.brokers[BROKER] = Served(f"{BROKER}/2", DEFAULT_RULE)
+            log.brokers[BROKER] = ServedBroker(f"{BROKER}/2", DEFAULT_RULE)
             await stream.write(request(5))
             with pytest.raises(Refused) as refused:
                 await stream.rest()

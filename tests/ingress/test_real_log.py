@@ -14,7 +14,7 @@ import structlog
 import uvicorn
 
 from headgate import limits
-from headgate.control.logrules import DEFAULT_RULE, LogRule, Served
+from headgate.control.log_spec import DEFAULT_RULE, LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA, from_batch_all
 from headgate.event.http import encode_binary
 from headgate.event.json_format import encode_batch
@@ -84,7 +84,7 @@ async def serving(directory: Path, gate=None, files=None, **limits):
         "batch_items_max": COMMIT_CHUNK_EVENTS_MAX,
     }
     commit = GroupCommit(Gated(writer, gate), encode, **(queue | limits))
-    app = Ingress(Intake(Partitions([commit]), {"ns/b": Served("ns/b/uid", DEFAULT_RULE)}.get), fallback)
+    app = Ingress(Intake(Partitions([commit]), {"ns/b": ServedBroker("ns/b/uid", DEFAULT_RULE)}.get), fallback)
     server = uvicorn.Server(protocol.http_config(app, "127.0.0.1", 0))
     running = asyncio.create_task(server.serve())
     try:

@@ -19,7 +19,7 @@ from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
 from tests.delivery.harness import until as eventually
 
@@ -190,8 +190,8 @@ def test_rows_are_found_after_a_pause_and_where_the_clock_was_set_back(
         now_us += idle_s * 1_000_000
         log.append(Encoded(to_batch([StoredEvent(BROKER, event(number))]), ["t"]))
         now_us -= clock_back_s * 1_000_000
-        segments = [Segment(0, 1, [(number, target_id, int(Verdict.MATCH)) for target_id in (1, 2)])]
-        outbox.append(encode_chunk(segments, {0: (number + 1, 1)}))
+        row_groups = [RowGroup(0, 1, [(number, target_id, int(Verdict.MATCH)) for target_id in (1, 2)])]
+        outbox.append(encode_chunk(row_groups, {0: (number + 1, 1)}))
     log.close()
     outbox.close()
     for number in range(3):

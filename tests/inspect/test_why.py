@@ -32,7 +32,7 @@ from headgate.inspect.find import EventSearch, Found
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.why import Why
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'
@@ -73,8 +73,8 @@ class World:
     def match(self, offset: int, verdict: Verdict = Verdict.MATCH, *, target: int | None = None) -> int:
         """An outbox row; returns its position."""
         self.now_us += 1_000
-        segments = [Segment(0, 1, [(offset, target or self.target, int(verdict))])]
-        return self.outbox.append(encode_chunk(segments, {0: (offset + 1, 1)}))
+        row_groups = [RowGroup(0, 1, [(offset, target or self.target, int(verdict))])]
+        return self.outbox.append(encode_chunk(row_groups, {0: (offset + 1, 1)}))
 
     def passed(self, offset: int) -> None:
         self.now_us += 1_000
@@ -511,7 +511,7 @@ def test_all_triggers_of_a_broker_page_by_page(world: World) -> None:
     world.accept(event("1", amount=200))
     world.now_us += 1_000
     rows = [(0, targets["default/all"], int(Verdict.MATCH)), (0, targets["default/t"], int(Verdict.MATCH))]
-    first = world.outbox.append(encode_chunk([Segment(0, 1, rows)], {0: (1, 1)}))
+    first = world.outbox.append(encode_chunk([RowGroup(0, 1, rows)], {0: (1, 1)}))
     world.handed(first + 3, TargetCursor(targets["default/t"], None, (first + 1,)))
     remember(world, "", target=targets["default/all"])
     status, answer = call(world, "id=1", "brokers/default/why")

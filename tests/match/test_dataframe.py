@@ -379,26 +379,25 @@ def test_no_filters_at_all(spark: SparkSession) -> None:
     assert verdicts(frame_of(spark, [event('{"a":1}')]), table) == {}
 
 
-def test_what_no_column_can_hold_becomes_a_candidate(spark: SparkSession) -> None:
-    def one(op: Op, kind: ConstantKind, constant: object) -> CompiledFilter:
-        residual = Residual(Operand(Root.DATA, ("v",)), op, kind)
-        return CompiledFilter("", (PlanRow(Signature((), (residual,)), (), (constant,)),))  # type: ignore[arg-type]
-
-    odd = [
-        one(Op.EQ, ConstantKind.STRING, "\ud800"),
-        one(Op.EQ, ConstantKind.NUMBER, float("nan")),
-        one(Op.EQ, ConstantKind.NUMBER, 10**400),
-        one(Op.IN, ConstantKind.STRING, ("a", "\udfff")),
-        one(Op.IN, ConstantKind.NULL, (None,)),
-        CompiledFilter("", (PlanRow(SCAN_CANDIDATE, (), ()),)),
-        CompiledFilter(
-            "", (PlanRow(Signature((KeyPart(Operand(Root.CE, ("a", "b")), KeyKind.STRING),), ()), ("x",), ()),)
-        ),
-        CompiledFilter(
-            "", (PlanRow(Signature((KeyPart(Operand(Root.CE, ("time",)), KeyKind.STRING),), ()), ("x",), ()),)
-        ),
+def test_the_text_of_a_time(spark: SparkSession) -> None:
+    sent = ["2018-04-26T14:48:09+02:00", "2018-04-26T12:48:09Z", "2018-04-26T12:48:09.000Z", None]
+    events = [Event("1.0", "1", "/a", "t", time=time) for time in sent]
+    filters = [
+        f"ce['@time'] == '{sent[0]}'",
+        f"ce['@time'] != '{sent[1]}'",
+        f"ce['@time'] in ['{sent[1]}', '{sent[2]}'] && ce.time == timestamp('{sent[0]}')",
+        "ce['@time'].startsWith('2018') && ce['@time'].endsWith('Z')",
+        "ce['@time'].contains('+02') || ce['@time'].lowerAscii().endsWith('9z')",
+        "size(ce['@time']) > 20 && ce['@time'] < '2018-04-26T13'",
+        "has(ce.time) && ce['@time'] >= '2018'",
     ]
-    assert match(spark, [event("{}")], odd) == {(0, target): Verdict.CANDIDATE for target in range(len(odd))}
+    agrees(spark, events, filters)
+
+
+def test_what_the_matcher_does_not_read_is_a_candidate(spark: SparkSession) -> None:
+    texts = ["data == 5", 'ce["a\\"b"] == "x"', "data.a == data.b"]
+    filters = [*map(compile_cel, texts), CompiledFilter("", (PlanRow(SCAN_CANDIDATE, (), ()),))]
+    assert match(spark, [event("{}")], filters) == {(0, target): Verdict.CANDIDATE for target in range(len(filters))}
 
 
 def test_the_plan_is_two_joins_in_generated_code(spark: SparkSession) -> None:

@@ -23,6 +23,7 @@ class FakeRouting:
         self.commits = 0
         self.active: list[int] = []
         self.broken = False
+        self.outdated = 0
 
     def data_version(self) -> int:
         return self.commits
@@ -31,7 +32,7 @@ class FakeRouting:
         return self.generation
 
     def snapshot(self) -> RoutingTable:
-        return RoutingTable(self.generation, self.generation, {}, ())
+        return RoutingTable(self.generation, self.generation, {}, (), self.outdated)
 
     def set_active_generation(self, generation: int) -> None:
         if self.broken:
@@ -166,6 +167,16 @@ def test_the_first_run_starts_where_the_dispatcher_says(world: World) -> None:
     world.step(5)
     assert world.runs == [run]
     assert not run.stopped
+
+
+def test_it_waits_for_filters_that_are_to_be_compiled_anew(world: World) -> None:
+    world.routing.outdated = 7
+    world.step(60)
+    assert world.runs == []
+    assert world.notes[-1] == "waits for the front, which has 7 filters to compile anew"
+    world.routing.outdated = 0
+    world.step()
+    assert [run.start for run in world.runs] == [{0: 10, 1: 20}]
 
 
 def test_it_waits_for_the_dispatcher(world: World) -> None:

@@ -125,7 +125,7 @@ def test_exports_that_fail_are_one_line_until_one_succeeds(
     sdk = logging.getLogger("opentelemetry")
     monkeypatch.setattr(sdk, "handlers", [])
     monkeypatch.setattr(sdk, "propagate", True)
-    words = span_export.heard()
+    words = span_export.capture_messages()
     url = f"http://127.0.0.1:{moody.server_port}/v1/traces"
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(span_export.Exporter(OTLPSpanExporter(url), words)))

@@ -12,7 +12,7 @@ from headgate import limits
 from headgate.log.errors import LogUnavailableError
 from headgate.log.writer import Encoded
 from headgate.outbox.takeover import Accepted
-from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, Segment, decode_chunk, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, DurableChunk, Outbox, RowGroup, decode_chunk, encode_chunk
 from tests.delivery.harness import run, until
 
 
@@ -58,7 +58,7 @@ def test_a_chunk_holds_everything_that_waited_and_ends_with_progress():
         assert [chunk.first_position for chunk in durable] == [0, 5]
         assert durable[0].watermarks == {0: 2}
         assert durable[1].watermarks == {0: 10, 1: 1}
-        assert sum(len(segment.rows) for segment in durable[1].segments) == 18
+        assert sum(len(row_group.rows) for row_group in durable[1].row_groups) == 18
         assert disk.filter_values[0] == ["1", "2", "1", "2", "-1"]
         await outbox.close()
 
@@ -80,7 +80,7 @@ def test_progress_alone_waits_and_goes_with_rows(monkeypatch):
         outbox.add(Accepted(0, 1, [], 200))
         await until(lambda: len(durable) == 2)
         assert durable[1].watermarks == {0: 200}
-        assert durable[1].segments == []
+        assert durable[1].row_groups == []
         await outbox.close()
 
     run(work())
@@ -108,8 +108,8 @@ def test_a_disk_that_refuses_loses_nothing_and_keeps_the_order(monkeypatch):
         for first in range(0, 100, 10):
             outbox.add(accepted(first, 10))
         assert outbox.rows_pending == 200
-        await until(lambda: sum(len(s.rows) for chunk in durable for s in chunk.segments) == 200)
-        offsets = [offset for chunk in durable for segment in chunk.segments for offset, _, _ in segment.rows]
+        await until(lambda: sum(len(s.rows) for chunk in durable for s in chunk.row_groups) == 200)
+        offsets = [offset for chunk in durable for row_group in chunk.row_groups for offset, _, _ in row_group.rows]
         assert offsets == sorted(offsets)
         assert room[-1] == outbox.rows_pending == 0
         await outbox.close()
@@ -141,9 +141,9 @@ def test_large_chunks_are_cut_between_events_with_the_right_progress(monkeypatch
         disk.gate.release(1_000)
         await until(lambda: bool(durable) and durable[-1].watermarks == {0: 30})
         for chunk in durable:
-            last = chunk.segments[-1].rows[-1][0] if chunk.segments else 29
+            last = chunk.row_groups[-1].rows[-1][0] if chunk.row_groups else 29
             assert chunk.watermarks == {0: last + 1}
-            assert sum(len(segment.rows) for segment in chunk.segments) <= 10
+            assert sum(len(row_group.rows) for row_group in chunk.row_groups) <= 10
         await outbox.close()
 
     run(work())
@@ -151,7 +151,7 @@ def test_large_chunks_are_cut_between_events_with_the_right_progress(monkeypatch
 
 SEGMENTS = st.lists(
     st.builds(
-        Segment,
+        RowGroup,
         st.integers(0, 3),
         st.integers(0, 2**62),
         st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**31 - 1), st.integers(1, 3)), min_size=1),
@@ -161,12 +161,12 @@ SEGMENTS = st.lists(
 
 
 @given(SEGMENTS, st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 2**62), st.integers(0, 9)), min_size=1))
-def test_what_is_written_is_read_again(segments: list[Segment], progress: dict[int, tuple[int, int]]):
-    encoded = encode_chunk(segments, progress)
+def test_what_is_written_is_read_again(row_groups: list[RowGroup], progress: dict[int, tuple[int, int]]):
+    encoded = encode_chunk(row_groups, progress)
     assert encoded.batch.schema == OUTBOX_SCHEMA
     chunk = decode_chunk(77, encoded.batch)
-    flat = [(s.partition, s.generation, row) for s in segments for row in s.rows]
-    assert [(s.partition, s.generation, row) for s in chunk.segments for row in s.rows] == flat
+    flat = [(s.partition, s.generation, row) for s in row_groups for row in s.rows]
+    assert [(s.partition, s.generation, row) for s in chunk.row_groups for row in s.rows] == flat
     assert chunk.watermarks == {partition: watermark for partition, (watermark, _) in progress.items()}
     assert chunk.next_position == 77 + len(flat) + len(progress)
     assert encoded.filter_values == [str(row[1]) for _, _, row in flat] + ["-1"] * len(progress)

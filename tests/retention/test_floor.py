@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.retention.floor import KEEP_EVERYTHING, REPORT, FloorFinder, RetentionFloor
-from headgate.subscriptions.cursor import Held, Saved
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.saved import SavedCursor, UnackedEvent
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
@@ -27,10 +27,10 @@ def outbox(directory: Path) -> None:
     """Positions 0..9: chunks (p0: 3, 4; progress), (p1: 7; progress), (progress of p0 only), (p0: 9, progress)."""
     with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
         for segments, progress in (
-            ([Segment(0, 1, [(3, 1, 3), (4, 2, 3)])], {0: (5, 1)}),
-            ([Segment(1, 1, [(7, 1, 3)])], {1: (8, 1)}),
+            ([RowGroup(0, 1, [(3, 1, 3), (4, 2, 3)])], {0: (5, 1)}),
+            ([RowGroup(1, 1, [(7, 1, 3)])], {1: (8, 1)}),
             ([], {0: (9, 1)}),
-            ([Segment(0, 1, [(9, 1, 3)])], {0: (20, 1), 1: (30, 1)}),
+            ([RowGroup(0, 1, [(9, 1, 3)])], {0: (20, 1), 1: (30, 1)}),
         ):
             writer.append(encode_chunk(segments, progress))
 
@@ -92,10 +92,10 @@ def test_what_a_hanging_subscriber_has_not_answered_is_floor_of(tmp_path: Path):
 def test_the_backlog_of_a_subscription_and_what_consumers_have_are_floor_of(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9)
-    store = PullStore(tmp_path / "subscriptions.db")
-    store.write({5: Saved(next=9), 6: Saved(next=6, held=[Held(0, 0, 3, 0)])})
+    store = SubscriptionStore(tmp_path / "subscriptions.db")
+    store.write({5: SavedCursor(next=9), 6: SavedCursor(next=6, unacked=[UnackedEvent(0, 0, 3, 0)])})
     assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 3, 1: 30})
-    store.write({5: Saved(next=3)}, gone=[6])
+    store.write({5: SavedCursor(next=3)}, gone=[6])
     assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
     store.close()
 
@@ -107,10 +107,10 @@ def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Floor
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
     monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
     with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
-        writer.append(encode_chunk([Segment(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
+        writer.append(encode_chunk([RowGroup(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):
-            writer.append(encode_chunk([Segment(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
-        writer.append(encode_chunk([Segment(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
+            writer.append(encode_chunk([RowGroup(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
+        writer.append(encode_chunk([RowGroup(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
     return FloorFinder(directory / "dispatch.db", directory / "outbox")
 
 

@@ -36,8 +36,8 @@ def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
     rows = []
     with PartitionReader.open(data / "outbox" / "0", start=0) as reader:
         while (chunk := reader.read()) is not None:
-            for segment in decode_chunk(chunk.first_offset, chunk.batch).segments:
-                rows += segment.rows
+            for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
+                rows += row_group.rows
     return rows
 
 

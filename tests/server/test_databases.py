@@ -27,7 +27,7 @@ from headgate.storage.sqlite import (
     DatabaseNewerError,
     examine,
 )
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import free_port
 from tests.match.events import append, event, writing
 
@@ -37,7 +37,7 @@ OPEN: dict[str, Callable[[Path], contextlib.AbstractContextManager[object]]] = {
     "dispatch.db": lambda path: contextlib.closing(CursorStore(path)),
     "deadletters.db": lambda path: contextlib.closing(DeadLetterStore(path)),
     "replays.db": lambda path: contextlib.closing(ReplayStore(path)),
-    "subscriptions.db": lambda path: contextlib.closing(PullStore(path)),
+    "subscriptions.db": lambda path: contextlib.closing(SubscriptionStore(path)),
 }
 
 
@@ -104,7 +104,7 @@ def test_a_row_that_nobody_has_written_is_named(data: Path) -> None:
         cursors.load()
     with (
         pytest.raises(DatabaseDamagedError, match=r"subscriptions\.db"),
-        contextlib.closing(PullStore(data / "subscriptions.db")) as pulls,
+        contextlib.closing(SubscriptionStore(data / "subscriptions.db")) as pulls,
     ):
         pulls.load()
     with (

@@ -459,7 +459,7 @@ class _Link:
     async def close(self) -> None:
         pass
 
-    def relieve(self) -> None:
+    def resume_reading(self) -> None:
         pass
 
 
@@ -498,7 +498,7 @@ def _installed(world: World, disk: Disk, life: Life) -> Iterator[None]:
         for name in MODULES:
             stack.enter_context(mock.patch(f"headgate.{name}.ThreadPoolExecutor", executor))
         replace(dispatcher_module, "HttpTransport", lambda: _Front(world, disk))
-        replace(dispatcher_module, "Link", _Link)
+        replace(dispatcher_module, "MatchLinkServer", _Link)
         replace(CursorStore, "flush", flushed)
         replace(Flusher, "_flush", taking)
         replace(DeadLetterStore, "apply", applied)

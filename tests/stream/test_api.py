@@ -21,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from headgate.control.http import ERROR_HANDLERS
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
@@ -34,7 +34,7 @@ from headgate.stream.api import ReadApi
 from headgate.stream.readers import Readers
 
 BROKER = "ns/b"
-SERVED = Served(f"{BROKER}/1", DEFAULT_RULE)
+SERVED = ServedBroker(f"{BROKER}/1", DEFAULT_RULE)
 EVENTS = 12
 
 
@@ -129,7 +129,7 @@ async def listening(app: Starlette, socket: Path) -> AsyncIterator[None]:
         await serving
 
 
-def scenario(tmp_path: Path, work, brokers: dict[str, Served] | None = None) -> None:  # type: ignore[no-untyped-def]
+def scenario(tmp_path: Path, work, brokers: dict[str, ServedBroker] | None = None) -> None:  # type: ignore[no-untyped-def]
     """Runs `work(client, log)` against the front's proxy before the reader."""
 
     async def run() -> None:
@@ -262,7 +262,7 @@ def test_a_follower_is_told_that_the_broker_is_gone(tmp_path: Path, monkeypatch:
     brokers = {BROKER: SERVED}
 
     async def work(client: Client, log: Log) -> None:
-        for now in (None, Served(f"{BROKER}/2", DEFAULT_RULE)):
+        for now in (None, ServedBroker(f"{BROKER}/2", DEFAULT_RULE)):
             brokers[BROKER] = SERVED
             async with client.open("from=next&follow=true") as source:
                 await source.readuntil(b'"progress"')

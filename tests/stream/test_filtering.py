@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.control.logrules import LogRule, Served
+from headgate.control.log_spec import LogRule, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.json_format import encode_batch
 from headgate.event.model import DataKind, Event
@@ -186,7 +186,9 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     async def publish() -> None:
         with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
-            app = Ingress(Intake(Partitions([commit]), {BROKER: Served(IDENTITY, LogRule(BY_GROUP))}.get), fallback)
+            app = Ingress(
+                Intake(Partitions([commit]), {BROKER: ServedBroker(IDENTITY, LogRule(BY_GROUP))}.get), fallback
+            )
             for batch in range(40):
                 events = [values[index % 3](event(5 * batch + index, f"g{batch}")) for index in range(5)]
                 headers = [("content-type", "application/cloudevents-batch+json")]

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.scan.scan import Query
 from headgate.stream.request import ReadRequest, read_request
 
 
 def asked(*parameters: tuple[str, str], follow: bool = False) -> ReadRequest:
-    return read_request(Served("ns/b/1", DEFAULT_RULE), parameters, follow=follow)
+    return read_request(ServedBroker("ns/b/1", DEFAULT_RULE), parameters, follow=follow)
 
 
 def test_nothing_asked_is_everything_from_the_beginning():

@@ -20,11 +20,11 @@ from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.messages import Place, PlaceNotFoundError
-from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.errors import PlaceNotFoundError
+from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
 NAME = "default/s"
@@ -52,31 +52,22 @@ class World:
         self.target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(), rules, needs)
 
     def start(self) -> None:
-        self.store = PullStore(self.folder / "subscriptions.db")
+        self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.events = LogEvents(self.folder / "log")
         scanner = LogScanner(self.folder / "log", self.threads)
         errors, rule = FilterErrors(), filter_value_rule("type")
+        view = OutboxView(self.folder / "outbox", self, lambda: len(self.rows))
+        view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
         self.subscriptions = Subscriptions(
             store=self.store,
-            outbox=self.folder / "outbox",
-            backlog=self,
+            outbox=view,
+            log=SearchableLog(self.folder / "log", scanner, lambda _: rule),
             events=self.events,
             judge_filter=evaluate,
             errors=errors,
-            handed=lambda: len(self.rows),
-            seeks=Seeks(self.folder / "log", self.folder / "outbox", scanner, lambda _: rule, lambda: len(self.rows)),
-            histories=Histories(
-                self.folder / "log",
-                scanner,
-                self.events,
-                errors,
-                lambda _: rule,
-                lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
-                clock_us=lambda: self.now_us,
-            ),
+            in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )
-        self.subscriptions._outbox_end = lambda: len(self.rows)  # type: ignore[method-assign]
         self.update()
 
     def update(self) -> None:
@@ -185,11 +176,11 @@ def test_history_comes_first_and_in_order_and_a_seek_goes_back_into_it(tmp_path:
         world.now_us += 31 * US
         everything = [(0, 0), (0, 2), (0, 4), (1, 0), (1, 2), (1, 4), (1, 6), (1, 8)]
         assert await world.drain() == everything
-        await world.subscriptions.seek(NAME, Place("0:3,1:5"))
+        await world.subscriptions.seek(NAME, SeekGoal("0:3,1:5"))
         assert await world.drain() == [(0, 4), (1, 6), (1, 8)]
-        await world.subscriptions.seek(NAME, Place("latest"))
+        await world.subscriptions.seek(NAME, SeekGoal("latest"))
         assert await world.drain() == []
-        await world.subscriptions.seek(NAME, Place())
+        await world.subscriptions.seek(NAME, SeekGoal())
         assert await world.drain() == everything
         world.close()
 
@@ -249,11 +240,11 @@ def test_a_broker_made_anew_has_its_own_history(tmp_path: Path, history: str) ->
         world.now_us += 31 * US
         wanted = [(0, 6), (1, 6)] if history else [(1, 6)]
         assert await world.drain() == wanted
-        for place in (Place("1970-01-01T00:00:00Z"), Place(), Place(first="data.n >= 0")):
+        for place in (SeekGoal("1970-01-01T00:00:00Z"), SeekGoal(), SeekGoal(first="data.n >= 0")):
             await world.subscriptions.seek(NAME, place)
             assert await world.drain() == wanted, place
         with pytest.raises(PlaceNotFoundError):
-            await world.subscriptions.seek(NAME, Place(first="data.n < 6"))
+            await world.subscriptions.seek(NAME, SeekGoal(first="data.n < 6"))
         world.close()
 
     run(work(), 60)

@@ -18,13 +18,10 @@ from headgate import limits
 from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.filter.compile.plan import Verdict
 from headgate.log.writer import PartitionWriter
-from headgate.outbox.writer import OUTBOX_SCHEMA, Segment, encode_chunk
-from headgate.subscriptions.cursor import AckIdError, ConsumerBusyError
-from headgate.subscriptions.messages import (
-    Pulled,
-    SubscriptionNotFoundError,
-)
-from headgate.subscriptions.store import PullStore
+from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate.subscriptions.errors import AckIdError, ConsumerBusyError, SubscriptionNotFoundError
+from headgate.subscriptions.messages import PullResult
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import EPOCH
 from tests.subscriptions.world import KEPT, NAME, TIMEOUT_S, US, World, offsets, run
 
@@ -55,8 +52,8 @@ class Consumers(RuleBasedStateMachine):
 
     @rule(consumer=st.sampled_from("ab"), count=st.integers(1, 5))
     def pull(self, consumer: str, count: int) -> None:
-        cursor = self.world.subscriptions._states[1].cursor
-        moved = self.world.target.pull.type != "shared" and cursor.consumer != consumer  # type: ignore[union-attr]
+        cursor = self.world.state.cursor
+        moved = self.world.target.pull.type != "shared" and cursor.leases.consumer != consumer  # type: ignore[union-attr]
         try:
             pulled = self.do(self.world.pull(consumer, count))
         except ConsumerBusyError:
@@ -103,7 +100,7 @@ class Consumers(RuleBasedStateMachine):
             self.with_[one] = ""
 
     def held(self) -> set[int]:
-        return {held.position for held in self.world.subscriptions._states[1].cursor.held()}
+        return {held.position for held in self.world.state.cursor.leases}
 
     @rule(seconds=st.sampled_from([1, 4, 31]))
     def wait(self, seconds: int) -> None:
@@ -123,7 +120,7 @@ class Consumers(RuleBasedStateMachine):
     @invariant()
     def the_cursor_on_disk_never_moves_back(self) -> None:
         if hasattr(self, "world"):
-            saved = PullStore.read(Path(self.folder.name) / "subscriptions.db").get(1)
+            saved = SubscriptionStore.read(Path(self.folder.name) / "subscriptions.db").get(1)
             if saved is not None:
                 assert saved.next >= self.reached
                 self.reached = saved.next
@@ -248,7 +245,7 @@ def test_one_consumer_at_a_time(tmp_path: Path, type_: PullType, leaves: bool) -
             with pytest.raises(ConsumerBusyError):
                 await world.pull("b")
         else:
-            assert await world.pull("b") == Pulled([], EPOCH, active=False)
+            assert await world.pull("b") == PullResult([], EPOCH, active=False)
         if leaves:
             assert (await world.subscriptions.stats(NAME)).consumer == "a"
             assert world.subscriptions.leave(NAME, "a") == 2
@@ -299,10 +296,10 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         world = World(tmp_path)
         with PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA) as writer:
             for first in (0, 3):
-                writer.append(encode_chunk([Segment(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
+                writer.append(encode_chunk([RowGroup(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
         world.add(3, target=2)
         assert await world.subscriptions.sweep({1}, 0, 0, 0, 0) == set()
-        cursor = world.subscriptions._states[1].cursor
+        cursor = world.state.cursor
         assert (cursor.next, cursor.counters.expired) == (3, 0), "what is not its own is not kept for it"
         world.add(3)
         assert offsets(await world.pull(count=1)) == [3]
@@ -310,7 +307,7 @@ def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
         assert await world.subscriptions.sweep(set(), far, far, far, far) == {1}
         assert (cursor.next, cursor.counters.expired) == (4, 0), "people are told first"
         assert await world.subscriptions.sweep({1}, far, far, far, far) == set()
-        assert (cursor.next, cursor.held_count, cursor.counters.expired) == (6, 0, 3)
+        assert (cursor.next, len(cursor.leases), cursor.counters.expired) == (6, 0, 3)
         (report,) = world.errors.take()
         assert (report.dropped, report.last_dropped) == (3, "nobody took them within the bounds of a backlog")
         assert (await world.subscriptions.stats(NAME)).backlog == 0
@@ -349,7 +346,7 @@ def test_a_pull_goes_on_past_many_that_nobody_wants_in_turns(tmp_path: Path, mon
         monkeypatch.setattr(limits, "PULL_SEARCH_S", 0.0)
         world.add(9, Verdict.CANDIDATE)
         assert offsets(await world.pull()) == []
-        assert world.subscriptions._states[1].cursor.next == 95, "one turn"
+        assert world.state.cursor.next == 95, "one turn"
 
     run(work())
 

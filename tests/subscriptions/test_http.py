@@ -22,7 +22,7 @@ from headgate.control.routing import PullRules, Target
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.server.local_http import answering
 from headgate.server.proxy import ProcessProxy
-from headgate.subscriptions.api import METHODS, PREFIX, PullApi
+from headgate.subscriptions.api import METHODS, PREFIX, SubscriptionsApi
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, target, until
 from tests.filter.test_pulsar import asked
 
@@ -60,7 +60,8 @@ async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Cl
     sockets = data / "sockets"
     async with running(data, routes) as work:
         inner = Starlette(
-            routes=list(PullApi(lambda: work.dispatcher.subscriptions).routes()), exception_handlers=ERROR_HANDLERS
+            routes=list(SubscriptionsApi(work.dispatcher.subscriptions).routes()),
+            exception_handlers=ERROR_HANDLERS,
         )
         proxy = ProcessProxy(sockets / "d")
         paths = [Route(f"{PREFIX}/{name}", proxy, methods=list(methods)) for name, methods in METHODS.items()]

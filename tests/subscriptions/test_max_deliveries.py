@@ -35,7 +35,7 @@ async def exhaust(world: World, times: int) -> None:
 
 
 async def tend(world: World) -> None:
-    await world.subscriptions.give_up(world.subscriptions._states[1])
+    await world.subscriptions.give_up(world.state)
 
 
 def test_after_so_many_times_it_is_a_dead_letter_and_the_others_go_on(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_waiting_pull_does_not_turn_in_circles_for_it(tmp_path: Path) -> None:
         world = World(tmp_path, max_deliveries=1)
         world.add(1)
         await exhaust(world, 1)
-        state = world.subscriptions._states[1]
-        assert state.cursor.next_due_us(state.rules) is None
+        state = world.state
+        assert state.cursor.leases.next_due_us(state.rules) is None
 
     run(work())

@@ -15,7 +15,7 @@ from headgate.expr import property, publish_time
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc import pulsar_pb2 as wire
 from headgate.rpc.events import from_message
-from headgate.subscriptions.rpc import PullRpc
+from headgate.subscriptions.rpc import SubscriptionsRpc
 from tests.calls import Client, Refused, Stream, served
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, running, until
 from tests.subscriptions.test_http import subscription
@@ -28,7 +28,7 @@ Request = pb.SubscribeRequest
 async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Client]]:
     async with (
         running(data, routes) as work,
-        served(PullRpc(lambda: work.dispatcher.subscriptions).service()) as client,
+        served(SubscriptionsRpc(work.dispatcher.subscriptions).service()) as client,
     ):
         yield work, client
 

@@ -13,13 +13,8 @@ from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
 from headgate.scan.pages import Located, ScanPage, ScanRequest
-from headgate.subscriptions.messages import (
-    Place,
-    PlaceNotFoundError,
-    SeekBusyError,
-    SeekCancelledError,
-    Sought,
-)
+from headgate.subscriptions.errors import PlaceNotFoundError, SeekBusyError, SeekCancelledError
+from headgate.subscriptions.messages import CompletedSeek, SeekGoal
 from tests.delivery.harness import EPOCH, EventLog, event
 from tests.subscriptions.world import NAME, World, offsets, run
 
@@ -35,21 +30,21 @@ def test_seek_tells_consumers_and_survives_a_restart(tmp_path: Path) -> None:
         assert await world.ack(before) == 10
         world.crash()
         for at in range(10):
-            epoch = (await world.subscriptions.seek(NAME, Place(f"0:{at}"))).epoch
+            epoch = (await world.subscriptions.seek(NAME, SeekGoal(f"0:{at}"))).epoch
             world.crash()
             pulled = await world.pull()
             assert (offsets(pulled), pulled.epoch) == (list(range(at, 10)), epoch)
             stale = await world.subscriptions.ack(NAME, "a", ids=(before.events[9].id,))
             assert (stale.acknowledged, stale.stale) == (0, (before.events[9].id,))
             for after in (False, True):
-                await world.subscriptions.seek(NAME, Place(first=f"data.n == {at}", after=after))
+                await world.subscriptions.seek(NAME, SeekGoal(first=f"data.n == {at}", after=after))
                 assert offsets(await world.pull()) == list(range(at + after, 10))
-                await world.subscriptions.seek(NAME, Place(last=f"data.n <= {at}", after=after))
+                await world.subscriptions.seek(NAME, SeekGoal(last=f"data.n <= {at}", after=after))
                 assert offsets(await world.pull()) == list(range(at + after, 10))
-        await world.subscriptions.seek(NAME, Place("latest"))
+        await world.subscriptions.seek(NAME, SeekGoal("latest"))
         assert offsets(await world.pull()) == []
         with pytest.raises(PlaceNotFoundError):
-            await world.subscriptions.seek(NAME, Place(first="data.n == 10"))
+            await world.subscriptions.seek(NAME, SeekGoal(first="data.n == 10"))
         world.add(1)
         assert offsets(await world.pull()) == [10]
 
@@ -80,8 +75,8 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
         before = await world.pull(count=3)
         told: list[tuple[int, int]] = []
 
-        def seek() -> asyncio.Task[Sought]:
-            place = Place(first="data.x == 1")
+        def seek() -> asyncio.Task[CompletedSeek]:
+            place = SeekGoal(first="data.x == 1")
             return asyncio.create_task(world.subscriptions.seek(NAME, place, lambda *at: told.append(at)))
 
         for way in ("cancel", "task"):
@@ -90,11 +85,11 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
                 slow.turns.release()
             while not told or told[-1] != (4, 10):
                 await asyncio.sleep(0)
-            under_way = world.subscriptions.seeking(NAME)
+            under_way = world.subscriptions.running_seek(NAME)
             assert under_way is not None
             assert (under_way.scanned, under_way.total) == (4, 10)
             with pytest.raises(SeekBusyError):
-                await world.subscriptions.seek(NAME, Place("latest"))
+                await world.subscriptions.seek(NAME, SeekGoal("latest"))
             if way == "cancel":
                 assert world.subscriptions.cancel_seek(NAME)
                 with pytest.raises(SeekCancelledError):
@@ -109,7 +104,7 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
         seeking = seek()
         for _ in range(8):
             slow.turns.release()
-        assert await seeking == Sought(EPOCH + 1, {0: 7})
+        assert await seeking == CompletedSeek(EPOCH + 1, "0:7")
         assert offsets(await world.pull()) == [7, 8, 9]
 
     run(work())
@@ -118,22 +113,22 @@ def test_a_seek_tells_how_far_it_is_and_can_be_broken_off(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "place",
     [
-        Place("there"),
-        Place("next"),
-        Place("0:1,0:2"),
-        Place("7:1"),
-        Place("latest", first="true"),
-        Place("earliest", "true", "true"),
-        Place(after=True),
+        SeekGoal("there"),
+        SeekGoal("next"),
+        SeekGoal("0:1,0:2"),
+        SeekGoal("7:1"),
+        SeekGoal("latest", first="true"),
+        SeekGoal("earliest", "true", "true"),
+        SeekGoal(after=True),
     ],
     ids=str,
 )
-def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: Place) -> None:
+def test_a_place_that_makes_no_sense_is_refused(tmp_path: Path, place: SeekGoal) -> None:
     async def work() -> None:
         world = World(tmp_path)
         with pytest.raises(InvalidInputError):
             await world.subscriptions.seek(NAME, place)
-        assert world.subscriptions.seeking(NAME) is None
+        assert world.subscriptions.running_seek(NAME) is None
 
     run(work())
 
@@ -159,7 +154,7 @@ def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> No
         world.outbox.read = slow  # type: ignore[method-assign]
         sweeping = asyncio.create_task(world.subscriptions.sweep({1}, 0, 0, 0, 0))
         await begun.wait()
-        seeking = asyncio.create_task(world.subscriptions.seek(NAME, Place("earliest")))
+        seeking = asyncio.create_task(world.subscriptions.seek(NAME, SeekGoal("earliest")))
         await asyncio.wait([seeking], timeout=0.2)
         let.set()
         await sweeping

@@ -18,13 +18,11 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.messages import (
-    Pulled,
-)
-from headgate.subscriptions.seek import Seeks
+from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
 
 NAME = "default/s"
@@ -89,38 +87,26 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.store = PullStore(self.folder / "subscriptions.db")
+        self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.errors = FilterErrors()
+        view = OutboxView(self.folder / "outbox", self.outbox, lambda: len(self.outbox.rows))
+        view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         self.subscriptions = Subscriptions(
             store=self.store,
-            outbox=self.folder / "outbox",
-            backlog=self.outbox,
+            outbox=view,
+            log=SearchableLog(self.folder / "log", self.scanner, lambda _: filter_value_rule("type")),
             events=self.outbox,
             judge_filter=evaluate,
             errors=self.errors,
-            handed=lambda: len(self.outbox.rows),
-            histories=Histories(
-                self.folder / "log",
-                self.scanner,
-                self.outbox,
-                self.errors,
-                lambda _: filter_value_rule("type"),
-                dict,
-                clock_us=lambda: self.now_us,
-            ),
-            seeks=Seeks(
-                self.folder / "log",
-                self.folder / "outbox",
-                self.scanner,
-                lambda _: filter_value_rule("type"),
-                lambda: len(self.outbox.rows),
-            ),
+            in_force=dict,
             dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,
         )
-        # The files' end is the made-up outbox's.
-        self.subscriptions._outbox_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
+
+    @property
+    def state(self) -> SubscriptionState:
+        return self.subscriptions._registry.get(NAME)
 
     def crash(self) -> None:
         self.store.close()
@@ -130,10 +116,10 @@ class World:
         self.outbox.rows += [(target, int(verdict))] * count
         self.subscriptions.wake(1)
 
-    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> Pulled:
+    async def pull(self, consumer: str = "a", count: int = 100, wait_s: float = 0.0) -> PullResult:
         return await self.subscriptions.pull(NAME, consumer, count_max=count, wait_s=wait_s)
 
-    async def ack(self, pulled: Pulled, consumer: str = "a") -> int:
+    async def ack(self, pulled: PullResult, consumer: str = "a") -> int:
         ids = tuple(one.id for one in pulled.events)
         return (await self.subscriptions.ack(NAME, consumer, ids=ids)).acknowledged
 
@@ -142,5 +128,5 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, 30))
 
 
-def offsets(pulled: Pulled) -> list[int]:
+def offsets(pulled: PullResult) -> list[int]:
     return [one.offset for one in pulled.events]

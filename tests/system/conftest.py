@@ -1,4 +1,4 @@
-"""One real server for the tests of this folder that only read or add to it."""
+"""One real server for the tests of this folder; each has objects of its own, and leaves the server ready."""
 
 from __future__ import annotations
 

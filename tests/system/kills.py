@@ -23,13 +23,13 @@ from typing import Any
 
 from headgate.delivery.cursors import CursorStore
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 from headgate.testing import START_S_MAX, Server
 from tests.delivery import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "20"))
+KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "8"))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
 """What the crash tests of one run share: how often they kill, and what everything random comes from."""
 READY_SHARE = 0.3
@@ -366,7 +366,7 @@ def create(server: Server, subscriber: Subscriber, faulty: Faulty) -> None:
 
 def positions(data: Path) -> dict[str, int]:
     """Where the cursors on disk are, of a server that is dead."""
-    found = {f"subscription {id_}": saved.next for id_, saved in PullStore.read(data / PULL_FILE).items()}
+    found = {f"subscription {id_}": saved.next for id_, saved in SubscriptionStore.read(data / PULL_FILE).items()}
     cursors = CursorStore.read(data / "dispatch.db")
     found |= {f"watermark {partition}": offset for partition, offset in cursors.watermarks.items()}
     return found | {"outbox": cursors.position}

@@ -1,6 +1,6 @@
 """A client that gets killed: a program that publishes numbers, or consumes them, and writes a line for all it was told.
 
-python -m tests.system.mortal publish|consume HOST:PORT NAME
+python -m tests.system.mortal publish|consume HOST:PORT NAME EVENTS
 
 Lines: nanoseconds of the machine's clock, and `stored NUMBER` (all up to it are), `got NUMBER` or `acknowledged NUMBER`
 (the server has that on disk).
@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 from headgate.client import AsyncClient, Received, new_event
 
-EVENTS = 4_000
 RATE_PER_S = 200
 EVENTS_AT_ONCE = 20
 ACKNOWLEDGED_SHARE = 0.8
@@ -30,16 +29,17 @@ def say(word: str, numbers: Sequence[str]) -> None:
     os.write(1, "".join(f"{now} {word} {number}\n" for number in numbers).encode())
 
 
-async def publish(server: str, name: str) -> None:
+async def publish(server: str, name: str, events: int) -> None:
     async with AsyncClient(server) as client, client.producer("mortal", name=name) as producer:
-        for first in range(producer.next_sequence, EVENTS, EVENTS_AT_ONCE):
-            numbers = range(first, min(first + EVENTS_AT_ONCE, EVENTS))
+        for first in range(producer.next_sequence, events, EVENTS_AT_ONCE):
+            numbers = range(first, min(first + EVENTS_AT_ONCE, events))
             await producer.publish([new_event("mortal", "/s", {"n": number}, id=str(number)) for number in numbers])
             say("stored", [str(numbers[-1])])
             await asyncio.sleep(EVENTS_AT_ONCE / RATE_PER_S)
 
 
-async def consume(server: str, name: str) -> None:
+async def consume(server: str, name: str, events: int) -> None:
+    """Until it is killed; the number of events is the publisher's."""
     async with AsyncClient(server) as client, client.subscribe("mortal", consumer=name) as consumer:
         while True:
             batch = await consumer.next_batch(EVENTS_AT_ONCE)
@@ -55,5 +55,5 @@ async def consume(server: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    work, *where = sys.argv[1:]
-    asyncio.run({"publish": publish, "consume": consume}[work](*where))
+    work, server, name, events = sys.argv[1:]
+    asyncio.run({"publish": publish, "consume": consume}[work](server, name, int(events)))

@@ -1,12 +1,16 @@
-"""Publishing events from tests, one keep-alive connection."""
+"""Brokers of tests, and publishing to them."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from typing import Any
+import time
+from typing import Any, Final
 
+from headgate.client import Client, NotFoundError
 from headgate.testing import Server
+
+SECONDS_MAX: Final = 120.0
 
 
 class Publisher:
@@ -34,3 +38,20 @@ class Publisher:
 
     def __del__(self) -> None:
         self.close()
+
+
+def broker(server: Server, name: str, spec: dict[str, Any] | None = None) -> None:
+    """Makes a broker; returns when every process of the server knows it."""
+    server.create("brokers", "default", name, spec or {})
+    server.wait_object_ready("brokers", "default", name, seconds=SECONDS_MAX)
+    ends = time.monotonic() + SECONDS_MAX
+    with Client(server.grpc) as client:
+        while True:
+            try:
+                client.read(name, follow=False).__enter__()
+                client.publish(name, [])
+            except NotFoundError:
+                assert time.monotonic() < ends
+                time.sleep(0.05)
+            else:
+                return

@@ -29,6 +29,7 @@ from headgate.client import (
 from headgate.errors import UnavailableError
 from headgate.expr import property, publish_time
 from headgate.testing import Server
+from tests.system.publishing import broker
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -41,23 +42,6 @@ def subscription(server: Server, name: str, broker: str, cel: str = "true", **sp
     spec = {"broker": broker, "filter": {"expression": cel}, **spec}
     server.create("subscriptions", "default", name, spec)
     server.wait_object_ready("subscriptions", "default", name, seconds=SECONDS_MAX)
-
-
-def broker(server: Server, name: str, spec: dict[str, Any] | None = None) -> None:
-    """Makes a broker; returns when every process of the server knows it."""
-    server.create("brokers", "default", name, spec or {})
-    server.wait_object_ready("brokers", "default", name, seconds=SECONDS_MAX)
-    ends = time.monotonic() + SECONDS_MAX
-    with Client(server.grpc) as client:
-        while True:
-            try:
-                client.read(name, follow=False).__enter__()
-                client.publish(name, [])
-            except NotFoundError:
-                assert time.monotonic() < ends
-                time.sleep(0.05)
-            else:
-                return
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -17,6 +17,7 @@ from headgate.client import AsyncClient, Client, new_event
 from headgate.testing import Server
 from tests.system import mortal
 from tests.system.kills import KILLS, SEED
+from tests.system.publishing import broker
 
 pytestmark = [pytest.mark.system, pytest.mark.crash]
 
@@ -26,61 +27,63 @@ KILLS_AFTER = (4_000, 12_000)
 PATIENCE_S = 600.0
 LIFE_S_MAX = 3.0
 """A client is killed within this: while Python starts, while it connects, or at work."""
+MORTAL_EVENTS = int(KILLS * mortal.RATE_PER_S * LIFE_S_MAX / 2)
+"""What clients that get killed publish and consume: as long as that goes on."""
 CONSUMERS = ("c0", "c1", "c2")
 
 
-@pytest.mark.timeout(1_800)  # three starts of a server
-def test_each_event_is_stored_once_and_ends_once_though_the_server_is_killed(tmp_path: Path) -> None:
-    with Server(tmp_path / "data", log=tmp_path / "server.log") as server:
-        server.create("subscriptions", "default", "all", {"broker": "default", "filter": {"expression": "true"}})
-        server.wait_object_ready("subscriptions", "default", "all", seconds=120)
-        published = threading.Event()
-        found: Counter[int] = Counter()
-        acknowledged: set[str] = set()
-        repeated: list[str] = []
+@pytest.mark.timeout(1_800)  # two more starts of the server
+def test_each_event_is_stored_once_and_ends_once_though_the_server_is_killed(server: Server) -> None:
+    broker(server, "killed")
+    server.create("subscriptions", "default", "killed", {"broker": "killed", "filter": {"expression": "true"}})
+    server.wait_object_ready("subscriptions", "default", "killed", seconds=120)
+    published = threading.Event()
+    found: Counter[int] = Counter()
+    acknowledged: set[str] = set()
+    repeated: list[str] = []
 
-        async def publish() -> None:
-            kills = iter(KILLS_AFTER)
-            kill_at = next(kills)
-            async with (
-                AsyncClient(server.grpc, patience_s=PATIENCE_S) as client,
-                client.producer("default", name="p") as producer,
-            ):
-                for number in range(EVENTS):
-                    await producer.send(new_event("n", "/s", {"n": number}, id=str(number)))
-                    if number - producer.unacknowledged >= kill_at:
-                        kill_at = next(kills, EVENTS)
-                        await asyncio.to_thread(restart, server)
-            published.set()
+    async def publish() -> None:
+        kills = iter(KILLS_AFTER)
+        kill_at = next(kills)
+        async with (
+            AsyncClient(server.grpc, patience_s=PATIENCE_S) as client,
+            client.producer("killed", name="p") as producer,
+        ):
+            for number in range(EVENTS):
+                await producer.send(new_event("n", "/s", {"n": number}, id=str(number)))
+                if number - producer.unacknowledged >= kill_at:
+                    kill_at = next(kills, EVENTS)
+                    await asyncio.to_thread(restart, server)
+        published.set()
 
-        async def consume() -> None:
-            async with (
-                AsyncClient(server.grpc, patience_s=PATIENCE_S) as client,
-                client.subscribe("all", consumer="c") as consumer,
-            ):
-                while not (published.is_set() and len(found) == EVENTS):
-                    batch = await consumer.next_batch(200, wait_s=1.0)
-                    for received in batch:
-                        found[int(received.event.id)] += 1
-                        if received.ack_id in acknowledged:
-                            repeated.append(received.ack_id)
-                    await consumer.ack(*batch)
-                    acknowledged.update(one.ack_id for one in batch)
+    async def consume() -> None:
+        async with (
+            AsyncClient(server.grpc, patience_s=PATIENCE_S) as client,
+            client.subscribe("killed", consumer="c") as consumer,
+        ):
+            while not (published.is_set() and len(found) == EVENTS):
+                batch = await consumer.next_batch(200, wait_s=1.0)
+                for received in batch:
+                    found[int(received.event.id)] += 1
+                    if received.ack_id in acknowledged:
+                        repeated.append(received.ack_id)
+                await consumer.ack(*batch)
+                acknowledged.update(one.ack_id for one in batch)
 
-        async def both() -> None:
-            await asyncio.gather(publish(), consume())
+    async def both() -> None:
+        await asyncio.gather(publish(), consume())
 
-        asyncio.run(both())
-        with Client(server.grpc) as client, client.read("default", follow=False) as reader:
-            stored = [(read.partition, read.offset, int(read.event.id)) for read in reader]
-        assert sorted(number for _, _, number in stored) == list(range(EVENTS))
-        assert len({(partition, offset) for partition, offset, _ in stored}) == EVENTS
-        assert repeated == []
-        assert set(found) == set(range(EVENTS))
-        assert max(found.values()) == 1
-        with Client(server.grpc) as client:
-            stats = client.stats("all")
-            assert (stats.backlog, stats.unacknowledged) == (0, 0)
+    asyncio.run(both())
+    with Client(server.grpc) as client, client.read("killed", follow=False) as reader:
+        stored = [(read.partition, read.offset, int(read.event.id)) for read in reader]
+    assert sorted(number for _, _, number in stored) == list(range(EVENTS))
+    assert len({(partition, offset) for partition, offset, _ in stored}) == EVENTS
+    assert repeated == []
+    assert set(found) == set(range(EVENTS))
+    assert max(found.values()) == 1
+    with Client(server.grpc) as client:
+        stats = client.stats("killed")
+        assert (stats.backlog, stats.unacknowledged) == (0, 0)
 
 
 def restart(server: Server) -> None:
@@ -92,7 +95,7 @@ class Mortal:
     """A client in a process of its own, and the file in which all its lives write down what they were told."""
 
     def __init__(self, server: Server, work: str, name: str, folder: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.system.mortal", work, server.grpc, name]
+        self._command = [sys.executable, "-m", "tests.system.mortal", work, server.grpc, name, str(MORTAL_EVENTS)]
         self._file = folder / name
         self.start()
 
@@ -120,7 +123,7 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     server.wait_object_ready("subscriptions", "default", "mortal", seconds=120)
     producer = Mortal(server, "publish", "producer", tmp_path)
     consumers = [Mortal(server, "consume", name, tmp_path) for name in CONSUMERS]
-    everything = list(range(mortal.EVENTS))
+    everything = list(range(MORTAL_EVENTS))
     try:
         for _ in range(KILLS):
             time.sleep(rng.uniform(0.0, LIFE_S_MAX))
@@ -129,7 +132,7 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
             killed.start()
         with Client(server.grpc) as client:
             ends = time.monotonic() + 300
-            while client.stats("mortal").acknowledged < mortal.EVENTS:
+            while client.stats("mortal").acknowledged < MORTAL_EVENTS:
                 assert time.monotonic() < ends, (client.stats("mortal"), SEED)
                 time.sleep(0.2)
             with client.read("mortal", follow=False) as reader:
@@ -146,8 +149,8 @@ def test_no_event_is_lost_or_ends_twice_though_the_clients_are_killed(server: Se
     assert len(done_at) == len(acknowledged), f"acknowledged twice (seed {SEED})"
     late = [number for moment, number in got if moment > done_at.get(number, moment)]
     assert late == [], f"handed out after its acknowledgement (seed {SEED})"
-    untold = mortal.EVENTS - len(done_at)
+    untold = MORTAL_EVENTS - len(done_at)
     print(
-        f"{len(got)} handed out, {len(got) - mortal.EVENTS} of them again; of {untold} acknowledgements nobody was told"
+        f"{len(got)} handed out, {len(got) - MORTAL_EVENTS} of them again; of {untold} acknowledgements nobody was told"
     )
-    assert len(got) > mortal.EVENTS >= len(done_at) > mortal.EVENTS / 2, SEED
+    assert len(got) > MORTAL_EVENTS >= len(done_at) > MORTAL_EVENTS / 2, SEED

@@ -7,7 +7,6 @@ import contextlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +18,16 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.events import to_message
 from headgate.testing import Server
 from tests.calls import Client, Refused, Stream, client
+from tests.system.publishing import broker
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
-BROKER = "default/default"
+BROKER = "default/grpc"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """One of its own: a test kills it."""
-    folder: Path = tmp_path_factory.mktemp("grpc")
-    with Server(folder / "data", log=folder / "server.log") as running:
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def own_broker(server: Server) -> None:
+    broker(server, "grpc")
 
 
 def run(server: Server, work: Any) -> None:
@@ -74,7 +71,7 @@ async def read(client: Client, kind: str) -> list[str]:
 
 
 def test_what_is_published_is_read_and_consumed_through_the_front(server: Server) -> None:
-    server.create("subscriptions", "default", "grpc", {"broker": "default", "filter": {"expression": "data.n >= 90"}})
+    server.create("subscriptions", "default", "grpc", {"broker": "grpc", "filter": {"expression": "data.n >= 90"}})
     server.wait_object_ready("subscriptions", "default", "grpc", seconds=120.0)
 
     async def work(client: Client) -> None:
@@ -102,7 +99,7 @@ def test_what_is_published_is_read_and_consumed_through_the_front(server: Server
 def test_the_example_of_the_docs_runs(server: Server) -> None:
     page = (Path(__file__).parents[2] / "docs/reference/grpc.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    code = example.replace("127.0.0.1:8081", server.grpc)
+    code = example.replace("127.0.0.1:8081", server.grpc).replace("default/default", BROKER)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert "acknowledged" in done.stdout

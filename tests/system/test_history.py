@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.testing import ApiError, Server
-from tests.system.publishing import Publisher
+from tests.system.publishing import Publisher, broker
 from tests.system.subscriber import Subscriber
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]  # starts of a server
@@ -22,23 +22,19 @@ SECONDS_MAX = 60.0
 EVENTS = 30
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("history")
-    with Server(folder / "data", log=folder / "server.log") as running:
-        spec = {"broker": "default", "filter": {"expression": 'ce.type == "row" && data.n % 3 == 0'}}
-        running.create("subscriptions", "default", "rows", spec)
-        running.wait_object_ready("subscriptions", "default", "rows")
-        publisher = Publisher(running)
-        for number in range(EVENTS):
-            kind = "commit" if number % 10 == 9 else "row"
-            data = {"n": number, "tso": 449_320_000_000_000 + number}
-            assert publisher.publish(f"e{number}", kind, data) == 202
-        ends = time.monotonic() + SECONDS_MAX
-        while ask(running, "GET", "subscriptions/rows/stats")["backlog"] < len(rows()):
-            assert time.monotonic() < ends
-            time.sleep(0.1)
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def events(server: Server) -> None:
+    """A broker with EVENTS events, and the subscription `rows` to some of them."""
+    broker(server, "history")
+    spec = {"broker": "history", "filter": {"expression": 'ce.type == "row" && data.n % 3 == 0'}}
+    server.create("subscriptions", "default", "rows", spec)
+    server.wait_object_ready("subscriptions", "default", "rows")
+    publisher = Publisher(server, "default/history")
+    for number in range(EVENTS):
+        kind = "commit" if number % 10 == 9 else "row"
+        data = {"n": number, "tso": 449_320_000_000_000 + number}
+        assert publisher.publish(f"e{number}", kind, data) == 202
+    until(lambda: ask(server, "GET", "subscriptions/rows/stats")["backlog"] == len(rows()))
 
 
 def rows(first: int = 0) -> list[str]:
@@ -93,7 +89,7 @@ def test_a_seek_finds_events_that_the_subscription_does_not_want(server: Server)
 
 def test_a_filter_counts_from_the_beginning_or_a_place_once_and_over_kills(server: Server) -> None:
     commits = [f"e{n}" for n in range(EVENTS) if n % 10 == 9]
-    spec = {"broker": "default", "filter": {"expression": 'ce.type == "commit"'}, "filterFrom": "beginning"}
+    spec = {"broker": "history", "filter": {"expression": 'ce.type == "commit"'}, "filterFrom": "beginning"}
     spec["ackTimeout"] = "PT10M"  # nothing comes again because this machine is slow
     server.create("subscriptions", "default", "past", spec)
     server.wait_object_ready("subscriptions", "default", "past")
@@ -106,7 +102,7 @@ def test_a_filter_counts_from_the_beginning_or_a_place_once_and_over_kills(serve
     server.kill()
     server.start()
     ask(server, "POST", "subscriptions/past/leave", {"consumer": "a"})
-    publisher = Publisher(server)
+    publisher = Publisher(server, "default/history")
     assert publisher.publish("e100", "commit", {"n": 100, "tso": 1}) == 202
     rest: list[str] = []
     ends = time.monotonic() + 4 * SECONDS_MAX
@@ -119,15 +115,15 @@ def test_a_filter_counts_from_the_beginning_or_a_place_once_and_over_kills(serve
 
 def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Subscriber) -> None:
     url = subscriber.url("replayed")
-    named = ["--broker", "default/default", "--target", url]
+    named = ["--broker", "default/history", "--target", url]
     counted = json.loads(command(server, "replay", *named, "--dry-run", "--json"))
-    assert (counted["state"], counted["broker"]) == ("done", "default/default")
+    assert (counted["state"], counted["broker"]) == ("done", "default/history")
     assert counted["matched"] == counted["eventsTotal"] >= EVENTS
     made = ask(
         server,
         "POST",
         "replays",
-        {"broker": "default", "url": url, "filter": 'ce.type == "commit" && data.n < 100', "rate": 1000},
+        {"broker": "history", "url": url, "filter": 'ce.type == "commit" && data.n < 100', "rate": 1000},
     )
     until(lambda: ask(server, "GET", f"replays/{made['id']}")["state"] == "done")
     found = ask(server, "GET", f"replays/{made['id']}")
@@ -136,12 +132,12 @@ def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Su
     assert "done" in command(server, "replay", "list")
     assert "had ended" in command(server, "replay", "cancel", str(made["id"]))
     for status, body in (
-        (400, {"broker": "default"}),
-        (400, {"broker": "default", "url": url, "trigger": "t"}),
-        (422, {"broker": "default", "url": "ftp://x/"}),
-        (400, {"broker": "default", "url": url, "rate": 0}),
-        (400, {"broker": "default", "url": url, "from": "there"}),
-        (422, {"broker": "default", "url": url, "filter": "data.n =="}),
+        (400, {"broker": "history"}),
+        (400, {"broker": "history", "url": url, "trigger": "t"}),
+        (422, {"broker": "history", "url": "ftp://x/"}),
+        (400, {"broker": "history", "url": url, "rate": 0}),
+        (400, {"broker": "history", "url": url, "from": "there"}),
+        (422, {"broker": "history", "url": url, "filter": "data.n =="}),
         (404, {"broker": "none", "url": url}),
         (404, {"trigger": "none"}),
     ):

@@ -10,7 +10,6 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -170,9 +169,7 @@ def test_unknown_brokers_and_methods(server: Server) -> None:
     connection.close()
 
 
-def test_an_orderly_stop_and_a_restart_lose_nothing(tmp_path: Path, subscriber: Subscriber) -> None:
-    server = Server(tmp_path / "data", log=tmp_path / "server.log")
-    server.start()
+def test_an_orderly_stop_and_a_restart_lose_nothing(server: Server, subscriber: Subscriber) -> None:
     trigger(server, "kept", subscriber, {"attributes": {"type": "kept"}})
     publisher = Publisher(server)
     for number in range(50):
@@ -183,19 +180,18 @@ def test_an_orderly_stop_and_a_restart_lose_nothing(tmp_path: Path, subscriber: 
     eventually(lambda: len(subscriber.ids("kept")) == 51)
     time.sleep(0.5)
     assert set(subscriber.ids("kept").values()) == {1}
-    server.stop()
 
 
 @pytest.mark.parametrize("part", ["front", "dispatcher", "reader", "matcher"])
-def test_each_process_can_die_alone(tmp_path: Path, subscriber: Subscriber, part: str) -> None:
-    with Server(tmp_path / "data", log=tmp_path / "server.log") as server:
-        trigger(server, "lone", subscriber, {"attributes": {"type": "lone"}})
-        assert Publisher(server).publish("before", "lone") == 202
-        eventually(lambda: "before" in subscriber.ids("lone"))
-        ready_file = tmp_path / "data" / "run" / f"{part}.ready"
-        pid = int(ready_file.read_text())
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: ready_file.exists() and int(ready_file.read_text()) != pid)
-        server.wait_ready()
-        assert Publisher(server).publish("later", "lone") == 202
-        eventually(lambda: "later" in subscriber.ids("lone"))
+def test_each_process_can_die_alone(server: Server, subscriber: Subscriber, part: str) -> None:
+    name = f"without-{part}"
+    trigger(server, name, subscriber, {"attributes": {"type": name}})
+    assert Publisher(server).publish("before", name) == 202
+    eventually(lambda: "before" in subscriber.ids(name))
+    ready_file = server.data / "run" / f"{part}.ready"
+    pid = int(ready_file.read_text())
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: ready_file.exists() and int(ready_file.read_text()) != pid)
+    server.wait_ready()
+    assert Publisher(server).publish("later", name) == 202
+    eventually(lambda: "later" in subscriber.ids(name))

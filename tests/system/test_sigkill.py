@@ -13,7 +13,7 @@ import pytest
 from tests.system.kills import FAULTY, HEALTHY, KEYS, KILLS, PULLED, SEED, Outcome, key_of, numbers, war
 from tests.system.subscriber import Subscriber
 
-pytestmark = [pytest.mark.system, pytest.mark.crash, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.system, pytest.mark.crash, pytest.mark.timeout(3_600)]
 
 DUPLICATE_SHARE_MAX = 0.05
 DUPLICATES_A_KILL_MAX = 100

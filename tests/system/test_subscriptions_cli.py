@@ -74,7 +74,7 @@ def test_consume_prints_events_and_acknowledges_what_it_has_printed(jobs: Server
     assert consumed(jobs) == list(range(5, EVENTS))
     assert consumed(jobs) == []
     line = told(jobs, "seek", "cli-jobs", "--to", "earliest")
-    assert line.startswith("subscription default/cli-jobs goes on at")
+    assert line.startswith("subscription default/cli-jobs moved to")
     assert consumed(jobs, "--limit", "1") == [0]
 
 

@@ -1,1 +1,1 @@
-"""How does a person use it? The headgate command."""
+"""The `headgate` command."""

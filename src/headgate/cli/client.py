@@ -1,4 +1,4 @@
-"""How does a command ask a running server, and say what came of it?"""
+"""Requests of commands to a running server, and their output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headgate.event.names import full_name
 
 SERVER_DEFAULT: Final = "http://127.0.0.1:8080"
 TIMEOUT_S: Final = 30.0
-"""One request: the server answers in milliseconds, or it is not well."""
+"""One request: a healthy server answers in milliseconds."""
 
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
@@ -37,7 +37,7 @@ class ApiRefusedError(InvalidInputError):
 
 
 class NoServerError(UnavailableError):
-    """Nobody answers at the server's URL, or not with JSON."""
+    """No server answers at the URL, or not with JSON."""
 
     code = "no-server"
 
@@ -55,17 +55,17 @@ def request(
     """The server's answer, from JSON; None for what is not there, with `missing_ok`.
 
     Raises:
-        ApiRefusedError: The server said no.
-        NoServerError: None is there.
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers.
     """
     headers = {"Accept": accept, "Content-Type": "application/json"}
     try:
         data = msgspec.json.encode(body) if body is not None else None
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
-    asked = urllib.request.Request(_url(server, path), data, headers, method=method)
+    call = urllib.request.Request(_url(server, path), data, headers, method=method)
     try:
-        with _told(server), urllib.request.urlopen(asked, timeout=timeout_s) as response:
+        with _translated_errors(server), urllib.request.urlopen(call, timeout=timeout_s) as response:
             return json.load(response)
     except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
@@ -88,11 +88,11 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
     """The lines of an answer as they come, for as long as the server sends any.
 
     Raises:
-        ApiRefusedError: The server said no.
-        NoServerError: None is there, or it is no longer.
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers, or it stopped.
     """
-    asked = urllib.request.Request(_url(server, path), headers={"Accept": accept})
-    with _told(server), urllib.request.urlopen(asked) as response:
+    call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
+    with _translated_errors(server), urllib.request.urlopen(call) as response:
         yield from response
 
 
@@ -103,8 +103,8 @@ def _url(server: str, path: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(server: str) -> Iterator[None]:
-    """What goes wrong with a request, as an error of ours."""
+def _translated_errors(server: str) -> Iterator[None]:
+    """Failures of a request as errors of Headgate."""
     try:
         yield
     except urllib.error.HTTPError as error:
@@ -135,14 +135,14 @@ def print_table(rows: list[list[str]]) -> None:
         typer.echo("   ".join(cells).rstrip())
 
 
-def complain(message: str, *, hint: str = "") -> None:
-    """Say on stderr what is wrong, and what to do about it."""
+def print_error(message: str, *, hint: str = "") -> None:
+    """Prints an error and a hint to stderr."""
     typer.echo(f"error: {message}", err=True)
     if hint:
         typer.echo(f"hint: {hint}", err=True)
 
 
 def fail(message: str, *, hint: str = "") -> NoReturn:
-    """Say what is wrong and end with status 1."""
-    complain(message, hint=hint)
+    """Prints an error and ends with status 1."""
+    print_error(message, hint=hint)
     raise typer.Exit(1)

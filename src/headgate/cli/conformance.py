@@ -1,4 +1,4 @@
-"""`headgate conformance`: does a broker keep the Broker contract, requirement by requirement?"""
+"""`headgate conformance`: checks a broker against the Broker contract, requirement by requirement."""
 
 from __future__ import annotations
 
@@ -8,22 +8,28 @@ import msgspec
 import typer
 
 from headgate.conformance import broker
-from headgate.conformance.broker_stage import BrokerAddress, Stage
+from headgate.conformance.broker_environment import BrokerAddress, CheckEnvironment
 from headgate.conformance.cases import EXIT_FAILED, CaseStatus
 from headgate.errors import InvalidInputError
 
 
 def conformance(
     ingress: Annotated[str, typer.Option(help="A publish URL, such as http://127.0.0.1:8080/default/default.")],
-    api: Annotated[str, typer.Option(help="URL of the Kubernetes-style API; without it no trigger is made.")] = "",
+    api: Annotated[
+        str, typer.Option(help="URL of the Kubernetes-style API; checks that need a trigger are skipped without it.")
+    ] = "",
     metrics: Annotated[str, typer.Option(help="URL of the metrics in Prometheus' text format.")] = "",
     restart: Annotated[
         str, typer.Option(help="A command that kills the broker (SIGKILL) and returns when it is ready again.")
     ] = "",
-    host: Annotated[str, typer.Option(help="Under which the broker reaches this machine.")] = "127.0.0.1",
-    only: Annotated[list[str] | None, typer.Option(help="An id, such as D08; repeatable.")] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON: one object a requirement, the summary last.")] = False,
+    host: Annotated[str, typer.Option(help="Host under which the broker reaches this machine.")] = "127.0.0.1",
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only the check with this id, such as D08. Repeatable.")
+    ] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON for machines: one object a requirement, the summary last.")
+    ] = False,
 ) -> None:
     """Check a broker against the Knative Broker contract: control plane, routing, data plane.
 
@@ -34,7 +40,7 @@ def conformance(
     unknown = set(only or ()) - {check.id for check in broker.CHECKS}
     if unknown:
         raise InvalidInputError(f"no check is called {', '.join(sorted(unknown))}", hint="ids are C01 to D21")
-    with Stage(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
+    with CheckEnvironment(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
         findings = broker.run(stage, only or ())
     if markdown:
         typer.echo(broker.table(findings), nl=False)

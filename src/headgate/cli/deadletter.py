@@ -1,4 +1,4 @@
-"""`headgate deadletter`: events that could not be delivered, and what becomes of them."""
+"""`headgate deadletter`: lists, sends again and discards dead letters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE",
 
 app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
 
-Ids = Annotated[list[int] | None, typer.Argument(help="Ids of letters; without any, all that the options select.")]
-Trigger = Annotated[str, typer.Option("--trigger", help="Letters of this trigger.")]
-Reason = Annotated[str, typer.Option("--reason", help="Letters with this reason: 400, 5xx, timeout, filter-error, ...")]
-State = Annotated[str, typer.Option("--state", help="sending, kept or redriving.")]
-StateKept = Annotated[str, typer.Option("--state", help="sending, kept or redriving; kept when no ids are given.")]
-Since = Annotated[str, typer.Option("--since", help="Died at or after this time (RFC 3339).")]
-Until = Annotated[str, typer.Option("--until", help="Died before this time (RFC 3339).")]
-Filter = Annotated[str, typer.Option("--filter", help="CEL over the event, as in a trigger's filter.")]
+Ids = Annotated[list[int] | None, typer.Argument(help="Ids of dead letters; without any, all that the options select.")]
+Trigger = Annotated[str, typer.Option("--trigger", help="Only dead letters of this trigger.")]
+Reason = Annotated[str, typer.Option("--reason", help="Only this reason: 400, 5xx, timeout, filter-error, ...")]
+State = Annotated[str, typer.Option("--state", help="Only this state: sending, kept or redriving.")]
+StateKept = Annotated[
+    str, typer.Option("--state", help="Only this state: sending, kept or redriving. Default without ids: kept.")
+]
+Since = Annotated[str, typer.Option("--since", help="Given up at or after this time (RFC 3339).")]
+Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339).")]
+Filter = Annotated[str, typer.Option("--filter", help="Only events that this CEL expression is true of.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -36,7 +38,7 @@ def list_(
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
-    limit: Annotated[int, typer.Option("--limit", help="At most this many.", min=1)] = 100,
+    limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
     as_json: Json = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
@@ -63,7 +65,7 @@ def list_(
 
 @app.command()
 def show(
-    id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a letter.")],
+    id_: Annotated[int, typer.Argument(metavar="ID", help="Id of a dead letter.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -80,12 +82,12 @@ def redrive(
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
-    rate: Annotated[float, typer.Option("--rate", help="Letters a second.")] = REDRIVE_RATE_DEFAULT,
+    rate: Annotated[float, typer.Option("--rate", help="Dead letters a second.")] = REDRIVE_RATE_DEFAULT,
     as_json: Json = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send dead letters to their triggers' subscribers again; the server goes on when this command has ended."""
+    """Send dead letters to their triggers' subscribers again; the server does it after this command has ended."""
     query = _selection(trigger, reason, state, since, until, filter_)
     _each_page("redrive", query | {"rate": rate}, ids, namespace, server, as_json=as_json)
 
@@ -99,12 +101,12 @@ def discard(
     since: Since = "",
     until: Until = "",
     filter_: Filter = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: Json = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Forget dead letters for good."""
+    """Delete dead letters for good."""
     if not yes and not typer.confirm("discard these dead letters for good?"):
         raise typer.Exit(1)
     query = _selection(trigger, reason, state, since, until, filter_)
@@ -126,7 +128,7 @@ def _selection(trigger: str, reason: str, state: str, since: str, until: str, fi
 def _each_page(
     what: str, query: dict[str, Any], ids: list[int] | None, namespace: str, server: str, *, as_json: bool
 ) -> None:
-    """Ask page by page until the server says that there is no more."""
+    """Requests page after page, to the last."""
     count = 0
     if ids:
         query["ids"] = ids

@@ -1,4 +1,4 @@
-"""headgate filter: what does a filter say of these events, and how will it be matched? Needs no server."""
+"""`headgate filter`: tries a filter on events and explains how it is matched. Needs no server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
-from headgate.cli.filterinput import (
+from headgate.cli.filter_input import (
     CelOption,
     FilterOption,
     JsonOption,
@@ -21,7 +21,7 @@ from headgate.cli.filterinput import (
     refuse,
     text_of,
 )
-from headgate.cli.filtershow import show_explanation, show_trace
+from headgate.cli.filter_output import show_explanation, show_trace
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.event.json_format import decode_event
@@ -39,7 +39,7 @@ _WHOLE: Final = ("filter", "filters")
 
 app = typer.Typer(
     name="filter",
-    help="Try a filter on events, and see how it will be matched. Needs no server.",
+    help="Try a filter on events, and explain how it is matched. Needs no server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -103,11 +103,13 @@ def explain_filter(
     filter_json: FilterOption = None,
     filter_value: Annotated[
         str,
-        typer.Option("--filter-value", metavar="EXPRESSION", help="What the broker's events are found by in the log."),
+        typer.Option(
+            "--filter-value", metavar="EXPRESSION", help="The broker's filter value, by which readers skip chunks."
+        ),
     ] = FILTER_VALUE,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a filter means in CEL and how it will be matched: by which index, decided by whom, at which cost.
+    """Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.
 
     \b
     Example:
@@ -135,9 +137,11 @@ def convert(
         str, typer.Option("--from", metavar="DIALECT", help=f"One of: {', '.join((*DIALECTS, *NAMES, *_WHOLE))}.")
     ] = "filter",
     target: Annotated[str, typer.Option("--to", metavar="DIALECT", help="cel.")] = "cel",
-    canonical: Annotated[bool, typer.Option("--canonical", help="In the form that the matcher works on.")] = False,
+    canonical: Annotated[
+        bool, typer.Option("--canonical", help="Print the canonical form that the matcher uses.")
+    ] = False,
 ) -> None:
-    """Write a filter of any dialect in CEL, which is what it means.
+    """Translate a filter of any dialect to CEL.
 
     \b
     Examples:
@@ -158,7 +162,7 @@ def convert(
 
 @app.command("dialects")
 def dialects(as_json: JsonOption = False) -> None:
-    """List the ways to write a filter, those of installed packages among them, and what is wrong with one."""
+    """List the dialects, with those of installed packages and their faults."""
     ours = [(name, "headgate", None) for name in (*DIALECTS, *NAMES) if name not in CUSTOM or CUSTOM[name].taken]
     for name, package, custom in (*ours, *((name, item.package, item) for name, item in CUSTOM.items())):
         fault = custom.fault() if custom is not None else ""

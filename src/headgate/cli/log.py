@@ -1,4 +1,4 @@
-"""headgate log: is the log whole, how much is in it, and what? Data goes to stdout, everything else to stderr."""
+"""`headgate log`: verifies, counts and dumps the log. Data goes to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXIT_ERROR = 2
 
 app = typer.Typer(
     name="log",
-    help="Look into the chunk log: verify it, count it, dump it. Safe beside a running server.",
+    help="Verify, count and dump the log. Safe beside a running server.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -62,7 +62,7 @@ def _complain(message: str, hint: str = "") -> None:
 def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
     """Check every checksum, every header and every record.
 
-    Exit code 0: whole. 1: damaged; each damaged place is listed with file and byte. 2: could not look.
+    Exit status: 0 when the log is whole; 1 when it is damaged, with each damaged place; 2 when it cannot be read.
 
     \b
     Examples:
@@ -77,13 +77,13 @@ def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
             if as_json:
                 typer.echo(json.dumps(_report_json(report)))
             else:
-                _say_verified(report)
+                _print_verified(report)
     if damaged:
         typer.echo("hint: restore the damaged segments from a copy; records before and behind them are good", err=True)
         raise typer.Exit(EXIT_DAMAGED)
 
 
-def _say_verified(report: PartitionReport) -> None:
+def _print_verified(report: PartitionReport) -> None:
     for problem in report.problems:
         typer.echo(f"{problem.path}: byte {problem.byte}: {problem.reason}")
     verdict = "DAMAGED" if report.problems else "ok"
@@ -134,7 +134,9 @@ def dump(
     path: _PathArgument,
     as_json: _JsonOption = False,
     start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", min=0, metavar="N", help="Records a partition.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=0, metavar="N", help="Most records of each partition.")
+    ] = None,
 ) -> None:
     """Print records: offset, append time and every column that has a value.
 

@@ -1,4 +1,4 @@
-"""The `headgate` command: a typer app whose commands are imported when they are asked for."""
+"""The `headgate` command: a typer app that imports a command when it runs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,9 @@ class _Commands(TyperGroup):
         place = COMMANDS.get(cmd_name)
         if place is None:
             return None
+        from headgate.event.json_text import allow_deep_json  # here, because --version needs it as little as commands
+
+        allow_deep_json()
         module, _, attribute = place.partition(":")
         found = getattr(import_module(f"headgate.cli.{module}"), attribute)
         holder = typer.Typer(rich_markup_mode=_MARKUP)

@@ -16,12 +16,12 @@ from headgate.cli.client import (
     Namespace,
     NoServerError,
     Server,
-    complain,
     fail,
+    print_error,
     print_table,
     request,
 )
-from headgate.cli.describing import description
+from headgate.cli.description import description
 from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
@@ -41,11 +41,11 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command()
 def apply(
-    file: Annotated[str, typer.Option("--filename", "-f", help="File, directory, or - for standard input.")],
+    file: Annotated[str, typer.Option("--filename", "-f", help="A file, a directory, or - for standard input.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Create or update brokers and triggers from YAML or JSON."""
+    """Create or update brokers, triggers and subscriptions from YAML or JSON."""
     try:
         documents = list(_read(file))
     except ManifestError as error:
@@ -60,7 +60,7 @@ def apply(
             fail(error.message, hint=error.hint)
         except HeadgateError as error:
             failed = True
-            complain(f"{document.source}: {error.message}", hint=error.hint)
+            print_error(f"{document.source}: {error.message}", hint=error.hint)
     if failed:
         raise typer.Exit(1)
 
@@ -68,9 +68,9 @@ def apply(
 @app.command()
 def get(
     kind: KindName,
-    name: Annotated[str, typer.Argument(help="One object; all of them when it is left out.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of one object; all objects without it.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
-    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Those of every namespace.")] = False,
+    all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the objects as JSON.")] = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -101,11 +101,11 @@ def get(
 @app.command()
 def describe(
     kind: KindName,
-    name: Annotated[str, typer.Argument(help="Which one.")],
+    name: Annotated[str, typer.Argument(help="Name of the object.")],
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show one object for people: what it is to be, what it is, and what is wrong with it."""
+    """Show one object with its status and conditions, for people."""
     try:
         found = request(server, "GET", _path(_kind(kind), namespace, name))
     except HeadgateError as error:
@@ -116,14 +116,17 @@ def describe(
 
 @app.command()
 def delete(
-    kind: Annotated[str, typer.Argument(help="broker, trigger or subscription; left out with --filename")] = "",
-    names: Annotated[list[str] | None, typer.Argument(help="Which ones.")] = None,
-    file: Annotated[str, typer.Option("--filename", "-f", help="Those of a file, a directory, or - for input.")] = "",
-    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="What is gone is no error.")] = False,
+    kind: Annotated[str, typer.Argument(help="brokers, triggers or subscriptions; not with --filename")] = "",
+    names: Annotated[list[str] | None, typer.Argument(help="Names of the objects.")] = None,
+    file: Annotated[
+        str,
+        typer.Option("--filename", "-f", help="Delete the objects of a file, a directory, or - for standard input."),
+    ] = "",
+    ignore_not_found: Annotated[bool, typer.Option("--ignore-not-found", help="A missing object is no error.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Delete brokers, triggers or subscriptions; those with finalizers go when the last of them is gone."""
+    """Delete brokers, triggers or subscriptions; one with finalizers is removed with its last finalizer."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
     try:
@@ -142,7 +145,7 @@ def delete(
             fail(error.message, hint=error.hint)
         except HeadgateError as error:
             failed = True
-            complain(error.message, hint=error.hint)
+            print_error(error.message, hint=error.hint)
             continue
         if answer is not None:
             finalizers = answer["metadata"].get("finalizers") if answer["kind"] == found else None

@@ -1,4 +1,4 @@
-"""`headgate replay`: send a broker's history to one target again."""
+"""`headgate replay`: sends stored events to one target again."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import REPLAY_RATE_DEFAULT
 
 _HEADS: Final = ["ID", "STATE", "BROKER", "TARGET", "PASSED", "TOTAL", "MATCHED", "DELIVERED", "DEAD", "FAILED"]
-_LOOK_S: Final = 0.5
-"""How often we ask how far a dry run is."""
+_POLL_S: Final = 0.5
+"""How often the progress of a dry run is polled."""
 
-app = typer.Typer(help="Send a broker's history to one target again.")
+app = typer.Typer(help="Send a broker's stored events to one target again.")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
@@ -29,19 +29,23 @@ Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 def replay(
     context: typer.Context,
     target: Annotated[str, typer.Option(help="Name of a trigger, or a URL.")] = "",
-    broker: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME; a trigger's own by default.")] = "",
-    from_: Annotated[str, typer.Option("--from", help="earliest, a time (RFC 3339) or a position.")] = "earliest",
+    broker: Annotated[str, typer.Option(help="NAME or NAMESPACE/NAME. Default: the trigger's own broker.")] = "",
+    from_: Annotated[
+        str, typer.Option("--from", help="Where it starts: earliest, a time (RFC 3339) or a position.")
+    ] = "earliest",
     to: Annotated[str, typer.Option(help="Where it ends, exclusive: next (now), a time or a position.")] = "next",
-    filter_: Annotated[str, typer.Option("--filter", help="CEL or JSON as in spec.filter, beside the trigger's.")] = "",
-    rate: Annotated[float, typer.Option(help="Events a second at most.")] = REPLAY_RATE_DEFAULT,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events, and send none.")] = False,
+    filter_: Annotated[
+        str, typer.Option("--filter", help="CEL, or JSON as in spec.filter; in addition to the trigger's filter.")
+    ] = "",
+    rate: Annotated[float, typer.Option(help="Most events a second.")] = REPLAY_RATE_DEFAULT,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events without sending them.")] = False,
     as_json: Json = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Send a broker's history to one target again, each event with the extension headgatereplay.
+    """Send a broker's stored events to one target again, each with the extension headgatereplay.
 
-    The server goes on when this command has ended.
+    The server does it after this command has ended.
 
     Example: headgate replay --target billing --from 2026-03-04T05:06:07Z --rate 50
     """
@@ -54,8 +58,8 @@ def replay(
     except ValueError as error:
         raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
     kind = "url" if "://" in target else "trigger"
-    asked = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
-    made = request(server, "POST", _base(namespace), body=asked | {"dryRun": dry_run})
+    body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
+    made = request(server, "POST", _base(namespace), body=body | {"dryRun": dry_run})
     if dry_run:
         made = _ended(server, namespace, made["id"])
     if as_json:
@@ -86,7 +90,7 @@ def show(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SER
 
 @app.command()
 def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
-    """End a replay; what has been sent stays sent."""
+    """Cancel a replay; events already sent stay sent."""
     done = request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
     typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
 
@@ -95,8 +99,8 @@ def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
     """A replay once it has ended; Ctrl-C ends it."""
     try:
         while (found := request(server, "GET", f"{_base(namespace)}/{id_}"))["state"] == "running":
-            typer.echo(f"looked at {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
-            time.sleep(_LOOK_S)
+            typer.echo(f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
+            time.sleep(_POLL_S)
     except KeyboardInterrupt:
         request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
         raise

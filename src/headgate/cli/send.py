@@ -1,4 +1,4 @@
-"""`headgate send`: publish events from flags, a file or standard input."""
+"""`headgate send`: publishes events from flags, a file or standard input."""
 
 from __future__ import annotations
 
@@ -27,21 +27,25 @@ class EventRefusedError(HeadgateError):
 
 def send(
     file: Annotated[
-        Path | None, typer.Argument(help="Events as JSON lines (structured CloudEvents); - reads stdin.")
+        Path | None, typer.Argument(help="Events as JSON lines (structured CloudEvents); - for stdin.")
     ] = None,
     type_: Annotated[
         str | None, typer.Option("--type", help="The event's type, for example com.shop.order.paid.")
     ] = None,
     source: Annotated[str, typer.Option(help="Where the event happened.")] = "/headgate/cli",
-    id_: Annotated[str | None, typer.Option("--id", help="Default: a new UUID.")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="The event's id. Default: a new UUID.")] = None,
     subject: Annotated[str | None, typer.Option(help="What the event is about.")] = None,
-    data: Annotated[str | None, typer.Option(help="JSON data.")] = None,
-    extension: Annotated[list[str] | None, typer.Option("--extension", "-e", help="NAME=VALUE, repeatable.")] = None,
-    broker: Annotated[str, typer.Option("--broker", "-b", help="NAME, or NAMESPACE/NAME.")] = "default",
-    server: Annotated[str, typer.Option(envvar="HEADGATE_SERVER", help="The server's URL.")] = "http://127.0.0.1:8080",
+    data: Annotated[str | None, typer.Option(help="The event's data, as JSON.")] = None,
+    extension: Annotated[
+        list[str] | None, typer.Option("--extension", "-e", help="An extension, NAME=VALUE. Repeatable.")
+    ] = None,
+    broker: Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")] = "default",
+    server: Annotated[
+        str, typer.Option(envvar="HEADGATE_SERVER", help="URL of the running server.")
+    ] = "http://127.0.0.1:8080",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> None:
-    """Publish CloudEvents: one from flags, or many from a file of JSON lines.
+    """Publish CloudEvents: one from options, or many from a file of JSON lines.
 
     Example: headgate send --type com.shop.order.paid --data '{"total": 42}'
 

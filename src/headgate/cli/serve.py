@@ -1,4 +1,4 @@
-"""`headgate serve`: run the broker on this machine."""
+"""`headgate serve`: runs the broker on this machine."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ from headgate.settings import Settings
 
 
 def serve(
-    data: Annotated[Path | None, typer.Option(help="Directory of everything that lasts.")] = None,
-    listen: Annotated[str | None, typer.Option(help="HOST:PORT of events, API and metrics.")] = None,
-    grpc: Annotated[str | None, typer.Option(help="HOST:PORT of gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The data directory: everything durable.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
+    ] = None,
+    grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
     allowed_host: Annotated[
         list[str] | None,
-        typer.Option(help="A name that clients may call the server by beside its own; *.NAME, * for any. Repeatable."),
+        typer.Option(help="Another host name that requests may use; *.NAME, or * for any. Repeatable."),
     ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
     retain_hours: Annotated[
-        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168, a week.")
+        float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
     ] = None,
     retain_mb: Annotated[
-        int | None, typer.Option(help="Size of a partition above which delivered events go earlier.")
+        int | None, typer.Option(help="Size of a partition above which delivered events are removed earlier.")
     ] = None,
     backlog_hours: Annotated[
-        float | None, typer.Option(help="How long undelivered events stay before they are given up. Default: 168.")
+        float | None, typer.Option(help="How long undelivered events are kept. Default: 168.")
     ] = None,
     backlog_mb: Annotated[
-        int | None, typer.Option(help="MiB of a partition that undelivered events keep at most. Default: 16384.")
+        int | None, typer.Option(help="MiB of undelivered events that are kept per partition. Default: 16384.")
     ] = None,
     on_corrupt: Annotated[
-        str | None, typer.Option(help="At a damaged place of the log: stop (default) or skip.")
+        str | None, typer.Option(help="What readers do at a damaged chunk: stop (default) or skip.")
     ] = None,
     accept_lost: Annotated[
-        str | None, typer.Option(help="Go on although this file is gone: control.db, dispatch.db or both.")
+        str | None, typer.Option(help="Start although this file is lost: control.db, dispatch.db or both.")
     ] = None,
 ) -> None:
     """Run the broker: accept events, match them, deliver them. Stop it with Ctrl-C.
@@ -76,7 +78,7 @@ def serve(
             f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}",
             hint="headgate serve --help shows the options",
         ) from error
-    url_policy(settings)  # a setting that cannot be read is told now, not by a process that does not start
+    url_policy(settings)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
     preflight.check(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`headgate consume`, `seek` and `subscription`: take a subscription's events, move it, ask where it stands."""
+"""`headgate consume`, `seek` and `subscription`: pulls a subscription's events, moves it, shows its state."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import PULL_EVENTS_DEFAULT
 
 _WAIT_S: Final = 20.0
-"""One pull waits so long at the server; then we ask again."""
-_LOOK_S: Final = 1.0
-"""How often we say how far a seek is."""
+"""How long one pull waits at the server."""
+_PROGRESS_S: Final = 1.0
+"""How often the progress of a seek is printed."""
 _SEEK_S_MAX: Final = 86_400.0
-"""A seek through a large log takes what it takes; Ctrl-C ends it."""
+"""A seek through a large log may take hours; Ctrl-C cancels it."""
 
-app = typer.Typer(no_args_is_help=True, help="Ask where a subscription stands, and what a filter would take of it.")
+app = typer.Typer(
+    no_args_is_help=True, help="Show a subscription's state, and what a filter would take of its backlog."
+)
 
 Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
 
@@ -33,10 +35,10 @@ Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
 def consume(
     name: Name,
     namespace: Namespace = NAMESPACE_DEFAULT,
-    consumer: Annotated[str, typer.Option(help="Our name; this host and process by default.")] = "",
+    consumer: Annotated[str, typer.Option(help="Name of the consumer. Default: host and process id.")] = "",
     limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
-    follow: Annotated[bool, typer.Option(help="At the end, wait for more.")] = True,
-    ack: Annotated[bool, typer.Option(help="Acknowledge what has been printed; else it comes again.")] = True,
+    follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
+    ack: Annotated[bool, typer.Option(help="Acknowledge printed events; otherwise they are delivered again.")] = True,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Print a subscription's events, one a line in the JSON format, and acknowledge them.
@@ -48,8 +50,8 @@ def consume(
     try:
         while left is None or left > 0:
             count = PULL_EVENTS_DEFAULT if left is None else min(left, PULL_EVENTS_DEFAULT)
-            asked = {"consumer": called, "max": count, "wait": _WAIT_S if follow else 0.0}
-            events = _ask(server, namespace, name, "pull", asked)["events"]
+            body = {"consumer": called, "max": count, "wait": _WAIT_S if follow else 0.0}
+            events = _ask(server, namespace, name, "pull", body)["events"]
             for one in events:
                 typer.echo(json.dumps(one["event"], ensure_ascii=False, separators=(",", ":")))
             sys.stdout.flush()
@@ -71,38 +73,40 @@ def seek(
         str, typer.Option(help="earliest, latest, a time (RFC 3339) or a position (0:123,1:456).")
     ] = "earliest",
     first: Annotated[
-        str, typer.Option(help="From there on, the first event of which this is true: CEL, or JSON as in spec.filter.")
+        str, typer.Option(help="The first event from there on that this is true of: CEL, or JSON as in spec.filter.")
     ] = "",
-    last: Annotated[str, typer.Option(help="The last event of which this is true.")] = "",
-    after: Annotated[bool, typer.Option("--after", help="With --first and --last: behind that event.")] = False,
+    last: Annotated[str, typer.Option(help="The last event that this is true of.")] = "",
+    after: Annotated[
+        bool, typer.Option("--after", help="With --first and --last: to the position behind that event.")
+    ] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Go on elsewhere, for all consumers of a subscription: events come again, or are passed over.
+    """Move a subscription, for all its consumers: events are delivered again, or skipped.
 
-    An expression is looked for in the whole log, whoever wants the event; the way is shown, and Ctrl-C breaks it off.
+    An expression is searched in the whole log, whatever the subscription's filter; Ctrl-C cancels the search.
 
     Example: headgate seek orders --first 'data.commit_ts >= 449320000000' --after
     """
-    asked = {"to": to, "first": first, "last": last, "after": after}
+    body = {"to": to, "first": first, "last": last, "after": after}
     with ThreadPoolExecutor(1) as thread:
         seeking = thread.submit(
-            request, server, "POST", _path(namespace, name, "seek"), body=asked, timeout_s=_SEEK_S_MAX
+            request, server, "POST", _path(namespace, name, "seek"), body=body, timeout_s=_SEEK_S_MAX
         )
         try:
-            while wait([seeking], timeout=_LOOK_S).not_done:
+            while wait([seeking], timeout=_PROGRESS_S).not_done:
                 _show_progress(server, namespace, name)
         except KeyboardInterrupt:
             request(server, "DELETE", _path(namespace, name, "seek"))
         done = seeking.result()
     where = first or last or to
-    typer.echo(f"subscription {namespace}/{name} goes on at {where} ({done['position']}, epoch {done['epoch']})")
+    typer.echo(f"subscription {namespace}/{name} moved to {where} ({done['position']}, epoch {done['epoch']})")
 
 
 def _show_progress(server: str, namespace: str, name: str) -> None:
     found = request(server, "GET", _path(namespace, name, "seek"))
     if found["running"] and found["eventsTotal"]:
-        typer.echo(f"looked at {found['eventsScanned']:,} of about {found['eventsTotal']:,} events", err=True)
+        typer.echo(f"searched {found['eventsScanned']:,} of about {found['eventsTotal']:,} events", err=True)
 
 
 @app.command()
@@ -112,7 +116,7 @@ def describe(
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Show where a subscription stands: backlog, what consumers have, and what became of events so far."""
+    """Show a subscription's state: its backlog, events with consumers, and counters."""
     found = request(server, "GET", _path(namespace, name, "stats"))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -127,7 +131,7 @@ def analyze(
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
-    """Say how many events of the backlog a filter would accept; nothing is consumed.
+    """Count the events of the backlog that a filter would accept; nothing is consumed.
 
     Example: headgate subscription analyze orders --filter 'data.amount > 100'
     """

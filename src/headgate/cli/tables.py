@@ -1,4 +1,4 @@
-"""Rich tables as wide as what they hold: no number is ever cut, on a narrow terminal or in a pipe."""
+"""Rich tables as wide as their content: no number is cut, on a narrow terminal or in a pipe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headgate tail`: read a broker's events, from wherever and with whatever filter, live or not."""
+"""`headgate tail`: reads a broker's events from any position, with any filter, live or not."""
 
 from __future__ import annotations
 
@@ -19,19 +19,21 @@ _CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def tail(
-    broker: Annotated[str, typer.Argument(help="NAME of the broker, or NAMESPACE/NAME.")] = "default",
+    broker: Annotated[str, typer.Argument(help="NAME or NAMESPACE/NAME of the broker.")] = "default",
     start: Annotated[
         str, typer.Option("--from", help="earliest, latest, next, a time (RFC 3339) or a position (0:123,1:456).")
     ] = "next",
     filter_: Annotated[str | None, typer.Option("--filter", help="CEL, or JSON as in a trigger's spec.filter.")] = None,
-    first: Annotated[str | None, typer.Option(help="Begin at the first event of which this CEL is true.")] = None,
-    value: Annotated[list[str] | None, typer.Option(help="Filter value, repeatable: skips chunks by header.")] = None,
+    first: Annotated[
+        str | None, typer.Option(help="Start at the first event that this CEL expression is true of.")
+    ] = None,
+    value: Annotated[list[str] | None, typer.Option(help="Only chunks with this filter value. Repeatable.")] = None,
     limit: Annotated[int | None, typer.Option(help="Stop after so many events.")] = None,
-    follow: Annotated[bool, typer.Option(help="At the end, wait for more.")] = True,
+    follow: Annotated[bool, typer.Option(help="Wait for more events at the end.")] = True,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print the server's lines, progress included.")] = False,
 ) -> None:
-    """Print events as they come, one a line. Ctrl-C ends it and says where to go on.
+    """Print a broker's events, one a line, and follow new ones. Ctrl-C ends it and prints the position.
 
     Example: headgate tail --filter 'data.amount > 100'
 

@@ -1,4 +1,4 @@
-"""`headgate trace`: the whole way of an event: stored where, matched by which filters, every attempt and its answer."""
+"""`headgate trace`: the whole way of an event: where it is stored, matches, attempts and answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Namespace, NoServerError, Server, broker_path
-from headgate.cli.filterinput import fail
+from headgate.cli.filter_input import fail
 from headgate.cli.why import entry_text, search
 from headgate.errors import NotFoundError
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -19,15 +19,13 @@ from headgate.limits import TRACE_EVENTS_MAX
 def trace(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
     broker: Annotated[str, typer.Option("--broker", "-b", help="The broker that accepted it.")] = "default",
-    source: Annotated[str, typer.Option(help="Only events of this source: an id is unique within one.")] = "",
-    every: Annotated[
-        bool, typer.Option("--all", help="Every stored event of the id, not only the newest one.")
-    ] = False,
+    source: Annotated[str, typer.Option(help="The event's source, if its id is not unique.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Every stored event with this id, not only the newest.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")] = False,
 ) -> None:
-    """Show the whole way of an event: where it is stored, who it was matched for, every attempt and its answer.
+    """Show the whole way of an event: where it is stored, its matches, every attempt and its answer.
 
     \b
     Examples:

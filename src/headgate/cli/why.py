@@ -21,7 +21,7 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.cli.filterinput import fail
+from headgate.cli.filter_input import fail
 from headgate.control.durations import duration_s
 from headgate.event import rfc3339
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -36,20 +36,22 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 def why(
     event_id: Annotated[str, typer.Argument(metavar="EVENT-ID", help="The event's id.")],
     trigger: Annotated[
-        str, typer.Option("--trigger", "-t", help="Only this trigger, with the parts of its filter.")
+        str, typer.Option("--trigger", "-t", help="Only this trigger, with the value of every part of its filter.")
     ] = "",
-    broker: Annotated[str, typer.Option("--broker", "-b", help="Without --trigger: all triggers of this broker.")] = (
+    broker: Annotated[str, typer.Option("--broker", "-b", help="All triggers of this broker, without --trigger.")] = (
         "default"
     ),
-    source: Annotated[str, typer.Option("--source", help="The event's source, where ids repeat.")] = "",
+    source: Annotated[str, typer.Option("--source", help="The event's source, if its id is not unique.")] = "",
     since: Annotated[
-        str, typer.Option("--since", help="Look at nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
+        str, typer.Option("--since", help="Search nothing older: a time (RFC 3339) or an age (90s, 15m, 12h, 7d).")
     ] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="The server's answer, on one line.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON for machines: the server's answer on one line.")
+    ] = False,
 ) -> None:
-    """Say what became of an event: not stored, filtered (by which part), an error, matched and undelivered, ended.
+    """Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
 
     \b
     Examples:
@@ -69,17 +71,17 @@ def why(
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     elif trigger:
-        _say(answer)
+        _print_one(answer)
     else:
-        _say_all(answer)
+        _print_all(answer)
 
 
 def search(server: str, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """The answer of a question about an event; the server searches its log a piece at a time.
 
     Raises:
-        ApiRefusedError: The server said no.
-        NoServerError: None is there.
+        ApiRefusedError: The server refused the request.
+        NoServerError: No server answers.
     """
     answer: dict[str, Any] = request(server, "GET", f"{path}?{urlencode(query)}")
     while answer.get("fate") == _NOT_FOUND_YET or ("fate" not in answer and "trace" not in answer and "next" in answer):
@@ -98,7 +100,7 @@ def _of_broker(server: str, path: str, query: Mapping[str, str]) -> dict[str, An
     return answer
 
 
-def _say_all(answer: dict[str, Any]) -> None:
+def _print_all(answer: dict[str, Any]) -> None:
     event = answer.get("event")
     if answer["fate"] != "stored" or event is None:
         typer.echo(f"{answer['fate']}: {answer['message']}")
@@ -116,7 +118,7 @@ def _place(event: dict[str, Any]) -> str:
     return f"{event['broker']}, partition {event['partition']}, offset {event['offset']}, stored {event['stored']}"
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _print_one(answer: dict[str, Any]) -> None:
     typer.echo(f"{answer['fate']}: {answer['message']}")
     if event := answer.get("event"):
         typer.echo(f"event    {_place(event)}")

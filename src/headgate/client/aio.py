@@ -1,4 +1,4 @@
-"""What can a program ask of a server, if it is written with asyncio? Everything that goes over gRPC."""
+"""The client for programs with asyncio: everything that goes over gRPC."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headgate.client.values import (
     Filter,
     Place,
     SeekProgress,
+    SeekResult,
     Single,
-    Sought,
     Stats,
     condition_text,
     filter_message,
@@ -103,7 +103,7 @@ class AsyncClient:
             if shared is None and len(self._shared) >= CLIENT_PRODUCERS_MAX:
                 retired = self._retire()
             shared = self._shared[name] = _Shared(AsyncProducer(self._connection, name))
-        # Nothing was waited for since the look at what there is: else two calls would each make a producer.
+        # Nothing was awaited since the look-up: else two calls would each make a producer.
         shared.calls += 1
         try:
             if retired is not None:
@@ -118,7 +118,7 @@ class AsyncClient:
         Args:
             broker: To which broker.
             name: Who publishes; one process at a time.
-            first: Sequence of the first event, for who numbers events himself; None: behind the newest that is stored.
+            first: Sequence of the first event, where the program numbers events; None: behind the newest stored one.
         """
         return AsyncProducer(self._connection, full_name(broker), name, first)
 
@@ -180,8 +180,8 @@ class AsyncClient:
         last: Single | None = None,
         after: bool = False,
         on_progress: Callable[[SeekProgress], None] | None = None,
-    ) -> Sought:
-        """Has a subscription go on elsewhere, for all its consumers. Cancelled, it moves nothing.
+    ) -> SeekResult:
+        """Moves a subscription, for all its consumers. Cancelled, it moves nothing.
 
         Args:
             subscription: Which one.
@@ -189,25 +189,25 @@ class AsyncClient:
             first: CEL, or what `headgate.expr` builds: at the first event from there on of which it is true.
             last: The same: at the last event of which it is true.
             after: Behind that event instead of at it.
-            on_progress: Is told how far the search is; what it raises cancels the seek.
+            on_progress: Called with the progress of the search; what it raises cancels the seek.
 
         Raises:
-            ConflictError: Somebody else seeks.
+            ConflictError: Another seek is under way.
             HeadgateError: There is no such subscription or place, or the connection broke: then it may have moved.
         """
-        sought: Sought | None = None
-        async for found in self.seeking(subscription, to, first=first, last=last, after=after):
-            if isinstance(found, Sought):
-                sought = found
+        result: SeekResult | None = None
+        async for step in self.seeking(subscription, to, first=first, last=last, after=after):
+            if isinstance(step, SeekResult):
+                result = step
             elif on_progress is not None:
-                on_progress(found)
-        assert sought is not None
-        return sought
+                on_progress(step)
+        assert result is not None
+        return result
 
     async def seeking(
         self, subscription: str, to: Place, *, first: Single | None, last: Single | None, after: bool
-    ) -> AsyncGenerator[SeekProgress | Sought, None]:
-        """As `seek`: how far it is, again and again, then where the subscription goes on."""
+    ) -> AsyncGenerator[SeekProgress | SeekResult, None]:
+        """As `seek`: its progress, again and again, then where the subscription goes on."""
         if first is not None and last is not None:
             raise InvalidInputError("a seek goes to the first or to the last such event, not to both")
         request = pb.SeekRequest(subscription=full_name(subscription), to=place_text(to), after=after)
@@ -220,7 +220,7 @@ class AsyncClient:
             await stream.write(request)
             while not (response := await stream.must_read()).done:
                 yield SeekProgress(response.events_scanned, response.events_total)
-            yield Sought(response.position, response.epoch)
+            yield SeekResult(response.position, response.epoch)
         finally:
             stream.cancel()
 
@@ -240,9 +240,9 @@ class AsyncClient:
         return Analysis(found.events, found.accepted, found.rejected, found.errors, found.complete)
 
     def _retire(self) -> AsyncProducer:
-        """Takes out a producer that nobody needs now; whoever asks for it stops it."""
+        """Takes out a producer that no call uses now; the caller stops it."""
         for name, shared in self._shared.items():
-            # A call that still opens the stream has given no event; one that was given up has left its events.
+            # A call that still opens the stream has given no event; a cancelled one has left its events.
             if not shared.calls and not shared.producer.unacknowledged:
                 del self._shared[name]
                 return shared.producer

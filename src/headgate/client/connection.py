@@ -1,4 +1,4 @@
-"""How does a client reach its server? One channel, streams with our errors, and pauses between tries."""
+"""The connection to a server: one channel, streams with our errors, and pauses between tries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events of a subscription has this consumer, and which of its acknowledgements are on disk?
+"""A consumer of a subscription: the events it has, and which of its acknowledgements are on disk.
 
 Acknowledgements are sent in numbered requests; the server says up to which number they are on disk. After a reconnect
 what was not is sent again. The server, which then believes that the consumer has nothing, hands out again what is not
@@ -27,8 +27,8 @@ _Subscribe = Stream[pb.SubscribeRequest, pb.SubscribeResponse]
 
 
 @dataclass(eq=False, slots=True)
-class _Told:
-    """An acknowledgement, or with a delay its contrary; `done` has the ids that the server did not know any more."""
+class _Ack:
+    """An acknowledgement, or a nack where it has a delay; `done` has the ids that the server did not know any more."""
 
     ids: list[str]
     delay_s: float | None
@@ -77,11 +77,11 @@ class AsyncConsumer(Session):
         self._held: _Ids = OrderedDict()
         """Handed out and not acknowledged."""
         self._acked: _Ids = OrderedDict()
-        """Acknowledged, and the server may not know: who gets such a one again acknowledges it again."""
+        """Acknowledged, and the server may not know: one that comes again is acknowledged again."""
         self._known: set[str] = set()
         """Held or in the buffer when the stream began; the server will hand them out once more."""
-        self._to_tell: deque[_Told] = deque()
-        self._unsettled: OrderedDict[int, list[_Told]] = OrderedDict()
+        self._unsent: deque[_Ack] = deque()
+        self._unsettled: OrderedDict[int, list[_Ack]] = OrderedDict()
         self._number = 0
         self._stale: set[str] = set()
 
@@ -123,7 +123,7 @@ class AsyncConsumer(Session):
             wait_s: How long to wait for a first one, then it is empty; None: for as long as it takes.
 
         Raises:
-            HeadgateError: The server says no, or is away for too long.
+            HeadgateError: The server refuses, or is away for too long.
         """
         await self.start()
         with contextlib.suppress(TimeoutError):
@@ -149,10 +149,10 @@ class AsyncConsumer(Session):
         """These events are done.
 
         Returns:
-            Is done when that is on disk; nobody needs to wait for it. Its result are the ids for which it came too
-            late: somebody has sought, or the event went elsewhere because the subscription's `ackTimeout` was over.
+            Is done when that is on disk; the caller may ignore it. Its result are the ids for which it came too
+            late: there was a seek, or the event went elsewhere because the subscription's `ackTimeout` was over.
         """
-        return self._tell([one.ack_id for one in received], None)
+        return self._settle_later([one.ack_id for one in received], None)
 
     def ack_up_to(self, received: Received) -> asyncio.Future[list[str]]:
         """This event is done, and so is every other that this consumer was handed before it; see `ack`."""
@@ -160,8 +160,8 @@ class AsyncConsumer(Session):
         for id_ in self._held:
             ids.append(id_)
             if id_ == received.ack_id:
-                return self._tell(ids, None)
-        return self._tell([received.ack_id], None)
+                return self._settle_later(ids, None)
+        return self._settle_later([received.ack_id], None)
 
     def nack(self, *received: Received, delay_s: float = 0.0) -> asyncio.Future[list[str]]:
         """These events are to be handed out again, to whom they may come; see `ack`.
@@ -170,7 +170,7 @@ class AsyncConsumer(Session):
             received: The events.
             delay_s: Not before so long.
         """
-        return self._tell([one.ack_id for one in received], delay_s)
+        return self._settle_later([one.ack_id for one in received], delay_s)
 
     async def flush(self) -> None:
         """Returns when every acknowledgement is on disk.
@@ -178,15 +178,15 @@ class AsyncConsumer(Session):
         Raises:
             HeadgateError: The consumer has ended.
         """
-        waiting = [told.done for group in self._unsettled.values() for told in group]
-        waiting += [told.done for told in self._to_tell]
+        waiting = [ack.done for group in self._unsettled.values() for ack in group]
+        waiting += [ack.done for ack in self._unsent]
         if waiting:
             await asyncio.gather(*waiting)
 
-    def _tell(self, ids: list[str], delay_s: float | None) -> asyncio.Future[list[str]]:
+    def _settle_later(self, ids: list[str], delay_s: float | None) -> asyncio.Future[list[str]]:
         self._check()
-        told = _Told(ids, delay_s, asyncio.get_running_loop().create_future())
-        told.done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody needs to look
+        ack = _Ack(ids, delay_s, asyncio.get_running_loop().create_future())
+        ack.done.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may ignore it
         for id_ in ids:
             self._held.pop(id_, None)
             if delay_s is None:
@@ -194,16 +194,16 @@ class AsyncConsumer(Session):
             else:
                 self._known.discard(id_)
         if ids:
-            self._to_tell.append(told)
+            self._unsent.append(ack)
             self._wake.set()
         else:
-            told.done.set_result([])
-        return told.done
+            ack.done.set_result([])
+        return ack.done
 
     def _ended(self, error: HeadgateError) -> None:
-        for told in [*self._to_tell, *(told for group in self._unsettled.values() for told in group)]:
-            if not told.done.done():
-                told.done.set_exception(error)
+        for ack in [*self._unsent, *(ack for group in self._unsettled.values() for ack in group)]:
+            if not ack.done.done():
+                ack.done.set_exception(error)
         self._arrived.set()
 
     # --- the stream -----------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class AsyncConsumer(Session):
             await stream.write(pb.SubscribeRequest(open=opening))
             first = await stream.must_read()
             self._opened()
-            if not self._to_tell:  # else it works when the server has settled some of that
+            if not self._unsent:  # else it works when the server has settled some of that
                 retry.opened()
             self._take(first)
             self._begun.set()
@@ -224,7 +224,7 @@ class AsyncConsumer(Session):
             stream.cancel()
 
     def _opened(self) -> None:
-        self._to_tell = deque([*(told for group in self._unsettled.values() for told in group), *self._to_tell])
+        self._unsent = deque([*(ack for group in self._unsettled.values() for ack in group), *self._unsent])
         self._unsettled.clear()
         self._stale.clear()
         self._number = 0
@@ -249,17 +249,17 @@ class AsyncConsumer(Session):
         """What the server is to know now; None for nothing."""
         request = pb.SubscribeRequest(credits=self._missing_credits())
         self._credits += request.credits
-        group: list[_Told] = []
-        while self._to_tell and len(request.ack) < CLIENT_ACKS_MAX:
-            told = self._to_tell[0]
-            if told.delay_s is not None:
-                if request.HasField("nack") and request.nack.delay_s != told.delay_s:
+        group: list[_Ack] = []
+        while self._unsent and len(request.ack) < CLIENT_ACKS_MAX:
+            ack = self._unsent[0]
+            if ack.delay_s is not None:
+                if request.HasField("nack") and request.nack.delay_s != ack.delay_s:
                     break
-                request.nack.delay_s = told.delay_s
-                request.nack.ids.extend(told.ids)
+                request.nack.delay_s = ack.delay_s
+                request.nack.ids.extend(ack.ids)
             else:
-                request.ack.extend(told.ids)
-            group.append(self._to_tell.popleft())
+                request.ack.extend(ack.ids)
+            group.append(self._unsent.popleft())
         if group:
             self._number += 1
             request.number = self._number
@@ -275,7 +275,7 @@ class AsyncConsumer(Session):
 
     def _take(self, response: pb.SubscribeResponse) -> None:
         if response.epoch != self.epoch:
-            # Somebody has sought: everything before that is void.
+            # There was a seek: everything before it is void.
             self.epoch = response.epoch
             self._buffer.clear()
             self._held.clear()
@@ -284,8 +284,8 @@ class AsyncConsumer(Session):
         self.is_active = response.active
         self._stale.update(response.stale)
         while self._unsettled and next(iter(self._unsettled)) <= response.settled:
-            for told in self._unsettled.popitem(last=False)[1]:
-                self._settled(told)
+            for ack in self._unsettled.popitem(last=False)[1]:
+                self._settled(ack)
         if not self._unsettled:
             self._stale.clear()
         self._credits -= len(response.events)
@@ -300,17 +300,17 @@ class AsyncConsumer(Session):
             else:
                 self._buffer.append(Received(event, id_, found.deliveries, found.partition, found.offset))
         if again:
-            self._tell(again, None)
+            self._settle_later(again, None)
         if response.events:
             self._arrived.set()
             if self._missing_credits():
                 self._wake.set()
 
-    def _settled(self, told: _Told) -> None:
-        stale = [id_ for id_ in told.ids if id_ in self._stale]
-        if told.delay_s is None:
-            for id_ in told.ids:
+    def _settled(self, ack: _Ack) -> None:
+        stale = [id_ for id_ in ack.ids if id_ in self._stale]
+        if ack.delay_s is None:
+            for id_ in ack.ids:
                 if id_ not in self._stale:
                     self._acked.pop(id_, None)
-        if not told.done.done():
-            told.done.set_result(stale)
+        if not ack.done.done():
+            ack.done.set_result(stale)

@@ -1,4 +1,4 @@
-"""What does it mean that a call ended so? gRPC's statuses as the errors that Headgate raises everywhere."""
+"""The client's errors, and gRPC's statuses as errors."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ from headgate.errors import (
     OverloadedError,
     UnavailableError,
 )
+from headgate.rpc.errors import ERROR, HINT
 from headgate.rpc.headgate_pb2 import Problem
 
-_CODE: Final = "headgate-error"
-_HINT: Final = "headgate-hint"
 _Status = grpc.StatusCode
 _ERRORS: Final[dict[grpc.StatusCode, type[HeadgateError]]] = {
     _Status.INVALID_ARGUMENT: InvalidInputError,
@@ -27,17 +26,17 @@ _ERRORS: Final[dict[grpc.StatusCode, type[HeadgateError]]] = {
     _Status.RESOURCE_EXHAUSTED: OverloadedError,
     _Status.UNAVAILABLE: UnavailableError,
 }
-# What the peer has not said itself: the connection broke, or the server was stopped.
+# Statuses that the peer has not sent: the connection broke, or the server was stopped.
 _BROKEN: Final = frozenset([_Status.UNAVAILABLE, _Status.CANCELLED, _Status.UNKNOWN])
 _TOO_LARGE: Final = ("larger than max", "size exceeds")
 """In the details that gRPC itself gives with RESOURCE_EXHAUSTED: a message, or metadata, over a limit of either side.
 That stays so, unlike the number of calls, which gRPC, or a proxy, refuses with the same status."""
 _LOCAL: Final = "Internal error from Core"
-"""What gRPC for Python gives for details when a write met a call that was ending; the server's errors never say so."""
+"""The details that gRPC for Python gives when a write met a call that was ending; the server never sends that text."""
 
 
 class ServerError(HeadgateError):
-    """The server says that something went wrong in it, or something that this client does not understand."""
+    """Something went wrong in the server, or it sent something that this client does not understand."""
 
     code = "server"
 
@@ -80,9 +79,9 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
     """The error that ended a call to the server at `target`."""
     status, details = error.code(), error.details() or ""
     metadata = {name: value for name, value in error.trailing_metadata() or () if isinstance(value, str)}
-    code = metadata.get(_CODE)
+    code = metadata.get(ERROR)
     if code is None and (status in _BROKEN or details == _LOCAL):
-        # A message that was under way when the call ended: gRPC keeps its own error, and not the server's last word.
+        # A message that was under way when the call ended: gRPC keeps its own error, not the server's.
         why = "the call was broken off" if details == _LOCAL else details or status.name
         return DisconnectedError(
             f"no connection to {target}: {why}",
@@ -91,10 +90,10 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
     if code is None and status is _Status.UNIMPLEMENTED:
         return ServerError(f"{target} does not answer like Headgate: {details}", hint="the port is that of --grpc")
     kind = _kind_without_code(status, details) if code is None else _ERRORS.get(status, ServerError)
-    told = kind(details or status.name, hint=metadata.get(_HINT, ""))
+    failure = kind(details or status.name, hint=metadata.get(HINT, ""))
     if code is not None:
-        told.code = code
-    return told
+        failure.code = code
+    return failure
 
 
 def _kind_without_code(status: grpc.StatusCode, details: str) -> type[HeadgateError]:

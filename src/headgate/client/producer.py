@@ -1,4 +1,4 @@
-"""Which events has the server not acknowledged yet? Those are kept, and sent again after a reconnect.
+"""A producer: keeps the events that are not acknowledged, and sends them again after a reconnect.
 
 An event has a sequence; requests are runs of sequences, acknowledgements ranges of them. A producer with a name is
 idempotent: the server drops what it has stored before. Without a name what was on its way when a connection broke may
@@ -42,7 +42,7 @@ class _Call:
         self.left = 0
         self.watched = watched
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody needs to look
+        self.done.add_done_callback(lambda done: done.cancelled() or done.exception())  # the caller may ignore it
 
     def end(self, error: HeadgateError | None = None) -> None:
         """One event has ended."""

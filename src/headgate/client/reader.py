@@ -1,4 +1,4 @@
-"""Where is a reader of the log? Events as they come, and the position to go on at, also after a reconnect."""
+"""A reader of the log: events as they come, and the position to go on at, also after a reconnect."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import fields
 from types import TracebackType
 from typing import Self
 
@@ -60,7 +61,7 @@ class AsyncReader:
             raise InvalidInputError(f"window is {window}, at least one event must be on its way")
         self._connection = connection
         self._retry = connection.retry()
-        self._asked = pb.ReadRequest.Open(
+        self._opening = pb.ReadRequest.Open(
             broker=broker,
             first=condition_text(first),
             filter_values=filter_values,
@@ -68,7 +69,7 @@ class AsyncReader:
             filter=filter_message(wanted),
             follow=follow,
         )
-        setattr(self._asked, "from", place_text(start))
+        setattr(self._opening, "from", place_text(start))
         self._follow = follow
         self._window = window
         self._credits = 0
@@ -106,7 +107,7 @@ class AsyncReader:
             wait_s: How long to wait for a first one, then it is empty, too; None: for as long as it takes.
 
         Raises:
-            HeadgateError: The server says no, or is away for too long.
+            HeadgateError: The server refuses, or is away for too long.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -119,7 +120,7 @@ class AsyncReader:
         """Waits until there is an event to take, or the end of the log.
 
         Raises:
-            HeadgateError: The server says no, or is away for too long.
+            HeadgateError: The server refuses, or is away for too long.
         """
         while not self._events:
             if await self._receive() is None:
@@ -140,7 +141,7 @@ class AsyncReader:
         return ",".join(f"{partition}:{offset}" for partition, offset in places.items())
 
     async def start(self) -> None:
-        """Asks the server; returns when it has agreed and said where the reader begins. Idempotent.
+        """Opens it; returns when the server has answered where the reader begins. Idempotent.
 
         Raises:
             HeadgateError: It has not, or there is none.
@@ -185,7 +186,7 @@ class AsyncReader:
     async def _begin(self) -> None:
         self._stream = self._connection.read()
         self._credits = self._window
-        await self._stream.write(pb.ReadRequest(open=self._asked, credits=self._credits))
+        await self._stream.write(pb.ReadRequest(open=self._opening, credits=self._credits))
 
     async def _next(self) -> pb.ReadResponse | None:
         assert self._stream is not None
@@ -208,16 +209,6 @@ class AsyncReader:
         if found.position:
             # The next stream begins here, and need not look for the first event again.
             self._position = found.position
-            self._asked.ClearField("first")
-            setattr(self._asked, "from", found.position)
-        self.progress = Progress(
-            found.at_end,
-            found.chunks_read,
-            found.chunks_skipped,
-            found.chunks_false_positive,
-            found.events_scanned,
-            found.events_matched,
-            found.filter_errors,
-            found.events_missed,
-            found.events_corrupt,
-        )
+            self._opening.ClearField("first")
+            setattr(self._opening, "from", found.position)
+        self.progress = Progress(**{field.name: getattr(found, field.name) for field in fields(Progress)})

@@ -1,4 +1,4 @@
-"""How does a stream outlive its connection? A task that opens it, is told how it ended, and opens it again."""
+"""Streams that outlive their connection: a task opens one, and opens it again when it ends."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Session(ABC):
 
     @abstractmethod
     def _ended(self, error: HeadgateError) -> None:
-        """Tells everybody who waits."""
+        """Wakes everybody who waits."""
 
 
 async def both(sending: Coroutine[Any, Any, None], receiving: Coroutine[Any, Any, None]) -> None:

@@ -1,4 +1,4 @@
-"""What can a program ask of a server, if it is written without asyncio? The same: it waits for what `aio` does.
+"""The client for programs without asyncio: each call waits for the same call of `aio`.
 
 The coroutines run on one event loop in a thread of its own, shared by all clients of the process. Objects of this
 module may be used by several threads, each of them by one at a time.
@@ -28,8 +28,8 @@ from headgate.client.values import (
     ReadEvent,
     Received,
     SeekProgress,
+    SeekResult,
     Single,
-    Sought,
     Stats,
 )
 from headgate.event.model import Event
@@ -56,7 +56,7 @@ class _Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine there and waits for it; who is interrupted (Ctrl-C) cancels it."""
+        """Runs a coroutine there and waits for it; an interrupt (Ctrl-C) cancels it."""
         running = self.begin(work)
         try:
             return running.result()
@@ -147,13 +147,13 @@ class Client:
         last: Single | None = None,
         after: bool = False,
         on_progress: Callable[[SeekProgress], None] | None = None,
-    ) -> Sought:
-        """Has a subscription go on elsewhere; Ctrl-C moves nothing. See `AsyncClient.seek`."""
-        for found in _each(self._client.seeking(subscription, to, first=first, last=last, after=after)):
-            if isinstance(found, Sought):
-                return found
+    ) -> SeekResult:
+        """Moves a subscription; Ctrl-C moves nothing. See `AsyncClient.seek`."""
+        for step in _each(self._client.seeking(subscription, to, first=first, last=last, after=after)):
+            if isinstance(step, SeekResult):
+                return step
             if on_progress is not None:
-                on_progress(found)
+                on_progress(step)
         raise AssertionError("a seek ends with its place or an error")
 
     def stats(self, subscription: str) -> Stats:
@@ -268,7 +268,7 @@ class Consumer:
 
     def __next__(self) -> Received:
         if self._epoch != self._consumer.epoch:
-            self._events.clear()  # somebody has sought
+            self._events.clear()  # there was a seek
         if not self._events:
             self._events.extend(self.next_batch(_STEP))
             self._epoch = self._consumer.epoch

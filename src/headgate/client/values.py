@@ -1,4 +1,4 @@
-"""What do users of the client give and get? Events, filters and places in; events with their places, numbers out."""
+"""The values of the client: events, filters and places go in; events with their places, and numbers, come out."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class SeekProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """Where a subscription goes on.
+class SeekResult:
+    """Where a subscription goes on after a seek.
 
     Attributes:
         position: The place.
@@ -208,7 +208,7 @@ def new_event(
 
     Args:
         type: The kind of occurrence.
-        source: Who says so, a URI-reference.
+        source: Where it happened, a URI-reference.
         data: None for none. With a `datacontenttype` that is not JSON a str is text; bytes are what they are, with a
             JSON media type JSON already. Anything else becomes JSON.
         id: Unique within the source; a new UUID by default.
@@ -262,10 +262,12 @@ def json_of(event: Event) -> object:
     if event.data_kind is not DataKind.JSON or event.data is None:
         kind = "no data" if event.data is None else f"data of {event.datacontenttype or 'no media type'}"
         raise InvalidInputError(f"event {event.id!r} has {kind}, not JSON", hint="its bytes are in event.data")
+    json_text.allow_deep_json()  # a program's own process: nothing of Headgate ran at its start
     return msgspec.json.decode(event.data)
 
 
 def _json_bytes(value: object) -> bytes:
+    json_text.allow_deep_json()
     try:
         text = msgspec.json.encode(value)
         json_text.parse(text)

@@ -1,1 +1,1 @@
-"""Does a broker do what public cases and contracts say? Programs for any file of cases, and for any broker."""
+"""Conformance: programs for files of public cases, and checks of any broker against the Broker contract."""

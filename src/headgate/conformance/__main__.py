@@ -1,4 +1,4 @@
-"""python -m headgate.conformance SUITE FILE: which cases pass, by id, and how many?
+"""`python -m headgate.conformance SUITE FILE`: runs the cases of a file and counts those that pass.
 
 Exit status: 0 when nothing failed, 1 when a case did, 2 when the file cannot be used.
 """
@@ -16,6 +16,7 @@ import typer
 
 from headgate.conformance import cel, cesql, eventbridge, http, pulsar, selectors
 from headgate.conformance.cases import EXIT_FAILED, EXIT_UNUSABLE, CaseError, CaseStatus, Run
+from headgate.event.json_text import allow_deep_json
 
 SUITES: Final[Mapping[str, Run]] = {
     "cel": cel.run,
@@ -41,6 +42,7 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Leave out the cases that passed.")] = False,
 ) -> None:
     """Run a file of conformance cases."""
+    allow_deep_json()
     if suite not in SUITES:
         _fail(f"unknown suite {suite}: one of {', '.join(SUITES)}")
     if url and suite != "http":

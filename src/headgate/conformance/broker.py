@@ -1,4 +1,4 @@
-"""Does a broker do what the Broker contract says? Each numbered requirement as a check, run against any broker.
+"""The Broker contract: each numbered requirement as a check, run against any broker.
 
     with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as stage:
         findings = run(stage)
@@ -16,8 +16,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.conformance import broker_control, broker_data, broker_routing
-from headgate.conformance.broker_scene import Check, Scene
-from headgate.conformance.broker_stage import BrokerApiError, Facility, SkippedError, Stage, ViolationError
+from headgate.conformance.broker_context import Check, CheckContext
+from headgate.conformance.broker_environment import (
+    BrokerApiError,
+    CheckEnvironment,
+    Facility,
+    SkippedError,
+    ViolationError,
+)
 from headgate.conformance.cases import CaseStatus
 
 CHECKS: Final[tuple[Check, ...]] = (*broker_control.CHECKS, *broker_routing.CHECKS, *broker_data.CHECKS)
@@ -51,7 +57,7 @@ class Finding:
     seen: str
 
 
-def run(stage: Stage, only: Iterable[str] = ()) -> list[Finding]:
+def run(stage: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
     """Run checks; those that kill the broker come last, one by one.
 
     Args:
@@ -68,7 +74,7 @@ def run(stage: Stage, only: Iterable[str] = ()) -> list[Finding]:
     return [results[check] for check in chosen]
 
 
-def _find(stage: Stage, check: Check) -> Finding:
+def _find(stage: CheckEnvironment, check: Check) -> Finding:
     found: Callable[[CaseStatus, str], Finding] = lambda result, seen: Finding(  # noqa: E731
         check.id, check.level, check.title, result, seen
     )
@@ -76,7 +82,7 @@ def _find(stage: Stage, check: Check) -> Finding:
         if need not in stage.offers:
             return found(CaseStatus.SKIPPED, _WITHOUT[need])
     try:
-        with Scene(stage, check.id.lower()) as scene:
+        with CheckContext(stage, check.id.lower()) as scene:
             return found(CaseStatus.PASSED, check.work(scene))
     except SkippedError as skipped:
         return found(CaseStatus.SKIPPED, skipped.message)

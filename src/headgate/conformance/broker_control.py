@@ -1,19 +1,19 @@
-"""C01-C20: are Brokers and Triggers what the control plane's specification says?"""
+"""C01-C20: Brokers and Triggers as the control plane's specification has them."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final
 
-from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect, ready_of
-from headgate.conformance.broker_stage import NAMESPACE, Facility, Object, ViolationError, answer
+from headgate.conformance.broker_context import MAY, MUST, SHOULD, Check, CheckContext, expect, ready_of
+from headgate.conformance.broker_environment import NAMESPACE, Facility, Object, ViolationError, answer
 
 _CLASS: Final = "eventing.knative.dev/broker.class"
 _NOBODY: Final = {"ref": {"apiVersion": "v1", "kind": "Service", "name": "nobody-there", "namespace": NAMESPACE}}
 _ONCE: Final = {"retry": 0, "backoffDelay": "PT0.05S", "backoffPolicy": "linear"}
 
 
-def _address(scene: Scene) -> str:
+def _address(scene: CheckContext) -> str:
     url = scene.broker()
     structured = b'{"specversion":"1.0","id":"2","source":"/c","type":"t","data":{"a":1}}'
     scene.publish(url, "1", data={"a": 1})
@@ -22,7 +22,7 @@ def _address(scene: Scene) -> str:
     return "binary and structured mode accepted at status.address.url"
 
 
-def _all_triggers(scene: Scene) -> str:
+def _all_triggers(scene: CheckContext) -> str:
     url = scene.broker()
     inboxes = [scene.inbox(str(n)) for n in range(3)]
     for number, inbox in enumerate(inboxes):
@@ -34,7 +34,7 @@ def _all_triggers(scene: Scene) -> str:
     return "one event came to each of 3 triggers"
 
 
-def _broker_sink(scene: Scene) -> str:
+def _broker_sink(scene: CheckContext) -> str:
     sink = scene.inbox("sink")
     rules = {"deadLetterSink": {"uri": sink.url}}
     versions = scene.versions("brokers", "b", lambda: scene.broker(delivery=rules))
@@ -52,7 +52,7 @@ def _set_when_ready(versions: list[Object], name: str, value: str) -> None:
             expect(found == value, f"status.{name} is {found!r} while Ready=True, not {value!r}")
 
 
-def _class_default(scene: Scene) -> str:
+def _class_default(scene: CheckContext) -> str:
     scene.broker()
     found = scene.get("brokers", "b")["metadata"].get("annotations", {}).get(_CLASS)
     expect(found, f"a broker without the annotation {_CLASS} gets none")
@@ -62,7 +62,7 @@ def _class_default(scene: Scene) -> str:
     return f"a missing class becomes {found}; a broker of another class is not served"
 
 
-def _class_immutable(scene: Scene) -> str:
+def _class_immutable(scene: CheckContext) -> str:
     scene.broker()
 
     def change(item: Object) -> None:
@@ -74,7 +74,7 @@ def _class_immutable(scene: Scene) -> str:
     return "another class is refused"
 
 
-def _config_immutable(scene: Scene) -> str:
+def _config_immutable(scene: CheckContext) -> str:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "name": "one", "namespace": NAMESPACE}
     scene.create("brokers", "b", {"config": config})
 
@@ -86,20 +86,20 @@ def _config_immutable(scene: Scene) -> str:
     return "another config is refused"
 
 
-def _early_trigger(scene: Scene) -> str:
+def _early_trigger(scene: CheckContext) -> str:
     scene.trigger("t", scene.inbox("t"), wait=False)
     return "accepted"
 
 
-def _unready_without_broker(scene: Scene) -> str:
+def _unready_without_broker(scene: CheckContext) -> str:
     scene.trigger("t", scene.inbox("t"), wait=False)
     ready = ready_of(scene.until_ready("triggers", "t", "False"))
-    said = f"{ready.get('reason', '')} {ready.get('message', '')}"
-    expect("broker" in said.lower(), f"Ready is False, but neither reason nor message names the broker: {said}")
+    text = f"{ready.get('reason', '')} {ready.get('message', '')}"
+    expect("broker" in text.lower(), f"Ready is False, but neither reason nor message names the broker: {text}")
     return f"Ready=False, {ready.get('reason')}"
 
 
-def _ready_with_broker(scene: Scene) -> str:
+def _ready_with_broker(scene: CheckContext) -> str:
     inbox = scene.inbox("t")
     scene.trigger("t", inbox, wait=False)
     scene.until_ready("triggers", "t", "False")
@@ -110,7 +110,7 @@ def _ready_with_broker(scene: Scene) -> str:
     return "Ready=True once the broker is there; an event then comes"
 
 
-def _subscriber_uri(scene: Scene) -> str:
+def _subscriber_uri(scene: CheckContext) -> str:
     scene.broker()
     inbox = scene.inbox("t")
     _set_when_ready(scene.versions("triggers", "t", lambda: scene.trigger("t", inbox)), "subscriberUri", inbox.url)
@@ -122,7 +122,7 @@ def _subscriber_uri(scene: Scene) -> str:
     return f"set whenever Ready; without an address empty and Ready=False ({reason})"
 
 
-def _trigger_sink(scene: Scene) -> str:
+def _trigger_sink(scene: CheckContext) -> str:
     scene.broker()
     inbox, sink = scene.inbox("t"), scene.inbox("sink")
     rules = {"deadLetterSink": {"uri": sink.url}}
@@ -133,7 +133,7 @@ def _trigger_sink(scene: Scene) -> str:
     return f"status.deadLetterSinkUri set whenever Ready; without an address Ready=False ({reason})"
 
 
-def _mutable(scene: Scene) -> str:
+def _mutable(scene: CheckContext) -> str:
     url = scene.broker()
     scene.broker("other")
     before, after = scene.inbox("before"), scene.inbox("after")
@@ -156,7 +156,7 @@ def _mutable(scene: Scene) -> str:
     return "another spec.broker is refused; another subscriber and filter hold once Ready"
 
 
-def _all_future_events(scene: Scene) -> str:
+def _all_future_events(scene: CheckContext) -> str:
     url = scene.broker()
     for number in range(3):
         inbox = scene.inbox(str(number))
@@ -170,7 +170,7 @@ def _all_future_events(scene: Scene) -> str:
     return "3 times: all of 20 events published at once after Ready=True came"
 
 
-def _one_broker(scene: Scene) -> str:
+def _one_broker(scene: CheckContext) -> str:
     url, other = scene.broker(), scene.broker("other")
     inbox, elsewhere = scene.inbox("t"), scene.inbox("elsewhere")
     scene.trigger("t", inbox, wait=False)
@@ -183,7 +183,7 @@ def _one_broker(scene: Scene) -> str:
     return "each of 2 brokers' events came to its own trigger only"
 
 
-def _destination(scene: Scene) -> str:
+def _destination(scene: CheckContext) -> str:
     first, second = scene.broker(), scene.broker("second")
     inbox = scene.inbox("t")
     ref = {"apiVersion": "eventing.knative.dev/v1", "kind": "Broker", "name": scene.named("second")}
@@ -202,7 +202,7 @@ def _destination(scene: Scene) -> str:
     return f"ref to an Addressable, uri relative to it; a Service that is not there: Ready=False ({reason})"
 
 
-def _attributes(scene: Scene) -> str:
+def _attributes(scene: CheckContext) -> str:
     url = scene.broker()
     filters = {
         "exact": {"type": "order.Paid"},
@@ -223,7 +223,7 @@ def _attributes(scene: Scene) -> str:
     return "presence, exact and case-sensitive values, empty for any value, several at once"
 
 
-def _no_filter(scene: Scene) -> str:
+def _no_filter(scene: CheckContext) -> str:
     url = scene.broker()
     none, empty = scene.inbox("none"), scene.inbox("empty")
     scene.trigger("none", none, wait=False)
@@ -236,7 +236,7 @@ def _no_filter(scene: Scene) -> str:
     return "every event came"
 
 
-def _names(scene: Scene) -> str:
+def _names(scene: CheckContext) -> str:
     scene.broker()
     bad = ("Type", "my-ext", "my_ext", "", "ü")
     for number, name in enumerate(bad):
@@ -247,7 +247,7 @@ def _names(scene: Scene) -> str:
     return f"{len(bad)} invalid names are refused, valid ones are not"
 
 
-def _written_together(scene: Scene) -> str:
+def _written_together(scene: CheckContext) -> str:
     scene.broker()
     scene.trigger("t", scene.inbox("t"))
 
@@ -265,7 +265,7 @@ def _written_together(scene: Scene) -> str:
     return "no version of the object had the new observedGeneration with the old conditions"
 
 
-def _override(scene: Scene) -> str:
+def _override(scene: CheckContext) -> str:
     brokers, own = scene.inbox("brokers"), scene.inbox("own")
     url = scene.broker(delivery=_ONCE | {"deadLetterSink": {"uri": brokers.url}})
     failing = scene.inbox("failing", answer(500))
@@ -291,7 +291,7 @@ CHECKS: Final = (
     Check("C05", MUST, "A Broker's class is immutable", _API, _class_immutable),
     Check("C06", MUST, "A Broker's spec.config is immutable", _API, _config_immutable),
     Check("C07", MAY, "A Trigger may be created before its Broker", _API, _early_trigger),
-    Check("C08", MUST, "Such a Trigger is not Ready, and says why", _API, _unready_without_broker),
+    Check("C08", MUST, "Such a Trigger is not Ready, with the reason", _API, _unready_without_broker),
     Check("C09", SHOULD, "A Trigger becomes Ready when its Broker does", _API, _ready_with_broker),
     Check("C10", MUST, "subscriberUri is set before Ready, empty when it cannot be resolved", _API, _subscriber_uri),
     Check("C11", MUST, "A Trigger's deadLetterSink is resolved before it is Ready", _API, _trigger_sink),

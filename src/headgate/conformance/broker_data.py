@@ -1,4 +1,4 @@
-"""D01-D21: does the broker speak CloudEvents over HTTP as the data plane's specification says, both ways?"""
+"""D01-D21: CloudEvents over HTTP as the data plane's specification has them, both ways."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import threading
 import time
 from typing import Final
 
+from headgate.conformance.broker_context import MAY, MUST, SHOULD, Check, CheckContext, expect
+from headgate.conformance.broker_environment import Answered, Facility, ReceivedRequest, SkippedError, answer
 from headgate.conformance.broker_routing import FAST, reply_to
-from headgate.conformance.broker_scene import MAY, MUST, SHOULD, Check, Scene, expect
-from headgate.conformance.broker_stage import Answered, Facility, ReceivedRequest, SkippedError, answer
 
 _EVENT: Final = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/c", "ce-type": "t"}
 _STRUCTURED: Final = {"content-type": "application/cloudevents+json"}
@@ -24,11 +24,11 @@ _HOLD_S_MAX: Final = 5.0
 """How long a slow subscriber holds a request: less than a broker's time-out."""
 
 
-def _ingress(scene: Scene) -> str:
+def _ingress(scene: CheckContext) -> str:
     return scene.stage.where.ingress
 
 
-def _modes(scene: Scene) -> str:
+def _modes(scene: CheckContext) -> str:
     url = _ingress(scene)
     sent = {
         "binary mode": (_EVENT | {"content-type": "application/json"}, b'{"a":1}'),
@@ -41,7 +41,7 @@ def _modes(scene: Scene) -> str:
     return "binary with and without data, structured: accepted"
 
 
-def _by_post(scene: Scene) -> str:
+def _by_post(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -52,7 +52,7 @@ def _by_post(scene: Scene) -> str:
     return "POST"
 
 
-def _options(scene: Scene) -> str:
+def _options(scene: CheckContext) -> str:
     status, _, headers = scene.post(_ingress(scene), {"webhook-request-origin": "example.com"}, method="OPTIONS")
     if not 200 <= status < 300:
         raise SkippedError("the broker does not answer OPTIONS, which it need not")
@@ -61,7 +61,7 @@ def _options(scene: Scene) -> str:
     return f"Allow: {allowed}"
 
 
-def _other_methods(scene: Scene) -> str:
+def _other_methods(scene: CheckContext) -> str:
     methods = ("GET", "HEAD", "PUT", "PATCH", "DELETE")
     for method in methods:
         status, _, _ = scene.post(_ingress(scene), _EVENT if method not in ("GET", "HEAD") else {}, method=method)
@@ -69,13 +69,13 @@ def _other_methods(scene: Scene) -> str:
     return f"405 for {', '.join(methods)}"
 
 
-def _success(scene: Scene) -> str:
+def _success(scene: CheckContext) -> str:
     status, _, _ = scene.post(_ingress(scene), _EVENT)
     expect(200 <= status < 300, f"a valid event is answered with {status}")
     return str(status)
 
 
-def _malformed(scene: Scene) -> str:
+def _malformed(scene: CheckContext) -> str:
     bad: dict[str, tuple[dict[str, str], bytes]] = {
         f"no {name}": ({key: value for key, value in _EVENT.items() if key != f"ce-{name}"}, b"")
         for name in ("id", "source", "type")
@@ -91,7 +91,7 @@ def _malformed(scene: Scene) -> str:
     return f"{len(bad)} malformed requests: 4xx each"
 
 
-def _stored_first(scene: Scene) -> str:
+def _stored_first(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -104,7 +104,7 @@ def _stored_first(scene: Scene) -> str:
     return "killed right after the last answer: all of 20 acknowledged events came, before or after"
 
 
-def _answers(scene: Scene) -> str:
+def _answers(scene: CheckContext) -> str:
     url = scene.broker()
     taken, final, again = (200, 201, 202, 204), (301, 302, 400, 401, 403, 410, 422), (404, 408, 409, 429, 500, 503, 777)
     for status in (*taken, *final, *again):
@@ -124,7 +124,7 @@ def _list(statuses: tuple[int, ...]) -> str:
     return ", ".join(map(str, statuses))
 
 
-def _duplicates(scene: Scene) -> str:
+def _duplicates(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -139,7 +139,7 @@ def _duplicates(scene: Scene) -> str:
     return f"a duplicate is accepted and {kept}; the same id of another source is another event"
 
 
-def _congestion(scene: Scene) -> str:
+def _congestion(scene: CheckContext) -> str:
     url = scene.broker()
     times: list[float] = []
 
@@ -174,7 +174,7 @@ def _congestion(scene: Scene) -> str:
     return f"pauses grow; a slow subscriber got 400 events, never over {_CONCURRENT_MAX} at the same time"
 
 
-def _prefer(scene: Scene) -> str:
+def _prefer(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -185,7 +185,7 @@ def _prefer(scene: Scene) -> str:
     return f"Prefer: {found}"
 
 
-def _accepted_is_no_reply(scene: Scene) -> str:
+def _accepted_is_no_reply(scene: CheckContext) -> str:
     url = scene.broker()
     headers = {"ce_specversion": "1.0", "ce_id": "r", "ce_source": "/c", "ce_type": "receipt"}
     replier, other = scene.inbox("replier", answer(202, b"{}", **headers)), scene.inbox("other")
@@ -198,7 +198,7 @@ def _accepted_is_no_reply(scene: Scene) -> str:
     return "a 202 that looks like an event is none"
 
 
-def _versions(scene: Scene) -> str:
+def _versions(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -212,7 +212,7 @@ def _versions(scene: Scene) -> str:
     return "0.3 stays 0.3, 1.0 stays 1.0"
 
 
-def _identical(scene: Scene) -> str:
+def _identical(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -236,7 +236,7 @@ def _identical(scene: Scene) -> str:
     return f"{len(headers)} headers and the data came as they were sent"
 
 
-def _at_least_once(scene: Scene) -> str:
+def _at_least_once(scene: CheckContext) -> str:
     url = scene.broker()
     inboxes = [scene.inbox(str(n)) for n in range(4)]
     for number, inbox in enumerate(inboxes):
@@ -251,12 +251,12 @@ def _at_least_once(scene: Scene) -> str:
     return "200 events, 4 triggers with 2 filters: every match came, nothing else"
 
 
-def _unwanted(scene: Scene) -> str:
+def _unwanted(scene: CheckContext) -> str:
     scene.publish(scene.broker(), "1")
     return "an event that no Trigger wants is accepted"
 
 
-def _malformed_reply(scene: Scene) -> str:
+def _malformed_reply(scene: CheckContext) -> str:
     url = scene.broker()
     malformed = {
         "no-id": answer(200, b"{}", ce_specversion="1.0", ce_source="/c", ce_type="receipt"),
@@ -274,7 +274,7 @@ def _malformed_reply(scene: Scene) -> str:
     return "binary without an id and structured that is no JSON: retried; a plain 200 is not"
 
 
-def _reply_not_accepted(scene: Scene) -> str:
+def _reply_not_accepted(scene: CheckContext) -> str:
     url = scene.broker()
     attempts = {"count": 0}
     good = reply_to("order", "r", "receipt")
@@ -295,7 +295,7 @@ def _reply_not_accepted(scene: Scene) -> str:
     return "the initial event was delivered again, and the second reply went out"
 
 
-def _grows(scene: Scene, before: dict[str, float], words: str, by: int) -> str:
+def _grows(scene: CheckContext, before: dict[str, float], words: str, by: int) -> str:
     """A sample whose name or label has one of the words and which grew by at least so much.
 
     Of several the one that has the word in its name, then the one that grew least: other checks' triggers may still be
@@ -319,7 +319,7 @@ def _grows(scene: Scene, before: dict[str, float], words: str, by: int) -> str:
     return min(found)[2]
 
 
-def _give_up(scene: Scene) -> str:
+def _give_up(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t", answer(500))
     scene.trigger("t", inbox, delivery=FAST | {"retry": 0})
@@ -331,7 +331,7 @@ def _give_up(scene: Scene) -> str:
     return f"5 events given up: {name} says so"
 
 
-def _numbers(scene: Scene) -> str:
+def _numbers(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -347,7 +347,7 @@ def _numbers(scene: Scene) -> str:
     return ", ".join(names)
 
 
-def _traces(scene: Scene) -> str:
+def _traces(scene: CheckContext) -> str:
     url = scene.broker()
     good = reply_to("order", "r", "receipt")
 

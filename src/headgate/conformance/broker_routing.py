@@ -1,4 +1,4 @@
-"""R01-R09: is an event routed, answered, retried and buried as the specification says?"""
+"""R01-R09: routing, replies, retries and dead letters as the specification has them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import itertools
 import time
 from typing import Final
 
-from headgate.conformance.broker_scene import MAY, MUST, Check, Scene, expect
-from headgate.conformance.broker_stage import (
+from headgate.conformance.broker_context import MAY, MUST, Check, CheckContext, expect
+from headgate.conformance.broker_environment import (
     Answered,
     Facility,
     ReceivedRequest,
@@ -34,7 +34,7 @@ def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") ->
     return respond
 
 
-def _durable(scene: Scene) -> str:
+def _durable(scene: CheckContext) -> str:
     url = scene.broker()
     back = {"up": False}
     inbox = scene.inbox("t", lambda _: (202 if back["up"] else 503, b"", {}))
@@ -50,7 +50,7 @@ def _durable(scene: Scene) -> str:
     return "killed right after the last answer: all of 50 acknowledged events came after the restart"
 
 
-def _exactly_once(scene: Scene) -> str:
+def _exactly_once(scene: CheckContext) -> str:
     url = scene.broker()
     inboxes = {"all": scene.inbox("all"), "some": scene.inbox("some")}
     scene.trigger("all", inboxes["all"], wait=False)
@@ -64,7 +64,7 @@ def _exactly_once(scene: Scene) -> str:
     return "50 events came to each of 2 triggers once"
 
 
-def _equal_subscribers(scene: Scene) -> str:
+def _equal_subscribers(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("one", inbox, wait=False)
@@ -75,7 +75,7 @@ def _equal_subscribers(scene: Scene) -> str:
     return "2 triggers with the same subscriber: 2 deliveries"
 
 
-def _data_unchanged(scene: Scene) -> str:
+def _data_unchanged(scene: CheckContext) -> str:
     url = scene.broker()
     inbox = scene.inbox("t")
     scene.trigger("t", inbox)
@@ -93,7 +93,7 @@ def _data_unchanged(scene: Scene) -> str:
     return "JSON with odd spaces and numbers, all 256 bytes and text came byte for byte"
 
 
-def _replies(scene: Scene) -> str:
+def _replies(scene: CheckContext) -> str:
     url = scene.broker()
     replier = scene.inbox("replier", reply_to("order", "r", "receipt"))
     other = scene.inbox("other")
@@ -106,7 +106,7 @@ def _replies(scene: Scene) -> str:
     return "the reply came to another trigger and to the one that made it"
 
 
-def _reply_not_stored(scene: Scene) -> str:
+def _reply_not_stored(scene: CheckContext) -> str:
     url = scene.broker()
     huge = b'"' + b"x" * _HUGE_BYTES + b'"'
     headers = {"ce-specversion": "1.0", "ce-id": "huge", "ce-source": "/c", "ce-type": "huge"}
@@ -123,7 +123,7 @@ def _reply_not_stored(scene: Scene) -> str:
     return "a reply of 8 MiB, too large to be stored: the event was delivered again, `retry` times"
 
 
-def _loops(scene: Scene) -> str:
+def _loops(scene: CheckContext) -> str:
     url = scene.broker()
     numbers = itertools.count(1)
 
@@ -145,7 +145,7 @@ def _loops(scene: Scene) -> str:
     return f"a trigger that answers itself ended after {count} deliveries"
 
 
-def _retries(scene: Scene) -> str:
+def _retries(scene: CheckContext) -> str:
     url = scene.broker()
     until = {"recovers": 3}
 
@@ -168,7 +168,7 @@ def _retries(scene: Scene) -> str:
     return "retry 3: 4 attempts and no more, linear pauses kept; taken at the third attempt: 3"
 
 
-def _dead_letters(scene: Scene) -> str:
+def _dead_letters(scene: CheckContext) -> str:
     failures = {"left": 2}
 
     def hesitate(_: ReceivedRequest) -> Answered:

@@ -1,4 +1,4 @@
-"""What is a case, and what came of it? Shared by all suites: a file's lines in, results out."""
+"""Cases and their results, for all suites: lines of a file in, results out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.errors import InvalidInputError
-from headgate.filter.cel.engine import Outcome, OutcomeKind
+from headgate.filter.cel.engine import FilterOutcome, OutcomeKind
 from headgate.limits import CONFORMANCE_LINE_BYTES_MAX
 
 _Case = TypeVar("_Case", bound=msgspec.Struct)
@@ -22,7 +22,7 @@ class CaseStatus(enum.StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     KNOWN = "known"  # fails, and is listed with its reason
-    SKIPPED = "skipped"  # says of itself that it binds nobody but its source
+    SKIPPED = "skipped"  # binds only its source, as it states itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def judged(id: str, fault: str, known: Mapping[str, str]) -> Result:
     return Result(id, CaseStatus.FAILED, f"is listed as failing ({known[id]}) but passes")
 
 
-def outcome_text(outcome: Outcome) -> str:
+def outcome_text(outcome: FilterOutcome) -> str:
     """A filter's value as files write it: `match`, `no_match`; an error with its message."""
     match outcome.kind:
         case OutcomeKind.TRUE:

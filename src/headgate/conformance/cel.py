@@ -1,4 +1,4 @@
-"""Does CEL mean here what the CEL specification says? Its conformance cases through the wrapper that filters use.
+"""CEL's conformance cases, run through the wrapper that filters use.
 
 A case declares its own variables and may use libraries that filters do not have, so it gets an environment of its own;
 compiling, evaluating and every workaround are those of filters. A value is compared by CEL itself and by its type.

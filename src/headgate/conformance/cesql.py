@@ -1,4 +1,4 @@
-"""Does CESQL give the value and the error that its test suite gives? Both computed by cel-cpp from the translation."""
+"""CESQL's test suite: values and errors of the translation, computed by cel-cpp."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _fault(case: CesqlCase) -> str:
         return "an error" if outcome is OutcomeKind.ERROR else f"no error instead of {case.error}"
     if fails:
         beside = (_is_value(cel, case.result, view) for cel in found.otherwise)
-        outcome = next((said for said in beside if said is not OutcomeKind.ERROR), OutcomeKind.ERROR)
+        outcome = next((kind for kind in beside if kind is not OutcomeKind.ERROR), OutcomeKind.ERROR)
     if outcome is not OutcomeKind.TRUE:
         return f"another value than {case.result!r}"
     if found.type is Type.BOOLEAN:
@@ -86,10 +86,10 @@ def _event(case: CesqlCase) -> Event:
 
 
 def _is_value(cel: str, value: _Value, view: EventView) -> OutcomeKind:
-    """Whether cel-cpp says that the CEL text has this value, type included."""
+    """Whether the CEL text has this value by cel-cpp, type included."""
     written = string_literal(value) if isinstance(value, str) else json.dumps(value)
-    asked = f"[dyn({cel})].exists(v, type(v) == type({written}) && v == {written})"
-    return compile_expression(asked).evaluate(view.activation).kind
+    expression = f"[dyn({cel})].exists(v, type(v) == type({written}) && v == {written})"
+    return compile_expression(expression).evaluate(view.activation).kind
 
 
 def _as_filter(found: Translation, view: EventView, *, wanted: bool) -> str:

@@ -1,4 +1,4 @@
-"""Do event patterns match what Amazon EventBridge and event-ruler match? A case's event is the whole tree."""
+"""Event patterns against cases of Amazon EventBridge and event-ruler; a case's event is the whole tree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Are requests accepted and refused as the CloudEvents HTTP binding says? By ingress in this process, or at a URL.
+"""The CloudEvents HTTP binding: requests accepted and refused, by ingress in this process or at a URL.
 
-In this process the events that would be stored are compared too; over the network only what the answer says.
+In this process the events that would be stored are compared too; over the network only the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.conformance.cases import CaseError, Result, judged, read
-from headgate.control.logrules import DEFAULT_RULE, Served
+from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.model import DataKind, Event
 from headgate.event.trace import TRACEPARENT, TRACESTATE, context, context_of
 from headgate.ingress.app import Ingress
@@ -70,7 +70,7 @@ def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases, answered by ingress in this process on a log in memory."""
     for case in read(lines, HttpCase):
         log = _Memory()
-        brokers = {_PATH[1:]: Served(_PATH[1:] + "/uid", DEFAULT_RULE)}
+        brokers = {_PATH[1:]: ServedBroker(_PATH[1:] + "/uid", DEFAULT_RULE)}
         status = asyncio.run(_answered(case, Ingress(Intake(Partitions([log]), brokers.get), _nobody)))
         events = [_described(_as_sent(case, event)) for event in log.events]
         yield judged(case.name, _compared(case.expect, status, events), KNOWN)

@@ -1,4 +1,4 @@
-"""Do tags find what Pulsar's pull request 8544 says they find?"""
+"""Tags against the cases of Pulsar's pull request 8544."""
 
 from __future__ import annotations
 

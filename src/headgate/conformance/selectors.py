@@ -1,4 +1,4 @@
-"""Do selectors select what strict JMS selects? Cases from RabbitMQ, ActiveMQ and Qpid.
+"""Selectors of strict JMS against cases of RabbitMQ, ActiveMQ and Qpid.
 
 A selector is unknown where neither it nor its negation selects. A case whose source only says "no match" (`folded`) may
 be false or unknown.

@@ -1,1 +1,1 @@
-"""Who wants what? Brokers, triggers, their store, conditions and generations."""
+"""Brokers, triggers, subscriptions and namespaces: their API, store, conditions and generations."""

@@ -1,4 +1,4 @@
-"""May this object be stored? Decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
+"""Admission: decode, set defaults, compile the filter, validate; then create, replace, patch, apply.
 
 The API, manifests and tests all come in here; the store behind it trusts what it is given.
 """
@@ -15,7 +15,7 @@ import msgspec
 from headgate.control.bodies import kind_of
 from headgate.control.decode import Decoded, FieldValidation, check_shape, decode_object
 from headgate.control.defaults import placed, with_defaults, without_filter
-from headgate.control.delivery import buries_filter_errors
+from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import (
     AlreadyExistsError,
@@ -24,21 +24,21 @@ from headgate.control.errors import (
     ObjectNotFoundError,
     StaleObjectError,
 )
-from headgate.control.filtercauses import filter_cause, refuse_erased_filter, scan_warning
+from headgate.control.filter_causes import filter_cause, refuse_erased_filter, scan_warning
 from headgate.control.managers import Manager, Managers, applied, given_managers, managers_of, owned, updated
 from headgate.control.objects import Kind, Object, ObjectKey, Routed, Trigger
-from headgate.control.patches import MERGE_PATCH, Change, change_of, patched
-from headgate.control.pulling import wanted
+from headgate.control.patches import MERGE_PATCH, DocumentChange, change_of, patched
 from headgate.control.store import Store
+from headgate.control.subscription_spec import compiler_input
 from headgate.control.validate import change_causes, object_causes
 from headgate.errors import InvalidInputError
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import CompiledFilter
 from headgate.filter.tools.advice import advice
 
 _LOCAL: Final = UrlPolicy()
 WRITE_ATTEMPTS_MAX: Final = 20
-"""How often a write without resourceVersion is tried anew when another writer came between."""
+"""How often a write without resourceVersion is retried when another writer came between."""
 SERVER: Final = Manager("headgate")
 """Owns what the server writes by itself."""
 MANIFESTS: Final = Manager("headgate-manifests")
@@ -88,7 +88,7 @@ class Admission:
         Args:
             kind: What the document must be.
             document: Decoded JSON or YAML.
-            namespace: Where the request says it goes; None takes the document's, else `default`.
+            namespace: From the request; None takes the document's, else `default`.
             by: Who writes.
             validation: What unknown fields do.
             dry_run: Do everything, store nothing.
@@ -135,7 +135,7 @@ class Admission:
     def patch(
         self,
         key: ObjectKey,
-        change: Change,
+        change: DocumentChange,
         *,
         by: Manager = SERVER,
         validation: FieldValidation = FieldValidation.STRICT,
@@ -207,7 +207,7 @@ class Admission:
         raise AlreadyExistsError(key.kind, key.name)
 
     def check(self, document: object, *, namespace: str | None = None) -> ObjectKey:
-        """Everything that can be said of a document without the store.
+        """Checks a document as far as that needs no store.
 
         Returns:
             Where it would be stored.
@@ -228,7 +228,7 @@ class Admission:
             kind: What the document must be.
             document: Decoded JSON.
             before: The object that it replaces; None for a new one.
-            namespace: Where the request says it goes.
+            namespace: From the request.
 
         Returns:
             Warnings.
@@ -275,7 +275,7 @@ class Admission:
             return self.create(kind, document, namespace=namespace, by=MANIFESTS, dry_run=dry_run)
 
     def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
-        """Write what `make` makes of the stored object, anew when another writer came between.
+        """Write what `make` makes of the stored object, again when another writer came between.
 
         Args:
             key: Which object.
@@ -290,12 +290,12 @@ class Admission:
                 base = given_managers(decoded.managed_fields)
                 managers = updated(managers_of(old) if base is None else base, old, decoded.obj, by, self.store.now())
             obj = owned(decoded.obj, managers)
-            asked, there = obj.metadata, old.metadata
-            pinned = msgspec.structs.replace(asked, resource_version=asked.resource_version or there.resource_version)
+            given, there = obj.metadata, old.metadata
+            pinned = msgspec.structs.replace(given, resource_version=given.resource_version or there.resource_version)
             try:
                 new = self.store.replace(msgspec.structs.replace(obj, metadata=pinned), plan, dry_run=dry_run)
             except StaleObjectError:
-                is_theirs = asked.uid not in ("", there.uid) or pinned.resource_version != there.resource_version
+                is_theirs = given.uid not in ("", there.uid) or pinned.resource_version != there.resource_version
                 if is_theirs or attempt == WRITE_ATTEMPTS_MAX - 1:
                     raise
                 continue
@@ -325,13 +325,13 @@ class Admission:
         if causes:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
         if isinstance(obj, Routed):
-            said = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
-            decoded = replace(decoded, warnings=decoded.warnings + said + scan_warning(plan))
+            advised = tuple(one.message for one in advice(obj.spec.filter, obj.spec.filters))
+            decoded = replace(decoded, warnings=decoded.warnings + advised + scan_warning(plan))
         return replace(decoded, obj=obj), plan
 
     def _plan(self, obj: Object) -> CompiledFilter | None:
         if not isinstance(obj, Routed):
             return None
-        compiled = self.store.compiler.compile(*wanted(obj))
-        buries = isinstance(obj, Trigger) and buries_filter_errors(obj.spec.delivery)
-        return watchful(compiled) if buries else compiled
+        compiled = self.store.compiler.compile(*compiler_input(obj))
+        keeps = isinstance(obj, Trigger) and keeps_filter_errors(obj.spec.delivery)
+        return preserve_errors(compiled) if keeps else compiled

@@ -1,4 +1,4 @@
-"""How do kubectl and other HTTP clients reach the objects? A Starlette app that speaks Kubernetes' API.
+"""The Kubernetes-style HTTP API of the objects, as a Starlette app.
 
 It runs beside the publish path, on the same event loop: whatever touches SQLite, YAML or the compiler runs in a thread.
 """
@@ -22,9 +22,10 @@ from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.egress import UrlPolicy
 from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
-from headgate.control.kubestatus import Status, success
+from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
 from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.pages import Page
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
@@ -32,15 +33,14 @@ from headgate.control.queries import (
     Representation,
     continue_token,
     field_validation,
-    form_of,
     include_object,
     is_dry_run,
     is_set,
     list_query,
     manager_of,
+    representation_of,
     watch_query,
 )
-from headgate.control.reading import Page
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, watch
 from headgate.control.webhook import AdmissionWebhook
@@ -51,7 +51,7 @@ _LOCAL: Final = UrlPolicy()
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """What the body of a delete says, as far as it matters; nothing depends on the object, whatever the policy."""
+    """The body of a delete, as far as it has effect; no object depends on another, so the policy has none."""
 
     class Preconditions(msgspec.Struct, frozen=True, rename="camel"):
         """What must hold of the object."""
@@ -142,7 +142,7 @@ class ControlApi:
         return await self._written(request, await run_in_threadpool(work), status_code=201)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
-        form = form_of(request.headers.get("accept", ""))
+        form = representation_of(request.headers.get("accept", ""))
         include = include_object(request.query_params)
         pages = self._pages(query)
         first = await anext(pages)
@@ -209,7 +209,7 @@ class ControlApi:
         return json_response(Status("Status", "v1", {}, "Success"))
 
     async def _watch(self, request: Request, kind: Kind, namespace: str | None) -> Response:
-        form = form_of(request.headers.get("accept", ""))
+        form = representation_of(request.headers.get("accept", ""))
         query = watch_query(kind, namespace, request.query_params, form)
         self._feed.check_room()
 
@@ -278,7 +278,7 @@ class ControlApi:
 
         gone = await run_in_threadpool(work)
         # What finalizers keep is answered as it is now; it goes with the last of them.
-        return await self._answer(request, gone) if gone.metadata.finalizers else json_response(success(gone))
+        return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
     async def _written(self, request: Request, admitted: Admitted, *, status_code: int = 200) -> Response:
         response = await self._answer(request, admitted.obj)
@@ -287,7 +287,7 @@ class ControlApi:
         return response
 
     async def _answer(self, request: Request, obj: Object) -> Response:
-        match form_of(request.headers.get("accept", "")):
+        match representation_of(request.headers.get("accept", "")):
             case Representation.TABLE:
                 include = include_object(request.query_params)
                 row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))

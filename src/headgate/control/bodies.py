@@ -1,4 +1,4 @@
-"""What did the client send? Bodies, bounded, from JSON or YAML to plain values."""
+"""Request bodies, bounded, decoded from JSON or YAML to plain values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode_json(body: bytes) -> object:
     Raises:
         MalformedObjectError: It is none, it nests too deep, or it has too many lists and objects.
     """
-    # msgspec reads a body in one call, in which nobody else has the interpreter; lists and objects are what costs.
+    # msgspec reads a body in one call, which holds the interpreter; lists and objects cost most.
     if body.count(b"[") + body.count(b"{") > OBJECT_NODES_MAX:
         raise MalformedObjectError(f"the body has more than {OBJECT_NODES_MAX} lists and objects")
     try:
@@ -66,19 +66,19 @@ def yaml_documents(body: bytes) -> Iterator[object]:
     """The documents of a YAML stream that are not empty, a file of the caller's own; JSON is YAML too.
 
     Raises:
-        MalformedObjectError: It is no YAML; the message says where.
+        MalformedObjectError: It is no YAML; the message has the line.
     """
     return documents(body, YamlLimits(MANIFEST_DEPTH_MAX, None, merges=True))
 
 
 def kind_of(document: object) -> Kind:
-    """The kind that a document says it is.
+    """The kind of a document.
 
     Raises:
         MalformedObjectError: It is none that can be stored.
     """
     found = document.get("kind") if isinstance(document, Mapping) else None
     if not isinstance(found, str) or found not in set(Kind):
-        said = f"kind is {found!r}" if found else "kind is missing"
-        raise MalformedObjectError(f"{said}, expected {' or '.join(map(repr, map(str, Kind)))}")
+        problem = f"kind is {found!r}" if found else "kind is missing"
+        raise MalformedObjectError(f"{problem}, expected {' or '.join(map(repr, map(str, Kind)))}")
     return Kind(found)

@@ -1,4 +1,4 @@
-"""Who compiles filters, and would it compile them the same way today? The filter room's compiler with a version."""
+"""The filter compiler as the store knows it: with a number that says which compiler wrote a plan."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import importlib.metadata
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 Compile = Callable[[Mapping[str, object] | None, Sequence[object]], CompiledFilter]
-"""`filter.compiler.compile_filter`."""
+"""`filter.compile.compiler.compile_filter`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +29,8 @@ class FilterCompiler:
 
 @functools.cache
 def filter_compiler() -> FilterCompiler:
-    """The real one; its version is a checksum of the filter room's sources, which nobody can forget to raise.
-
-    Packages that bring dialects count by name and version.
-    """
-    checksum = 0
-    folders = [resources.files("headgate.filter")]
-    while folders:
-        for entry in sorted(folders.pop().iterdir(), key=lambda entry: entry.name):
-            if entry.is_dir():
-                folders.append(entry)
-            elif entry.name.endswith(".py"):
-                checksum = zlib.crc32(entry.read_bytes(), checksum)
+    """The real one: its version is a checksum of `PLAN_VERSION` and the packages that bring dialects."""
+    checksum = zlib.crc32(str(PLAN_VERSION).encode())
     for point in sorted(importlib.metadata.entry_points(group="headgate.dialects"), key=repr):
         version = point.dist.version if point.dist is not None else ""
         checksum = zlib.crc32(f"{point.name} {point.value} {version}".encode(), checksum)

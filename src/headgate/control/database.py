@@ -1,4 +1,4 @@
-"""How do several threads and processes share one SQLite file? Short transactions, WAL, one writer at a time.
+"""SQLite shared by threads and processes: short transactions, WAL, one writer at a time.
 
 Threads that wait to write share a commit, for to sync the file takes longer than everything else of a write.
 """

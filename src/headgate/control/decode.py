@@ -1,6 +1,6 @@
-"""Which object does a document describe? Untrusted values to typed structs, strictly.
+"""Strict decoding of untrusted documents to typed objects.
 
-Unknown fields are refused, warned of or dropped as `fieldValidation` says. Fields that Knative has and Headgate
+Unknown fields are refused, warned of or dropped by `fieldValidation`. Fields that Knative has and Headgate
 lacks are always refused, and so is every unknown field inside `spec.filter` and `spec.filters` (by the
 compiler): a filter never fails open.
 """
@@ -44,7 +44,7 @@ class Decoded:
     Attributes:
         obj: Typed, not yet validated, without status.
         warnings: One sentence each, for `Warning` headers.
-        managed_fields: What the document says about owners of fields, unchecked.
+        managed_fields: The document's managed fields, unchecked.
     """
 
     obj: Object
@@ -161,8 +161,8 @@ def _check_kind(kind: Kind, document: Mapping[str, object]) -> None:
     for field, expected in (("kind", kind.value), ("apiVersion", kind.api_version)):
         found = document.get(field)
         if found != expected:
-            said = f"is {found!r}" if found else "is missing"
-            raise MalformedObjectError(f"the object's {field} {said}, expected {expected!r}")
+            problem = f"is {found!r}" if found else "is missing"
+            raise MalformedObjectError(f"the object's {field} {problem}, expected {expected!r}")
 
 
 def _kept(document: Mapping[str, object], path: str) -> JsonObject:

@@ -1,4 +1,4 @@
-"""What an object is given that its author left out: namespace, broker, class, and the server's copies."""
+"""Defaults of objects: namespace, broker, class, and the copies that the server keeps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def without_filter(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def placed(obj: Object, namespace: str | None, name: str | None) -> Object:
-    """The object under the namespace and name that the request says."""
+    """The object with the namespace and name of the request."""
     meta = obj.metadata
     if namespace is not None and meta.namespace not in ("", namespace):
         raise MalformedObjectError(

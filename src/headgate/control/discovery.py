@@ -1,4 +1,4 @@
-"""What can this server do? Kubernetes' discovery documents: groups, resources, version."""
+"""Kubernetes' discovery documents: groups, resources, version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long is PT0.2S? ISO 8601 durations, as `spec.delivery` writes them."""
+"""ISO 8601 durations, as `spec.delivery` has them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def duration_s(text: str) -> float:
         Seconds, not negative.
 
     Raises:
-        ValueError: It is no such duration; the message says what is accepted.
+        ValueError: It is no such duration; the message has an example.
     """
     found = _DURATION.fullmatch(text)
     if found is None:

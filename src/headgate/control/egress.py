@@ -1,4 +1,4 @@
-"""May events be sent to this URL? A policy of schemes, ports and addresses; pure: it resolves no name.
+"""The egress policy: which schemes, ports and addresses events may go to. Pure: it resolves no name.
 
 A URL is read by the parser of the HTTP client that will follow it (WHATWG), so `http://0x7f.1/`, `http://2130706433/`
 and `http://[::ffff:127.0.0.1]/` are here what they are there. A host that is an address is judged at admission; a name
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from pyreqwest.http import Url
 
-from headgate.control.publishing import published_broker
+from headgate.control.publish_uri import published_broker
 from headgate.errors import InvalidInputError
 from headgate.limits import HOST_LABEL_CHARS_MAX, URL_CHARS_MAX
 
@@ -33,7 +33,7 @@ _METADATA: Final = frozenset(
          "fd20:ce::254", "fd00:42::42"),
     )
 )  # fmt: skip
-"""Where clouds hand out credentials to whoever asks from inside; most are link-local, these are named all the same."""
+"""Where clouds give credentials to programs inside; most are link-local, these are named all the same."""
 _NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::/128")))
 _V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
@@ -96,7 +96,7 @@ class UrlPolicy:
         reach: `local`: every address but link-local ones, cloud metadata, multicast and what is no address of a host.
             `public`: of those only what is routed in the Internet.
         allow: Networks that `reach` does not judge.
-        deny: Networks that are refused, whatever else is said.
+        deny: Networks that are always refused.
         schemes: Of `http` and `https`.
         ports: Ranges, both ends included; empty for every port.
         own_url: This server's address: its brokers may always be sent to.
@@ -115,7 +115,7 @@ class UrlPolicy:
         """Judges a URL.
 
         Raises:
-            UrlRefusedError: The message says why.
+            UrlRefusedError: The policy refuses it; the message is the reason.
         """
         if len(url) > URL_CHARS_MAX:
             raise UrlRefusedError(f"a URL has at most {URL_CHARS_MAX} characters")
@@ -200,7 +200,7 @@ def _address(host: str) -> Address | None:
 
 
 def _is_name(host: str) -> bool:
-    """Whether a resolver can be asked for it: none of its labels is empty or too long; a dot may end it."""
+    """Whether a resolver can resolve it: none of its labels is empty or too long; a dot may end it."""
     return all(0 < len(label) <= HOST_LABEL_CHARS_MAX for label in host.removesuffix(".").split("."))
 
 

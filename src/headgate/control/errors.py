@@ -1,4 +1,4 @@
-"""What can go wrong with an object? Errors that the API words as Kubernetes does."""
+"""Errors of objects, worded as Kubernetes words them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class ApplyConflictError(ConflictError):
 
     def __init__(self, conflicts: tuple[FieldConflict, ...]) -> None:
         if len(conflicts) == 1:
-            told = f"Apply failed with 1 conflict: conflict with {conflicts[0].owner}: {conflicts[0].field}"
+            text = f"Apply failed with 1 conflict: conflict with {conflicts[0].owner}: {conflicts[0].field}"
         else:
             owners = dict.fromkeys(conflict.owner for conflict in conflicts)
             lines = [
@@ -173,13 +173,13 @@ class ApplyConflictError(ConflictError):
                 for owner in owners
                 for line in (f"conflicts with {owner}:", *(f"- {one.field}" for one in conflicts if one.owner == owner))
             ]
-            told = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
-        super().__init__(told)
+            text = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+        super().__init__(text)
         self.conflicts = conflicts
 
 
 class NamespaceError(HeadgateError):
-    """A namespace cannot be what is asked of it."""
+    """A request about a namespace that cannot be met."""
 
     reason = ""
     """Kubernetes' word, where it is not that of the HTTP status."""
@@ -248,8 +248,8 @@ class FutureVersionError(HeadgateError):
     http_status = 504
     retriable = True
 
-    def __init__(self, asked: int, newest: int) -> None:
-        super().__init__(f"Too large resource version: {asked}, current: {newest}")
+    def __init__(self, requested: int, newest: int) -> None:
+        super().__init__(f"Too large resource version: {requested}, current: {newest}")
 
 
 class ExpiredError(HeadgateError):

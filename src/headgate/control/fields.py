@@ -1,7 +1,8 @@
-"""The fields of an object that somebody can own, as server-side apply sees them, and their form in `fieldsV1`.
+"""The fields of an object that a manager can own, for server-side apply, and their form in `fieldsV1`.
 
 A path is a tuple of steps as `fieldsV1` writes them: `f:spec`, `f:broker`; `v:"name"` is a member of a set.
-Lists are one value, and so is `spec.filter`: half a filter of one owner and half of another would be nobody's filter.
+Lists are one value, and so is `spec.filter`: halves of two owners would be a
+filter that neither wrote.
 """
 
 from __future__ import annotations

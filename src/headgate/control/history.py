@@ -1,4 +1,4 @@
-"""What has changed since resourceVersion N? A bounded history of every write, for watchers."""
+"""A bounded history of every write, for watchers."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from headgate.control.errors import ExpiredError, FutureVersionError
-from headgate.control.facts import bump, counter
 from headgate.control.objects import Kind, Object, encode
-from headgate.control.reading import labels_of
+from headgate.control.pages import labels_of
+from headgate.control.rows import bump, counter
 from headgate.limits import WATCH_BYTES_MAX, WATCH_EVENTS_MAX
 
 CHANGES_PER_READ: Final = 500

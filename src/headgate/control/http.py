@@ -1,4 +1,4 @@
-"""How are requests read and answered in the API's way? Bodies, media types, JSON, and errors as `Status` objects."""
+"""Requests and responses of the API: bodies, media types, JSON, and errors as `Status` objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from starlette.types import Receive
 
 from headgate.control.bodies import YAML_TYPES, decode_json, decode_json_or_yaml, decode_yaml, media_type
 from headgate.control.decode import check_shape
-from headgate.control.kubestatus import failure, failure_of
+from headgate.control.kube_status import failure, failure_of
 from headgate.control.objects import JsonObject
 from headgate.control.patches import APPLY_PATCH
 from headgate.errors import HeadgateError, InvalidInputError, TooLargeError
@@ -66,7 +66,7 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
     Args:
         body: JSON.
         type_: A msgspec struct.
-        problem: What the error says before the reason.
+        problem: The begin of the error, before the reason.
 
     Raises:
         InvalidInputError: It is no JSON, or not of this type.
@@ -77,7 +77,7 @@ def decode_as(body: bytes, type_: type[_T], problem: str) -> _T:
         raise InvalidInputError(f"{problem}: {error}") from error
 
 
-async def while_there(receive: Receive, work: Awaitable[_T]) -> _T | None:
+async def while_connected(receive: Receive, work: Awaitable[_T]) -> _T | None:
     """What the work gives; None when the client leaves before: the work has been cancelled then.
 
     Args:
@@ -126,7 +126,7 @@ before the event loop, and its producers, had theirs."""
 
 
 async def decoded(request: Request, body: bytes) -> object:
-    """The body as the document it says it is, YAML or JSON, within the bounds of an object.
+    """The body as a document, YAML or JSON by its media type, within the bounds of an object.
 
     Raises:
         MalformedObjectError: It is no such document, or over its bounds.

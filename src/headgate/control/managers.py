@@ -1,4 +1,4 @@
-"""Who owns which field of an object: `metadata.managedFields`, and what server-side apply makes of it.
+"""Field managers: `metadata.managedFields`, and server-side apply.
 
 Somebody owns the fields that he applied or last changed. To apply another value to a field that somebody else
 owns is a conflict; a field that its last owner no longer applies goes.
@@ -18,7 +18,7 @@ from headgate.control.objects import JsonObject, ManagedFields, Namespace, Objec
 from headgate.errors import TooLargeError
 from headgate.limits import FIELD_MANAGER_CHARS_MAX, MANAGED_FIELDS_BYTES_MAX, UPDATE_MANAGERS_MAX
 
-_Any = TypeVar("_Any", bound=Object | Namespace)
+_Owner = TypeVar("_Owner", bound=Object | Namespace)
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 ANCIENT: Final = "ancient-changes"
@@ -110,7 +110,7 @@ def given_managers(value: object) -> Managers | None:
     return found
 
 
-def updated(base: Managers, old: _Any | None, new: _Any, by: Manager, now: str) -> Managers:
+def updated(base: Managers, old: _Owner | None, new: _Owner, by: Manager, now: str) -> Managers:
     """Everybody's fields after a write that was no apply: the writer owns what he changed."""
     before, after = _fields(old) if old is not None else {}, _fields(new)
     own = changed(before, after)
@@ -176,7 +176,7 @@ def applied(live: Object | Namespace | None, config: Mapping[str, object], by: M
     return Applied(document, others | {by.key: mine})
 
 
-def owned(obj: _Any, managers: Managers) -> _Any:
+def owned(obj: _Owner, managers: Managers) -> _Owner:
     """The object with `managedFields`, as far as its fields exist; too many managers become one.
 
     Raises:
@@ -193,7 +193,9 @@ def owned(obj: _Any, managers: Managers) -> _Any:
             fields_type="FieldsV1",
             fields_v1=msgspec.Raw(msgspec.json.encode(fields_v1(one.paths))),
         )
-        for (name, operation), one in sorted(_few(found).items(), key=lambda item: (item[0][1], item[1].time, item[0]))
+        for (name, operation), one in sorted(
+            _limited(found).items(), key=lambda item: (item[0][1], item[1].time, item[0])
+        )
         if one.paths
     )
     if sum(len(bytes(entry.fields_v1)) for entry in made) > MANAGED_FIELDS_BYTES_MAX:
@@ -209,7 +211,7 @@ def _without(managers: Managers, taken: set[Path]) -> Managers:
     return {key: replace(owned, paths=owned.paths - taken) for key, owned in managers.items()}
 
 
-def _few(managers: Managers) -> Managers:
+def _limited(managers: Managers) -> Managers:
     """The newest managers of updates; the fields of the others belong to one."""
     updates = sorted((owned.time, key) for key, owned in managers.items() if key[1] == UPDATE and owned.paths)
     excess = len(updates) - UPDATE_MANAGERS_MAX

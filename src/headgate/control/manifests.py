@@ -1,4 +1,4 @@
-"""Which objects does a directory describe? YAML and JSON files, applied as create-or-update."""
+"""Manifests: YAML and JSON files of a directory, applied as create-or-update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Namespaces as objects: every one in use exists, and one that is created keeps its labels and annotations."""
+"""Namespaces as objects: every one in use exists; one that was created keeps its labels and annotations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def decode_namespace(document: object, name: str = "") -> Namespace:
 
     Args:
         document: Untrusted.
-        name: That the request's path says.
+        name: From the request's path.
 
     Raises:
         MalformedObjectError: It is none, or has another name.

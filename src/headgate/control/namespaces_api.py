@@ -1,4 +1,4 @@
-"""Namespaces over HTTP, as core v1 has them: a manifest may bring its namespace along.
+"""Namespaces over HTTP, as in core v1, so that a manifest may bring its namespace.
 
 A namespace exists as soon as something is in it; one that is created keeps labels and annotations. To delete one
 deletes everything in it.
@@ -19,7 +19,7 @@ from starlette.routing import Route
 from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
 from headgate.control.http import JSON, decoded, json_response, read_body
-from headgate.control.kubestatus import Status, StatusDetails
+from headgate.control.kube_status import Status, StatusDetails
 from headgate.control.managers import applied, managers_of, owned, updated
 from headgate.control.namespaces import (
     decode_namespace,
@@ -28,7 +28,15 @@ from headgate.control.namespaces import (
 )
 from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
-from headgate.control.queries import Representation, form_of, is_dry_run, is_set, list_query, manager_of, watch_query
+from headgate.control.queries import (
+    Representation,
+    is_dry_run,
+    is_set,
+    list_query,
+    manager_of,
+    representation_of,
+    watch_query,
+)
 from headgate.control.selectors import field_selector
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
@@ -67,7 +75,7 @@ class NamespaceApi:
         wanted = self._wanted(request)
         found, version = await run_in_threadpool(self._table.all)
         found = tuple(filter(wanted, found))
-        if form_of(request.headers.get("accept", "")) is Representation.TABLE:
+        if representation_of(request.headers.get("accept", "")) is Representation.TABLE:
             return json_response(namespace_table(found, version, now_s=self._clock_s()))
         return json_response(namespace_list(found, version))
 
@@ -163,13 +171,13 @@ class NamespaceApi:
         return json_response(Status("Status", "v1", {}, "Success", details=details))
 
     def _answer(self, request: Request, one: Namespace, *, status_code: int = 200) -> Response:
-        if form_of(request.headers.get("accept", "")) is Representation.TABLE:
+        if representation_of(request.headers.get("accept", "")) is Representation.TABLE:
             version = int(one.metadata.resource_version or 0)
             return json_response(namespace_table([one], version, now_s=self._clock_s()), status_code)
         return json_response(one, status_code)
 
     async def _watch(self, request: Request) -> Response:
-        form = form_of(request.headers.get("accept", ""))
+        form = representation_of(request.headers.get("accept", ""))
         query = watch_query(Kind.BROKER, None, request.query_params, form)
         wanted = self._wanted(request)
         self._feed.check_room()
@@ -179,7 +187,7 @@ class NamespaceApi:
             return msgspec.json.encode({"type": type_, "object": shown}) + b"\n"
 
         async def stream() -> AsyncIterator[bytes]:
-            # There is no history of namespaces: what is there is told again, which a watcher takes for news at most.
+            # There is no history of namespaces: existing ones are sent again, which watchers tolerate.
             ends_s = time.monotonic() + query.timeout_s
             known: dict[str, Namespace] = {}
             with self._feed.joined():

@@ -1,4 +1,4 @@
-"""What is a Broker, a Trigger, a Subscription? Knative's objects (eventing.knative.dev/v1) and ours as typed structs.
+"""Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
@@ -78,7 +78,7 @@ class ManagedFields(_Struct, frozen=True):
     Attributes:
         operation: `Apply` or `Update`.
         time: RFC 3339, of his last write.
-        fields_v1: The fields as a tree, in JSON: nobody walks it but who looks for owners.
+        fields_v1: The fields as a tree, in JSON: only server-side apply reads it.
         subresource: Nothing but the object itself is written by clients.
     """
 
@@ -116,6 +116,11 @@ class Metadata(_Struct, frozen=True):
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()
     managed_fields: tuple[ManagedFields, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
 
 
 class Reference(_Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Which fields do objects have? OpenAPI v3 documents, for kubectl's validation and `kubectl explain`."""
+"""OpenAPI v3 documents of the objects, for `kubectl explain` and its validation."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _filter() -> JsonObject:
             **_custom_dialects(),
         },
     )
-    # One owner for all of it in server-side apply: half a filter would be nobody's.
+    # One owner for all of it in server-side apply: half a filter is no filter.
     return schema | {"x-kubernetes-map-type": "atomic"}
 
 

@@ -21,11 +21,11 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 PATCH_TYPES: Final = frozenset({MERGE_PATCH, JSON_PATCH, APPLY_PATCH})
 
-Change: TypeAlias = Callable[[JsonObject], object]
+DocumentChange: TypeAlias = Callable[[JsonObject], object]
 """What a patch makes of a stored document; the document may be changed."""
 
 
-def change_of(media_type: str, patch: object) -> Change:
+def change_of(media_type: str, patch: object) -> DocumentChange:
     """A merge patch or a JSON patch as what it does.
 
     Args:
@@ -44,7 +44,7 @@ def change_of(media_type: str, patch: object) -> Change:
     return lambda document: merge_patch(document, patch)
 
 
-def patched(old: Object | Namespace, change: Change) -> object:
+def patched(old: Object | Namespace, change: DocumentChange) -> object:
     """The document that a patch makes of a stored object; its managed fields only when the patch changes them."""
     document: JsonObject = msgspec.json.decode(encode(old))
     before = document["metadata"].get("managedFields")

@@ -1,4 +1,4 @@
-"""How is a compiled filter stored? As msgpack beside its trigger, so that a restart compiles nothing."""
+"""Compiled filters as msgpack, stored beside their triggers, so that a restart compiles nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.filter.compile.plan import CompiledFilter, Constant, PlanRow, Signature
+from headgate.filter.compile.plan import SCAN_CANDIDATE, CompiledFilter, Constant, PlanRow, Signature
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -22,8 +22,15 @@ class _Plan(msgspec.Struct, array_like=True, frozen=True):
     sure_bytes: int
 
 
+class _CelAlone(msgspec.Struct, array_like=True, frozen=True):
+    """The beginning of a plan; msgspec passes over what follows."""
+
+    cel: str
+
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _SIGNATURE: Final = msgspec.msgpack.Decoder(Signature)
+_CEL: Final = msgspec.msgpack.Decoder(_CelAlone)
 _PLAN: Final = msgspec.msgpack.Decoder(_Plan)
 
 
@@ -33,6 +40,14 @@ def encode_plan(plan: CompiledFilter) -> bytes:
         _Row(msgspec.Raw(_ENCODER.encode(row.signature)), tuple(row.key), tuple(row.constants)) for row in plan.rows
     )
     return _ENCODER.encode(_Plan(plan.cel, rows, tuple(plan.notes), plan.sure_bytes))
+
+
+def outdated_plan(body: bytes) -> CompiledFilter:
+    """A plan that another version of the compiler wrote: its CEL text, and rows that leave every event to cel-cpp.
+
+    The text is the first element in every version. Rows of another version may mean something else.
+    """
+    return CompiledFilter(_CEL.decode(body).cel, (PlanRow(SCAN_CANDIDATE, (), ()),), sure_bytes=0)
 
 
 class PlanDecoder:

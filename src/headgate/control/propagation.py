@@ -1,4 +1,4 @@
-"""Which events does anybody want of this broker? One CEL filter for its sources, with an ETag and a wait for changes.
+"""A broker's joined filter for its sources: one CEL text, with an ETag and a wait for changes.
 
 `GET /apis/headgate.dev/v1/namespaces/{namespace}/brokers/{name}/filter`. It is true of every event that a trigger of
 the broker wants which is Ready or about to be: a source that sends only those loses nothing. It changes before a new

@@ -1,4 +1,4 @@
-"""What does a request ask for? Kubernetes' query parameters and Accept headers, checked and typed."""
+"""Kubernetes' query parameters and Accept headers, checked and typed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
-from headgate.control.reading import Selector
+from headgate.control.pages import Selector
 from headgate.control.selectors import field_selector, label_selector
 from headgate.control.watch import WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
@@ -46,7 +46,7 @@ class ListQuery:
         selector: On labels; None for all.
         limit: Objects in the answer; None for all of them.
         after: (namespace, name) behind which it goes on.
-        version: resourceVersion of the first page, when this is a later one, or the one that is asked for.
+        version: resourceVersion of the first page, when this is a later one, or the requested one.
         exact: Whether objects are wanted as they were at `version`.
         at_least: The resourceVersion that must have been reached; 0 for any.
     """
@@ -62,7 +62,7 @@ class ListQuery:
     at_least: int = 0
 
 
-def form_of(accept: str) -> Representation:
+def representation_of(accept: str) -> Representation:
     """The form that an Accept header prefers; anything unknown is the object itself."""
     for choice in accept.split(","):
         parameters = dict(part.strip().partition("=")[::2] for part in choice.split(";")[1:])
@@ -87,7 +87,7 @@ def is_dry_run(values: list[str]) -> bool:
     """The `dryRun` parameter.
 
     Raises:
-        MalformedObjectError: It says something other than `All`.
+        MalformedObjectError: It is something other than `All`.
     """
     wanted = [value for value in values if value]
     if any(value != "All" for value in wanted):
@@ -141,7 +141,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
     """
     fields = field_selector(query.get("fieldSelector", ""))
     if fields.namespace is not None:
-        # Nothing lies in two namespaces; the empty name is nobody's.
+        # Nothing lies in two namespaces; no object has the empty name.
         namespace = fields.namespace if namespace in (None, fields.namespace) else ""
     limit = _integer(query, "limit", 0)
     version, match = _version_match(query)

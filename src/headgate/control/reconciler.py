@@ -1,4 +1,4 @@
-"""Who keeps statuses true? A loop beside the API that rewrites what is concerned whenever the store has changed."""
+"""The reconciler: a loop beside the API that rewrites statuses when the store has changed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import msgspec
 import structlog
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.facts import Which
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.control.objects import Broker, Object, Routed
-from headgate.control.reconcile import broker_fact, broker_status, served_brokers
+from headgate.control.rows import RowSelection
+from headgate.control.status import broker_state, broker_status, served_brokers
 from headgate.control.store import Store
-from headgate.control.writes import rfc3339
+from headgate.control.writes import kube_time
 
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, each a few microseconds."""
@@ -49,9 +49,9 @@ class Reconciler:
         self._clock_s = clock_s
         self._poll_s = poll_s
         self._report_s = report_s
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ServedBroker] = {}
         self._serving = threading.Lock()
-        """Of whoever reads the brokers, so that what was read first never counts last."""
+        """Held while brokers are read, so that an older result never replaces a newer one."""
         store.on_broker(self._serve)
         self._seen: dict[str, int] | None = None
         self._public_url = ""
@@ -59,10 +59,10 @@ class Reconciler:
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
 
-    def served(self, broker: str) -> Served | None:
+    def served(self, broker: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events.
 
-        Known before the broker's status says Ready, and before whoever wrote it through this store is answered.
+        Known before the broker's status says Ready, and before the write through this store is answered.
         """
         return self._served.get(broker)
 
@@ -109,7 +109,7 @@ class Reconciler:
             stale.reverse()
             # Each is freed after its write: ten thousand at once would stop the event loop beside for 20 ms.
             written += self._store.write_statuses(stale.pop() for _ in range(len(stale)))
-        # What was written here needs no second look, when nobody wrote in between.
+        # What was written here needs no second pass, when no other write came between.
         ours = written and written == tuple(range(counters["version"] + 1, counters["version"] + 1 + len(written)))
         self._seen = counters | ({"version": written[-1]} if ours else {})
         return len(written)
@@ -120,18 +120,18 @@ class Reconciler:
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
         brokers = self._serve()
-        now = rfc3339(now_s)
+        now = kube_time(now_s)
         stale: list[Object] = []
-        facts: dict[str, object] = {}
+        states: dict[str, object] = {}
         for broker in brokers:
             status = broker_status(broker, public_url=self._public_url, now=now, is_there=self._served.__contains__)
             current = msgspec.structs.replace(broker, status=status)
             if status != broker.status:
                 stale.append(current)
-            facts[_path(broker)] = broker_fact(current, self._public_url)
+            states[broker.metadata.path] = broker_state(current, self._public_url)
         written = self._store.write_statuses(stale) if stale else ()
-        before, self._brokers = self._brokers, facts
-        moved = tuple(path for path in before.keys() | facts.keys() if before.get(path) != facts.get(path))
+        before, self._brokers = self._brokers, states
+        moved = tuple(path for path in before.keys() | states.keys() if before.get(path) != states.get(path))
         return written, moved
 
     def _serve(self) -> tuple[Broker, ...]:
@@ -150,22 +150,22 @@ class Reconciler:
             return self._store.stale_routed(now_s)
         stale: dict[str, Routed] = {}
 
-        def look(which: Which, *parameters: object) -> None:
+        def look(which: RowSelection, *parameters: object) -> None:
             for obj in self._store.stale_routed(now_s, which, parameters):
                 stale[obj.metadata.uid] = obj
 
         if seen["version"] != counters["version"]:
-            look(Which.CHANGED, seen["version"])
+            look(RowSelection.CHANGED, seen["version"])
         if seen["routing"] != counters["routing"]:
-            look(Which.REROUTED, seen["routing"])
+            look(RowSelection.REROUTED, seen["routing"])
         if seen["active_generation"] != counters["active_generation"]:
-            look(Which.NEEDING, seen["active_generation"], counters["active_generation"])
+            look(RowSelection.NEEDING, seen["active_generation"], counters["active_generation"])
         for path in moved:
-            look(Which.OF_BROKER, path)
-            look(Which.SENDING_TO_BROKER, path)
-            look(Which.DEAD_TO_BROKER, path)
+            look(RowSelection.OF_BROKER, path)
+            look(RowSelection.SENDING_TO_BROKER, path)
+            look(RowSelection.DEAD_TO_BROKER, path)
         for target in self._reported(seen, counters, now_s):
-            look(Which.TARGET, target)
+            look(RowSelection.TARGET, target)
         return list(stale.values())
 
     def _reported(self, seen: dict[str, int], counters: dict[str, int], now_s: float) -> list[int]:
@@ -182,7 +182,3 @@ class Reconciler:
                 target: at_s for target, at_s in self._reported_s.items() if at_s + self._report_s > now_s
             }
         return due
-
-
-def _path(broker: Broker) -> str:
-    return f"{broker.metadata.namespace}/{broker.metadata.name}"

@@ -1,4 +1,4 @@
-"""What do the other rooms see of the objects? Who gets what, without Kubernetes' shapes."""
+"""The routing table: targets and their rules, without Kubernetes' shapes, for the other rooms."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DeliveryRules:
         retry_after_max_s: What a Retry-After may make of the wait; 0 ignores it.
         format: Binary or structured mode, or batches.
         dead_letter_uri: Where events go that cannot be delivered. None: nowhere, they are dropped and counted. Empty:
-            a sink was asked for that has no address, they stay in the dead-letter store.
+            a sink is configured that has no address, they stay in the dead-letter store.
         parallelism: Attempts at the same time.
         batch_size: Events of one batch at most.
         batch_wait_s: How long an event waits for others of its batch.
@@ -115,12 +115,15 @@ class RoutingTable:
         version: Version of the whole table: moves with every change of anything in it.
         brokers: Identities of the brokers that accept events, by `namespace/name`.
         targets: Triggers whose subscriber has an address, and subscriptions, ordered by id.
+        plans_outdated: How many of them have a plan of another version: its rows leave every event to cel-cpp until
+            the front has compiled the filter anew.
     """
 
     generation: int
     version: int
     brokers: Mapping[str, str]
     targets: tuple[Target, ...]
+    plans_outdated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How does control.db look? Tables and their history, by SQLite's user_version."""
+"""The tables of control.db and their migrations, by SQLite's user_version."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
              type TEXT NOT NULL, labels TEXT NOT NULL, labels_before TEXT, body BLOB NOT NULL)""",
     ),
     (
-        # Of the broker whose events the target gets: the newest one of the name that `broker` says, also once that is
+        # Of the broker whose events the target gets: the newest one with the name in `broker`, also once that is
         # deleted; empty when there never was one.
         """ALTER TABLE targets ADD COLUMN broker_uid TEXT NOT NULL DEFAULT ''""",
         """UPDATE targets SET broker_uid = ifnull((
@@ -59,7 +59,20 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # Namespaces that somebody created; every one in use exists, too.
         """CREATE TABLE namespaces (name TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID""",
     ),
+    (
+        # `filter.compile.plan.PLAN_VERSION` of the plan; `compiler` covers the packages that bring dialects as well.
+        """ALTER TABLE targets ADD COLUMN plan_version INTEGER NOT NULL DEFAULT 0""",
+    ),
 )
+
+
+def is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether there is nothing to migrate.
+
+    Raises:
+        DatabaseNewerError: The file was written by a newer Headgate.
+    """
+    return version(connection, path, len(MIGRATIONS)) == len(MIGRATIONS)
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> int:

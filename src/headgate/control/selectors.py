@@ -1,4 +1,4 @@
-"""Which objects does a selector want? Kubernetes' label and field selectors."""
+"""Kubernetes' label and field selectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.errors import MalformedObjectError
-from headgate.control.reading import Selector
+from headgate.control.pages import Selector
 from headgate.limits import SELECTOR_CHARS_MAX
 
 _NAME: Final = r"[A-Za-z0-9][-A-Za-z0-9_./]*"
@@ -83,7 +83,7 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
 
 
 def field_selector(text: str) -> Fields:
-    """A field selector; only `metadata.name` and `metadata.namespace` can be asked for.
+    """A field selector; only `metadata.name` and `metadata.namespace` are supported.
 
     Raises:
         MalformedObjectError: It asks for another field, or not by `=`.
@@ -95,7 +95,7 @@ def field_selector(text: str) -> Fields:
         field, operator, value = (group.strip() for group in _split(part))
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
             raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
-        # Nothing has two names or lies in two namespaces; the empty name is nobody's.
+        # Nothing has two names or lies in two namespaces; no object has the empty name.
         if field == "metadata.name":
             name = value if name in (None, value) else ""
         else:

@@ -1,4 +1,4 @@
-"""Where are the objects? control.db: objects, resourceVersions, generations, routing; several processes share it."""
+"""The store of objects, control.db: objects, resourceVersions, generations, routing; several processes share it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.control import history
+from headgate.control import history, recompile
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
-from headgate.control.facts import (
-    Which,
+from headgate.control.log_spec import ServedBroker
+from headgate.control.namespace_store import NamespaceTable
+from headgate.control.objects import (
+    Broker,
+    Kind,
+    Object,
+    ObjectKey,
+    Routed,
+)
+from headgate.control.pages import Page, Selector, Stored, read_page
+from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.control.rows import (
+    RowSelection,
     broker_at,
     brokers,
     bump,
@@ -25,25 +36,10 @@ from headgate.control.facts import (
     routed_rows,
     target_keys,
 )
-from headgate.control.logrules import Served
-from headgate.control.namespacestore import NamespaceTable
-from headgate.control.objects import (
-    Broker,
-    Kind,
-    Object,
-    ObjectKey,
-    Routed,
-)
-from headgate.control.reading import Page, Selector, Stored, read_page
-from headgate.control.reconcile import routed_status, served_brokers
-from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
-from headgate.control.schema import migrate
-from headgate.control.targets import (
-    SnapshotCache,
-    move_public_url,
-    recompile,
-)
-from headgate.control.writes import ObjectWriter, default_broker, load, rfc3339
+from headgate.control.schema import is_current, migrate
+from headgate.control.status import routed_status, served_brokers
+from headgate.control.targets import SnapshotCache, move_public_url
+from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
 
 __all__ = ["DeliveryRules", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
@@ -84,7 +80,7 @@ class Store:
 
         Args:
             path: `control.db` of the data directory.
-            compiler: Compiles stored filters anew when another version of it wrote them; None is the real one.
+            compiler: Compiles filters; None is the real one.
             clock_s: Seconds since 1970.
             targets_from: In a new file, the ids of targets are above it.
 
@@ -93,16 +89,18 @@ class Store:
             DatabaseNewerError: A newer Headgate wrote the file.
         """
         store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
+        with store._database.read() as connection:
+            if is_current(connection, path):
+                return store  # without a wait for whoever writes
         with store._database.write() as connection:
             if migrate(connection, path) == 0:
                 connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
-            recompile(connection, store.compiler)
         return store
 
     def now(self) -> str:
         """The time of a write, RFC 3339."""
-        return rfc3339(self._clock_s())
+        return kube_time(self._clock_s())
 
     def close(self) -> None:
         """Close the file; no call may be under way."""
@@ -228,7 +226,7 @@ class Store:
 
     # --- status ----------------------------------------------------------------------------------
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         """The broker `namespace/name`; None when there is none that accepts events."""
         with self._database.read() as connection:
             found = broker_at(connection, path)
@@ -239,7 +237,9 @@ class Store:
         with self._database.read() as connection:
             return tuple(brokers(connection))
 
-    def stale_routed(self, now_s: float, which: Which = Which.ALL, parameters: tuple[object, ...] = ()) -> list[Routed]:
+    def stale_routed(
+        self, now_s: float, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
+    ) -> list[Routed]:
         """Triggers and subscriptions whose stored status is not what the facts say, with the status that is.
 
         Args:
@@ -247,12 +247,12 @@ class Store:
             which: Which of them to look at.
             parameters: Of `which`.
         """
-        now = rfc3339(now_s)
+        now = kube_time(now_s)
         stale: list[Routed] = []
         with self._database.read() as connection:
             # Row by row: SQLite lets other threads run between rows, so an event loop beside this one keeps its pace.
             for row in routed_rows(connection, which, parameters):
-                status = routed_status(row.obj, row.facts, now=now)
+                status = routed_status(row.obj, row.inputs, now=now)
                 if status != row.obj.status:
                     stale.append(msgspec.structs.replace(row.obj, status=status))
         return stale
@@ -369,6 +369,36 @@ class Store:
         with self._database.write() as connection:
             if public_url(connection) != url:
                 move_public_url(connection, url)
+
+    # --- stored plans ----------------------------------------------------------------------------
+
+    def plans_left(self) -> int:
+        """How many filters were compiled by another compiler than this one."""
+        with self._database.read() as connection:
+            return recompile.count_left(connection, self.compiler.version)
+
+    def recompile(self, after: int = 0) -> int | None:
+        """Compile the next filters anew that another compiler compiled. The owner of the file alone calls this.
+
+        Others wait for one short transaction a slice: filters are compiled outside of it.
+
+        Args:
+            after: The target id to go on behind.
+
+        Returns:
+            The last target id of the slice; None when there was nothing left.
+
+        Raises:
+            StoreUnavailableError: The slice could not be written.
+        """
+        with self._database.read() as connection:
+            found = recompile.next_slice(connection, self.compiler.version, after)
+        if not found:
+            return None
+        anew = [recompile.compiled(one, self.compiler) for one in found]
+        with self._database.write() as connection:
+            recompile.put(connection, anew, self.compiler.version)
+        return found[-1].target
 
     # --- watching --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How does kubectl print an object? Server-side tables, with Knative's columns."""
+"""Server-side tables for kubectl, with Knative's columns."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger, decode_stored
-from headgate.control.pulling import TYPE_DEFAULT
-from headgate.control.reading import Stored
+from headgate.control.pages import Stored
+from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
 
@@ -82,12 +82,12 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     if isinstance(obj, Broker):
         cells = (obj.metadata.name, obj.status.address.url if obj.status.address else "", *state)
     else:
-        asked: object = obj.spec.filters or obj.spec.filter
+        filters: object = obj.spec.filters or obj.spec.filter
         if isinstance(obj, Trigger):
             way = obj.status.subscriber_uri
         else:
-            asked, way = asked or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
-        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(asked))
+            filters, way = filters or obj.spec.consumer_metadata, obj.spec.type or TYPE_DEFAULT
+        cells = (obj.metadata.name, obj.spec.broker, way, *state, _warnings(obj.status.conditions), _written(filters))
     if include == "Object":
         return Row(cells, obj)
     if include == "None":
@@ -95,8 +95,8 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
     return Row(cells, _partial(obj.metadata))
 
 
-def _written(asked: object) -> str:
-    return msgspec.json.encode(asked).decode() if asked else "<none>"
+def _written(filters: object) -> str:
+    return msgspec.json.encode(filters).decode() if filters else "<none>"
 
 
 def _partial(metadata: Metadata) -> _PartialObject:

@@ -1,4 +1,4 @@
-"""Which row does routing keep of an object that is matched for, and what becomes of a table of them?
+"""Routing rows of triggers and subscriptions, and the routing table made of them.
 
 Writes in the caller's transaction.
 """
@@ -11,32 +11,26 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.compiling import FilterCompiler
-from headgate.control.delivery import buries_filter_errors, is_ordered, resolve
-from headgate.control.facts import broker_at, brokers, bump, counter, public_url
+from headgate.control.delivery_spec import delivery_rules, is_ordered
 from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, Routed, Subscription, Trigger
-from headgate.control.plans import PlanDecoder, encode_plan
-from headgate.control.pulling import pull_spec, wanted
-from headgate.control.reconcile import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
-from headgate.errors import InvalidInputError
+from headgate.control.rows import broker_at, brokers, bump, counter, public_url
+from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
-from headgate.filter.compile.error_preserving import watchful
-from headgate.filter.compile.plan import CompiledFilter
+from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
 
 TARGET_ID_MAX: Final = (1 << 31) - 1
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _PULL: Final = msgspec.json.Decoder(PullRules)
 
 
-class _Filter(msgspec.Struct, frozen=True, omit_defaults=True):
+class WrittenFilter(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the compiler is given, as it is stored."""
 
     filter: dict[str, object] | None
     filters: tuple[dict[str, object], ...]
-
-
-_FILTER: Final = msgspec.json.Decoder(_Filter)
 
 
 def put_target(
@@ -48,9 +42,10 @@ def put_target(
         The object's target id.
     """
     meta = obj.metadata
-    way = _way(obj, public_url)
+    way = _route(obj, public_url)
     old = connection.execute(
-        "SELECT id, routed, plan, needs, broker_uid FROM targets WHERE kind = ? AND namespace = ? AND name = ?",
+        "SELECT id, routed, plan, needs, broker_uid, plan_version FROM targets"
+        " WHERE kind = ? AND namespace = ? AND name = ?",
         (obj.kind, meta.namespace, meta.name),
     ).fetchone()
     encoded = encode_plan(plan)
@@ -60,19 +55,21 @@ def put_target(
             raise OverflowError("all target ids are used up")
     else:
         target, needs = old[0], old[3]
-        filter_changed = old[2] is None or not _same(PlanDecoder().decode(old[2]), plan)
+        readable = old[2] is not None and old[5] == PLAN_VERSION
+        filter_changed = not readable or not _same(PlanDecoder().decode(old[2]), plan)
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     was_routed = old is not None and bool(old[1])
     if (filter_changed and way.routed) or way.routed != was_routed:
         generation = bump(connection, "desired_generation")
         needs = generation if way.routed else 0
-    asked, filters = wanted(obj)
+    filter_, filters = compiler_input(obj)
     broker = broker_at(connection, obj.broker_key)
     connection.execute(
         "INSERT OR REPLACE INTO targets (id, kind, namespace, name, broker, broker_uid, subscriber_broker, subscriber,"
-        " delivery, ordered, sink_broker, pull, filter, compiler, plan, plan_error, needs, routing)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
+        " delivery, ordered, sink_broker, pull, filter, compiler, plan_version, plan, plan_error,"
+        " needs, routing)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', ?, ?)",
         (
             target,
             obj.kind,
@@ -86,8 +83,9 @@ def put_target(
             is_ordered(meta),
             way.sink_broker,
             way.pull,
-            msgspec.json.encode(_Filter(asked, tuple(filters))),
+            msgspec.json.encode(WrittenFilter(filter_, tuple(filters))),
             compiler,
+            PLAN_VERSION,
             encoded,
             needs,
             bump(connection, "routing"),
@@ -96,7 +94,7 @@ def put_target(
     return target
 
 
-class _Way(msgspec.Struct, frozen=True):
+class _Route(msgspec.Struct, frozen=True):
     """How events leave: to a subscriber, or with consumers who come."""
 
     subscriber: str = ""
@@ -111,14 +109,14 @@ class _Way(msgspec.Struct, frozen=True):
         return bool(self.subscriber) or self.pull is not None
 
 
-def _way(obj: Routed, public_url: str) -> _Way:
+def _route(obj: Routed, public_url: str) -> _Route:
     delivery = obj.spec.delivery
     rules = msgspec.json.encode(delivery) if delivery is not None else None
     sink_broker = sink_of(obj.metadata, delivery, public_url).broker
     if isinstance(obj, Subscription):
-        return _Way(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_spec(obj)))
+        return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
     broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Way(subscriber_uri(obj, public_url), broker, rules, sink_broker)
+    return _Route(subscriber_uri(obj, public_url), broker, rules, sink_broker)
 
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
@@ -148,40 +146,6 @@ def drop_target(connection: sqlite3.Connection, key: ObjectKey) -> None:
         bump(connection, "desired_generation")
 
 
-def recompile(connection: sqlite3.Connection, compiler: FilterCompiler) -> int:
-    """Compile anew what another version of the compiler wrote; what comes out different shares one generation.
-
-    A filter that no longer compiles leaves routing and is named on its object.
-
-    Returns:
-        How many came out different.
-    """
-    rows = connection.execute(
-        "SELECT id, filter, plan, plan_error, delivery FROM targets WHERE compiler != ?", (compiler.version,)
-    ).fetchall()
-    different = []
-    for target, text, old_plan, old_problem, delivery in rows:
-        try:
-            written = _FILTER.decode(text)
-            compiled = compiler.compile(written.filter, written.filters)
-            if buries_filter_errors(_DELIVERY.decode(delivery) if delivery is not None else None):
-                compiled = watchful(compiled)
-            plan, problem = encode_plan(compiled), ""
-        except InvalidInputError as error:
-            plan, problem = None, error.message
-        if (plan, problem) != (old_plan, old_problem):
-            different.append((plan, problem, target))
-    connection.execute("UPDATE targets SET compiler = ?", (compiler.version,))
-    if different:
-        generation, routing = bump(connection, "desired_generation"), bump(connection, "routing")
-        connection.executemany(
-            f"UPDATE targets SET plan = ?, plan_error = ?, routing = {routing},"
-            f" needs = CASE WHEN routed THEN {generation} ELSE 0 END WHERE id = ?",
-            different,
-        )
-    return len(different)
-
-
 def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
     """The server has another address: so have the brokers that are subscribers."""
     connection.execute(
@@ -204,6 +168,8 @@ class SnapshotCache:
         self._plans = PlanDecoder()
         self._table = RoutingTable(0, -1, {}, ())
         self._targets: dict[int, tuple[Target, DeliverySpec | None, bool]] = {}
+        self._outdated: set[int] = set()
+        """Targets whose plan another version of the compiler wrote."""
         self._brokers: dict[str, Broker] = {}
         self._public_url = ""
 
@@ -212,7 +178,7 @@ class SnapshotCache:
         version = counter(connection, "routing")
         if version == self._table.version:
             return self._table
-        found = {f"{broker.metadata.namespace}/{broker.metadata.name}": broker for broker in brokers(connection)}
+        found = {broker.metadata.path: broker for broker in brokers(connection)}
         served = {path: broker for path, broker in found.items() if is_served(broker)}
         self._drop_deleted(connection)
         url, before = public_url(connection), self._brokers
@@ -229,6 +195,7 @@ class SnapshotCache:
             version=version,
             brokers={path: identity_of(broker) for path, broker in served.items()},
             targets=tuple(self._targets[key][0] for key in sorted(self._targets)),
+            plans_outdated=len(self._outdated),
         )
         return self._table
 
@@ -236,19 +203,26 @@ class SnapshotCache:
         there = {key for (key,) in connection.execute("SELECT id FROM targets WHERE routed AND plan NOTNULL")}
         for key in self._targets.keys() - there:
             del self._targets[key]
+            self._outdated.discard(key)
 
     def _read_changed(self, connection: sqlite3.Connection, since: int) -> None:
         rows = connection.execute(
-            "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, pull, needs"
+            "SELECT id, namespace, name, broker, broker_uid, subscriber, delivery, ordered, plan, plan_version, pull,"
+            " needs"
             " FROM targets"
             " WHERE routing > ? AND routed AND plan NOTNULL",
             (since,),
         )
-        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, pull, needs in rows:
+        for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs in rows:
             own = _DELIVERY.decode(delivery) if delivery is not None else None
             rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
             pulled = _of_broker(_PULL.decode(pull), uid) if pull is not None else None
-            filter_ = self._plans.decode(plan)
+            if plan_version == PLAN_VERSION:
+                filter_ = self._plans.decode(plan)
+                self._outdated.discard(key)
+            else:
+                filter_ = outdated_plan(plan)
+                self._outdated.add(key)
             path = f"{namespace}/{name}"
             target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
@@ -259,11 +233,11 @@ class SnapshotCache:
             chosen, owner = broker.spec.delivery, broker.metadata
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
-        return resolve(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
+        return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
 
 
 def _of_broker(pull: PullRules, uid: str) -> PullRules:
-    """With a broker made anew a subscription's history begins anew."""
+    """With another broker of the same name a subscription's backfill starts again."""
     return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 

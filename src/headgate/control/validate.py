@@ -1,4 +1,4 @@
-"""Does an object keep the rules? Every broken rule as a cause with its field; pure."""
+"""Validation of objects: every broken rule as a cause with its field. Pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final, assert_never
 from urllib.parse import urljoin, urlsplit
 
-from headgate.control.delivery import delivery_causes, order_causes
+from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
 from headgate.control.errors import Cause, invalid, required
-from headgate.control.logrules import changed_value, log_causes
+from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
@@ -23,8 +23,8 @@ from headgate.control.objects import (
     Subscription,
     Trigger,
 )
-from headgate.control.publishing import RESERVED_NAMESPACES
-from headgate.control.pulling import pull_causes
+from headgate.control.publish_uri import RESERVED_NAMESPACES
+from headgate.control.subscription_spec import pull_causes
 from headgate.limits import FINALIZERS_MAX, URL_CHARS_MAX
 
 NAME_CHARS_MAX: Final = 253
@@ -94,7 +94,7 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
         if old.spec.config != new.spec.config:
             name = new.spec.config.name if new.spec.config else ""
             causes.append(invalid("spec.config", name, "field is immutable"))
-        causes.extend(changed_value(old.spec.log, new.spec.log))
+        causes.extend(filter_value_causes(old.spec.log, new.spec.log))
     if isinstance(old, Routed) and isinstance(new, Routed) and old.spec.broker != new.spec.broker:
         causes.append(invalid("spec.broker", new.spec.broker, "field is immutable"))
     return tuple(causes)

@@ -1,4 +1,4 @@
-"""What happens from now on? Watches: JSON lines of changes, one poll of the store for all of them."""
+"""Watches: changes as JSON lines, with one poll of the store for all of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from headgate.control import tables
 from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
-from headgate.control.kubestatus import failure_of
+from headgate.control.kube_status import failure_of
 from headgate.control.objects import Kind, ObjectKey, decode_stored
-from headgate.control.reading import Selector, Stored
+from headgate.control.pages import Selector, Stored
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.limits import WATCHES_MAX
@@ -25,7 +25,7 @@ from headgate.limits import WATCHES_MAX
 POLL_S: Final = 0.05
 """Between two looks at the store's data_version, for all watches together."""
 BOOKMARK_S: Final = 30.0
-"""Silence after which a watcher that wants bookmarks is told how far it is."""
+"""Silence after which a watcher that wants bookmarks gets the current version."""
 INITIAL_PAGE: Final = 500
 """Objects read at once for the state before the first change."""
 
@@ -114,10 +114,10 @@ class WatchQuery:
         namespace: None for all.
         name: None for all.
         selector: On labels; None for all.
-        since: Start behind this resourceVersion; None starts with the present state, told as ADDED.
+        since: Start behind this resourceVersion; None starts with the present state, sent as ADDED.
         is_table: Objects come as tables of one row.
         include_object: See `tables.row`.
-        bookmarks: Whether the watcher wants to hear how far it is.
+        bookmarks: Whether the watcher wants the current version from time to time.
         initial_bookmark: Whether the end of the present state is marked.
         timeout_s: When the watch ends, in seconds.
     """
@@ -154,19 +154,19 @@ async def watch(
             yield lines
         if query.initial_bookmark:
             yield _bookmark(query, seen, initial=True)
-        told = seen
+        sent = seen
         while (left_s := ends_s - time.monotonic()) > 0:
             if await feed.beyond(seen, min(left_s, BOOKMARK_S)):
                 lines, seen = await run_in_threadpool(_changes, store, query, seen, clock_s)
                 if lines:
-                    told = seen
+                    sent = seen
                     yield lines
             elif feed.is_closed:
                 return
             elif query.bookmarks:
-                told = seen
+                sent = seen
                 yield _bookmark(query, seen)
-        if query.bookmarks and told != seen:
+        if query.bookmarks and sent != seen:
             yield _bookmark(query, seen)
     except (ExpiredError, UnavailableError) as error:
         yield _line("ERROR", msgspec.json.encode(failure_of(error)))
@@ -181,7 +181,7 @@ async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) 
 
 
 async def _present(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
-    """The present state as ADDED, with the version before the first page: later changes are told (again)."""
+    """The present state as ADDED, with the version before the first page: later changes are sent (again)."""
     after: tuple[str, str] | None = None
     version: int | None = None
     while True:

@@ -1,4 +1,4 @@
-"""Would this object be accepted? Kubernetes' question to an admission webhook, answered by the admission itself.
+"""The admission webhook: `AdmissionReview`s answered by the admission itself.
 
 `POST /admission/validate` takes an `AdmissionReview` (admission.k8s.io/v1) for a Trigger or a Broker. Nothing is
 stored: a cluster that keeps the objects refuses filters that are not understood when they are written.
@@ -19,7 +19,7 @@ from headgate.control.admission import Admission
 from headgate.control.bodies import JSON_TYPES
 from headgate.control.errors import MalformedObjectError
 from headgate.control.http import decoded, json_response, read_body
-from headgate.control.kubestatus import Status, failure_of
+from headgate.control.kube_status import Status, failure_of
 from headgate.control.objects import GROUP, JsonObject, Kind
 from headgate.errors import HeadgateError, InvalidInputError
 
@@ -38,7 +38,7 @@ class GroupVersionKind(msgspec.Struct, frozen=True):
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
-    """What is asked, as far as it matters; `object` is null for a delete."""
+    """The request, as far as it has effect; `object` is null for a delete."""
 
     uid: str
     kind: GroupVersionKind
@@ -57,7 +57,7 @@ class AdmissionReview(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class AdmissionResponse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer: `status` says why not."""
+    """The answer; `status` has the reason of a refusal."""
 
     uid: str
     allowed: bool
@@ -95,20 +95,20 @@ class AdmissionWebhook:
 
         return json_response(await run_in_threadpool(work))
 
-    def _judged(self, asked: AdmissionRequest) -> AdmissionResponse:
-        if asked.operation in ("DELETE", "CONNECT"):
-            return AdmissionResponse(asked.uid, True)
-        if asked.kind.kind not in set(Kind) or asked.kind.group != Kind(asked.kind.kind).group:
-            problem = f"cannot judge a {asked.kind.kind} of {asked.kind.group or 'the core group'}"
+    def _judged(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.operation in ("DELETE", "CONNECT"):
+            return AdmissionResponse(request.uid, True)
+        if request.kind.kind not in set(Kind) or request.kind.group != Kind(request.kind.kind).group:
+            problem = f"cannot judge a {request.kind.kind} of {request.kind.group or 'the core group'}"
             raise MalformedObjectError(problem, hint=f"register the webhook for brokers and triggers of {GROUP}")
-        if not asked.object:
-            raise MalformedObjectError(f"request.object is missing, which a {asked.operation} has")
-        kind, new, old = Kind(asked.kind.kind), _own_fields(asked.object), _own_fields(asked.old_object)
+        if not request.object:
+            raise MalformedObjectError(f"request.object is missing, which a {request.operation} has")
+        kind, new, old = Kind(request.kind.kind), _own_fields(request.object), _own_fields(request.old_object)
         try:
-            warnings = self._admission.review(kind, new, old or None, namespace=asked.namespace or None)
+            warnings = self._admission.review(kind, new, old or None, namespace=request.namespace or None)
         except InvalidInputError as error:
-            return AdmissionResponse(asked.uid, False, _status(error))
-        return AdmissionResponse(asked.uid, True, warnings=warnings)
+            return AdmissionResponse(request.uid, False, _status(error))
+        return AdmissionResponse(request.uid, True, warnings=warnings)
 
 
 _CLUSTERS: Final = frozenset({"finalizers", "ownerReferences"})

@@ -1,4 +1,4 @@
-"""How does an object change? Create, replace, delete and status, inside the store's transaction."""
+"""Writes of one transaction: create, replace, delete and status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from headgate.control.errors import (
     QuotaError,
     StaleObjectError,
 )
-from headgate.control.facts import Which, bump, counter, public_url, routed_rows
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -36,7 +35,8 @@ from headgate.control.objects import (
     encode,
     key_of,
 )
-from headgate.control.reconcile import routed_status
+from headgate.control.rows import RowSelection, bump, counter, public_url, routed_rows
+from headgate.control.status import routed_status
 from headgate.control.targets import adopt_targets, drop_target, put_target
 from headgate.control.validate import change_causes
 from headgate.filter.compile.plan import CompiledFilter
@@ -66,7 +66,7 @@ class ObjectWriter:
     def __init__(self, connection: sqlite3.Connection, *, compiler: int, now_s: float) -> None:
         self._connection = connection
         self._compiler = compiler
-        self._now = rfc3339(now_s)
+        self._now = kube_time(now_s)
 
     def create(self, obj: Object, plan: CompiledFilter | None) -> Object:
         """See `Store.create`."""
@@ -142,7 +142,7 @@ class ObjectWriter:
             resource_version=str(bump(self._connection, "version")),
         )
         if old.status.observed_generation == old.metadata.generation:
-            # The spec is what it was, and so is everything that the status says about it.
+            # The spec is what it was, and so is its status.
             new = _with_status(new, msgspec.structs.replace(old.status, observed_generation=generation))
         self._save(new)
         history.record(self._connection, "MODIFIED", int(new.metadata.resource_version), new, old)
@@ -187,8 +187,8 @@ class ObjectWriter:
             url = public_url(self._connection)
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
-            row = next(routed_rows(self._connection, Which.TARGET, (target,)))
-            new = _with_status(new, routed_status(new, row.facts, now=self._now))
+            row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
+            new = _with_status(new, routed_status(new, row.inputs, now=self._now))
             self._save(new)
         elif old is None:
             adopt_targets(self._connection, new)
@@ -196,13 +196,13 @@ class ObjectWriter:
             bump(self._connection, "routing")
         history.record(self._connection, change, int(new.metadata.resource_version), new, old)
         if old is None and isinstance(new, Broker):
-            self._retell(key_of(new).path)
+            self._refresh_statuses(key_of(new).path)
         return new
 
-    def _retell(self, broker: str) -> None:
-        """Write anew what is not true any more of those that name a broker: their filters wait for the matcher."""
-        for row in list(routed_rows(self._connection, Which.OF_BROKER, (broker,))):
-            status = routed_status(row.obj, row.facts, now=self._now)
+    def _refresh_statuses(self, broker: str) -> None:
+        """Rewrites stale statuses of what names a broker: their filters wait for the matcher."""
+        for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,))):
+            status = routed_status(row.obj, row.inputs, now=self._now)
             if status != row.obj.status:
                 self.put_status(_with_status(row.obj, status))
 
@@ -221,7 +221,7 @@ class ObjectWriter:
         )
 
 
-def rfc3339(seconds: float) -> str:
+def kube_time(seconds: float) -> str:
     """Seconds since 1970 as Kubernetes writes times: whole seconds, UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

@@ -2,7 +2,7 @@
 
 libyaml follows YAML 1.1 in its syntax and leaves the meaning of scalars to its caller. Here `no`, `1:30` and a date
 stay the text that was written, as in YAML 1.2's core schema. The parser runs in C and holds the interpreter for one
-event at a time, so whoever reads a body in a thread of its own holds up no other for longer than that.
+event at a time, so a body that is read in a thread holds up no other thread for longer.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
         bounds: What it may hold; reading ends where it holds more.
 
     Raises:
-        MalformedObjectError: It is no YAML, or over its bounds; the message says where.
+        MalformedObjectError: It is no YAML, or over its bounds; the message has the line.
     """
     try:
         text = body.decode("utf-8-sig")

@@ -22,7 +22,7 @@ from typing import Final, TypeVar
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
@@ -48,7 +48,7 @@ from headgate.observe import metrics
 
 _T = TypeVar("_T")
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _LOUD_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)

@@ -186,9 +186,9 @@ class Scheduler:
         while self._incoming:
             chunk = self._incoming.popleft()
             position = chunk.first_position
-            for segment in chunk.segments:
-                partition = segment.partition
-                for offset, target, verdict in segment.rows:
+            for row_group in chunk.row_groups:
+                partition = row_group.partition
+                for offset, target, verdict in row_group.rows:
                     self._row(position, partition, offset, target, verdict)
                     position += 1
                     budget -= 1

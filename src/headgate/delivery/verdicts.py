@@ -12,7 +12,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.lifecycle import Delivery
 from headgate.event.identity import path_of
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.evaluate import Outcome, OutcomeKind, program
+from headgate.filter.cel.evaluate import FilterOutcome, OutcomeKind, program
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.observe import metrics
 
@@ -25,16 +25,16 @@ _FILTERED: Final = {
 _CHARACTER_BYTES_MAX: Final = 4
 _log = structlog.get_logger(__name__)
 
-Judge = Callable[[str, SharedEvent], Outcome]
+Judge = Callable[[str, SharedEvent], FilterOutcome]
 """Evaluates canonical CEL text on an event; never raises."""
 
 
-def evaluate(cel: str, event: SharedEvent) -> Outcome:
+def evaluate(cel: str, event: SharedEvent) -> FilterOutcome:
     """cel-cpp's answer; the event is decoded once for all filters that ask."""
     try:
         return program(cel).evaluate_view(event.view)
     except FilterError as error:  # the store holds a text that this version no longer takes: closed, and told
-        return Outcome(OutcomeKind.ERROR, error.message)
+        return FilterOutcome(OutcomeKind.ERROR, error.message)
 
 
 class FilterErrors:

@@ -1,1 +1,1 @@
-"""What is an event? The model, its HTTP and JSON forms, its Arrow schema. Pure."""
+"""CloudEvents: the model, its HTTP and JSON forms, its Arrow schema. Pure."""

@@ -1,4 +1,4 @@
-"""What does an event look like in Arrow? The schema of the log, and both ways between it and `Event`.
+"""Events in Arrow: the schema of the log, and the conversions between it and `Event`.
 
 The columns are read by the Spark side as well: their order and types are part of the log's format.
 """
@@ -117,7 +117,7 @@ def _optional(values: Sequence[str | None], count: int) -> pa.Array:
 
 
 def _times_us(column: pa.Array, texts: Sequence[str | None], count: int) -> pa.Array:
-    """Microseconds of every time. Arrow's parser reads the usual forms at once and raises at the rare ones."""
+    """Microseconds of every time. Arrow's parser reads the common forms at once and raises at the rare ones."""
     if column.null_count == count:
         return pa.nulls(count, _INT64)
     try:

@@ -1,4 +1,4 @@
-"""Are these attributes those of a valid event? The type system and the context attributes of CloudEvents."""
+"""The type system and the context attributes of CloudEvents, checked."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _MEDIA_TYPE: Final = re.compile(
 )
 _PARAMETER: Final = re.compile(rf"({_TOKEN})=({_TOKEN}|{_QUOTED})")
 # Most timestamps: a day that every month has, so that nothing needs to be computed.
-USUAL_TIME: Final = (
+COMMON_TIME: Final = (
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?Z"
 )
-_is_usual_time: Final = re.compile(USUAL_TIME).fullmatch
+_is_common_time: Final = re.compile(COMMON_TIME).fullmatch
 
 
 class MediaType:
@@ -170,7 +170,7 @@ def make_event(
             _check_characters({**named, "datacontenttype": content_type, schema_name: schema, **extensions})
     if not is_source(source):
         raise EventError("must be a URI-reference (RFC 3986)", attribute="source")
-    if time is not None and _is_usual_time(time) is None and rfc3339.micros(time) is None:
+    if time is not None and _is_common_time(time) is None and rfc3339.micros(time) is None:
         raise EventError("must be a timestamp as in RFC 3339 (2018-04-05T17:31:00Z)", attribute="time")
     if media is None and content_type is not None and media_type(content_type) is None:
         raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")

@@ -1,4 +1,4 @@
-"""What kind of data are these bytes?"""
+"""The kinds of event data: none, JSON, text, binary."""
 
 from __future__ import annotations
 

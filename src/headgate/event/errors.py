@@ -1,4 +1,4 @@
-"""What can be wrong with an event? Each error names the attribute and the rule it breaks."""
+"""Errors of an invalid event; each names the attribute and the rule it breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where an event comes from: how many brokers it has been through, and which event it descends from. What ends loops.
+"""Hops and root of an event: how many brokers it has passed, and which event it descends from. They end loops.
 
 Both are extensions of the stored event, `headgatehops` and `headgateroot`, so that they are as durable as the event and
 filters can ask for them; producers do not send them and subscribers do not see them as attributes. On the wire they are

@@ -1,4 +1,4 @@
-"""How does an event travel in an HTTP message? The HTTP protocol binding: binary, structured and batched mode.
+"""The HTTP protocol binding of CloudEvents: binary, structured and batched mode.
 
 `Content-Type` alone decides the mode. Header values are unquoted once, then percent-decoded once.
 """

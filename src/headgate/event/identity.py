@@ -1,4 +1,4 @@
-"""The identity of the broker that accepted an event: one text, `namespace/name/uid`, made and taken apart here alone.
+"""The identity of the broker that accepted an event: one text, `namespace/name/uid`.
 
 A broker that is made anew under the name of a deleted one is another broker, as in Kubernetes. The log, the filters'
 table and readers compare identities; people are shown the path, `namespace/name`.

@@ -1,4 +1,4 @@
-"""How is an event written as JSON? The JSON event format and the JSON batch format, versions 1.0 and 0.3."""
+"""The JSON event format and the JSON batch format, versions 1.0 and 0.3."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Final
 
 import msgspec
 
-from headgate.event import culprit, json_text
+from headgate.event import json_fault, json_text
 from headgate.event.attributes import make_event, media_type
 from headgate.event.data import decode_base64, decode_batch_data, decode_data, kind_of
 from headgate.event.errors import EventError, EventTooLargeError
+from headgate.event.fast_path import BatchFastPath
 from headgate.event.model import DataKind, Event
-from headgate.event.usual import UsualEvents
 from headgate.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, EVENT_BYTES_MAX, JSON_DEPTH_MAX
 
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
-_usual: Final = UsualEvents()
+_fast_path: Final = BatchFastPath()
 _MISSING: Final = object()
 _JSON: Final = DataKind.JSON  # a member of an enumeration is slow to look up
 
@@ -47,9 +47,9 @@ def decode_batch(body: bytes) -> Sequence[Event]:
         raise EventTooLargeError(f"a batch must not be larger than {BATCH_BYTES_MAX} bytes")
     plain = _is_plain(body)
     if plain and len(body) <= EVENT_BYTES_MAX:
-        usual = _usual.read(body)
-        if usual is not None and len(usual) <= BATCH_EVENTS_MAX:
-            return usual
+        fast = _fast_path.read(body)
+        if fast is not None and len(fast) <= BATCH_EVENTS_MAX:
+            return fast
     elements = _parse(body)
     if not isinstance(elements, list):
         raise EventError("the outermost JSON value of a batch must be an array")
@@ -69,7 +69,7 @@ def decode_batch(body: bytes) -> Sequence[Event]:
             events.append(_event(members, bytes(holder.data), plain))
     except EventError as error:
         raise error.at(len(events)) from None
-    _usual.learn(events)
+    _fast_path.learn(events)
     return events
 
 
@@ -89,7 +89,7 @@ def _parse(body: bytes) -> object:
     except json_text.MalformedJsonError as error:
         raise EventError(f"the body must be JSON in UTF-8: {error}") from None
     except json_text.AmbiguousJsonError as error:
-        index, attribute = culprit.find(body)
+        index, attribute = json_fault.locate(body)
         raise EventError(str(error), attribute=attribute, index=index) from None
 
 

@@ -1,10 +1,10 @@
-"""Does this JSON text mean the same to everybody who will read it?
+"""Checks that a JSON text means the same to every parser that will read it.
 
 Filters are evaluated by cel-cpp on what Python decoded and by Spark on the bytes. What the two would read differently
 is refused at the door: duplicate keys, U+0000 and lone surrogates in strings, numbers that no double can hold, deep
 nesting, numbers and names that are longer than Spark's parser takes.
 
-The checks that cost something run only where a cheap look at the bytes says that they could fail.
+The checks that cost something run only where a cheap scan of the bytes finds that they could fail.
 """
 
 from __future__ import annotations
@@ -18,10 +18,6 @@ from typing import Final, NoReturn
 import msgspec
 
 from headgate.limits import JSON_DEPTH_MAX, JSON_NAME_CHARS_MAX, JSON_NUMBER_CHARS_MAX
-
-# msgspec counts its recursion against Python's limit, whose default of 1,000 is too low for documents that are allowed.
-# Its frames are small: 3,000 of them are far below the smallest thread stack.
-sys.setrecursionlimit(max(sys.getrecursionlimit(), 3 * JSON_DEPTH_MAX))
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -44,6 +40,15 @@ class AmbiguousJsonError(ValueError):
     """The text is JSON, but breaks a rule that makes its meaning the same everywhere; the message is the rule."""
 
 
+def allow_deep_json() -> None:
+    """Raises Python's recursion limit to what documents of JSON_DEPTH_MAX levels need; for the start of a process.
+
+    msgspec and the conversion to CEL count their recursion against that limit, together with the frames of their
+    callers, and its default is 1,000. These frames are small: 4,000 of them are far below the smallest thread stack.
+    """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
+
+
 def parse(text: bytes) -> object:
     """Decodes a JSON text and checks all rules of this module but its depth, for which see `check_depth`.
 
@@ -53,7 +58,7 @@ def parse(text: bytes) -> object:
     """
     try:
         return _parse(text)
-    except RecursionError:  # of whichever look at the text goes deepest
+    except RecursionError:  # of whichever pass over the text goes deepest
         _refuse_depth()
 
 

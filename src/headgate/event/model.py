@@ -1,4 +1,4 @@
-"""What is an event, once it is decoded? One frozen struct, the same for every mode and version."""
+"""The event model: one frozen struct, the same for every mode and version."""
 
 from __future__ import annotations
 

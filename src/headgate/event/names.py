@@ -1,4 +1,4 @@
-"""How people and programs name a broker: `name` in a namespace that is understood, or `namespace/name`."""
+"""Names of brokers as people and programs write them: `name` or `namespace/name`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this a timestamp, and when was it? RFC 3339 section 5.6, all of it and nothing beside it; and how is one written?
+"""Timestamps of RFC 3339, section 5.6: parsing and writing.
 
 `datetime` knows neither year 0 nor leap seconds nor nanoseconds and accepts ISO 8601 forms that RFC 3339 does not
 have, so the rule is written out here.

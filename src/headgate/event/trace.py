@@ -1,4 +1,4 @@
-"""Which trace does an event belong to? W3C trace context as CloudEvents' distributed tracing extension.
+"""W3C trace context as CloudEvents' distributed tracing extension.
 
 An event that comes with a `traceparent` header and without the extension is stored with the extension: nothing else
 goes with it to whoever delivers it. Where spans are made, it is the context of the span that received it. An extension
@@ -19,7 +19,7 @@ from headgate.event.model import Event
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 TRACESTATE_CHARS_MAX: Final = 512
-"""What W3C asks everybody to carry; a longer one is dropped, as it allows."""
+"""The length that W3C requires; a longer one is dropped, as it allows."""
 
 _FORM: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[ -~]*)?", re.ASCII

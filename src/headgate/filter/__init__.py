@@ -1,1 +1,1 @@
-"""Is this event wanted? Dialects to CEL, CEL to plan rows, evaluation. Pure."""
+"""Filters: dialects to CEL, CEL to plan rows, evaluation by cel-cpp. Pure."""

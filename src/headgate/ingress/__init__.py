@@ -1,1 +1,1 @@
-"""May this event come in? HTTP entry, admission limits."""
+"""The entry for events over HTTP and gRPC, and its limits."""

@@ -1,4 +1,4 @@
-"""May this event come in? The publish URI `/{namespace}/{broker}` as a raw ASGI application.
+"""The publish URI `/{namespace}/{broker}` as a raw ASGI application.
 
 Every event of every producer passes here, so a request that is accepted makes as few objects as possible.
 """
@@ -11,8 +11,8 @@ from typing import Final, NoReturn
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.control.logrules import Served
-from headgate.control.publishing import published_broker
+from headgate.control.log_spec import ServedBroker
+from headgate.control.publish_uri import published_broker
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.event.errors import EventTooLargeError
 from headgate.event.hops import HOPS_HEADER, ROOT_HEADER
@@ -91,7 +91,7 @@ class Ingress:
             await send(_ACCEPTED)
             await send(_NO_BODY)
 
-    async def _publish(self, broker: Served, headers: Headers, receive: Receive, started_s: float) -> bool:
+    async def _publish(self, broker: ServedBroker, headers: Headers, receive: Receive, started_s: float) -> bool:
         """Reads, checks and stores the events of a request; False when the client left before it had sent them."""
         head_bytes = 0
         declared = hops = root = b""
@@ -184,7 +184,7 @@ def _hops(value: bytes) -> int:
 
 
 def _lineage(hops: bytes, root: bytes) -> Lineage:
-    """Where a delivery, or a reply, says that it comes from."""
+    """The lineage that a delivery or a reply carries in its headers."""
     if root and not _ROOT_TEXT.fullmatch(root):
         raise InvalidInputError(f"the header {ROOT_HEADER} must be 1 to {ROOT_CHARS_MAX} visible characters")
     count = _hops(hops)

@@ -2,7 +2,7 @@
 
 The hop count bounds how deep a tree grows. Three triggers that answer each other's events still make 3 ** 32 of one
 within it. So the events of each tree are counted while it grows; beyond DESCENDANTS_MAX no further one is stored. The
-counts are in memory: a restart begins anew, and the trees that have not grown for longest are forgotten.
+counts are in memory: a restart starts from zero, and the trees that have not grown for longest are forgotten.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from headgate.ingress.errors import TooManyDescendantsError
 
 
 class Descendants:
-    """The trees that grow. Belongs to the event loop."""
+    """Sizes of the trees that grow. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[str, int] = OrderedDict()
 
     def take(self, root: str, count: int) -> None:
-        """Counts so many more events that come of one, before they are stored: many wait for the disk together.
+        """Counts new descendants of an event, before they are stored: many wait for the disk together.
 
         Raises:
-            TooManyDescendantsError: There may not be so many.
+            TooManyDescendantsError: The tree would grow beyond DESCENDANTS_MAX.
         """
         grown = self._counts.get(root, 0) + count
         if grown > limits.DESCENDANTS_MAX:
@@ -37,6 +37,6 @@ class Descendants:
             self._counts.popitem(last=False)
 
     def give_back(self, root: str, count: int) -> None:
-        """So many were not stored."""
+        """Takes back a count: the events were not stored."""
         if root in self._counts:
             self._counts[root] -= count

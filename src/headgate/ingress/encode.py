@@ -1,4 +1,4 @@
-"""How do events become chunks of the log?"""
+"""Encoding of events as chunks of the log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.control.logrules import LogRule
+from headgate.control.log_spec import LogRule
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, columns_to_batch, time_range_us, to_batch
 from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns
@@ -31,7 +31,7 @@ class Entries:
         broker: Its identity.
         rule: Of the broker.
         events: At least one.
-        produced: One an event when their producer numbers them: what the column `produced` says; else empty.
+        produced: Values of the column `produced`, one an event, when their producer numbers them; else empty.
     """
 
     broker: str
@@ -46,7 +46,7 @@ class Entries:
 def encode(groups: Sequence[Entries]) -> Encoded:
     """Makes one chunk of all entries, a row an event, in order.
 
-    A chunk that several brokers share has the largest filter and the strongest compression that one of them asks for.
+    A chunk that several brokers share has the largest filter and the strongest compression of their rules.
     """
     pieces: list[pa.RecordBatch] = []
     for is_columns, run in groupby(groups, lambda entries: isinstance(entries.events, EventColumns)):
@@ -80,8 +80,8 @@ def _batch(run: Sequence[Entries]) -> pa.RecordBatch:
 def _add_values(entries: Entries, values: list[str | None], also: list[str | None]) -> None:
     """One filter value an event: the producer's, else the broker's rule's.
 
-    What the rule would have said goes into the chunk's filter too: readers that skip chunks by what their filter pins
-    know the rule, not the producer's choice.
+    The value by the rule goes into the chunk's filter too: readers that skip chunks know the rule, not the producer's
+    choice.
     """
     events, rule = entries.events, entries.rule.value
     if isinstance(events, EventColumns) and rule.attribute == "type" and EXTENSION not in events.extension_names:
@@ -102,7 +102,7 @@ def check_events(directory: Path) -> None:
     Raises:
         StoredEventFormatError: It is one.
     """
-    with PartitionReader.open(directory, start=0) as reader, suppress(CorruptChunkError):  # readers are told of damage
+    with PartitionReader.open(directory, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
         chunk = reader.read()
         if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):
             raise StoredEventFormatError(

@@ -1,4 +1,4 @@
-"""Why may a request not come in, beside an invalid event? The room's errors."""
+"""Errors of requests to publish, beside those of invalid events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to events once they are decoded, whatever they came by? Refused if forged, traced, stored, counted."""
+"""The one way of decoded events into the log: forged ones are refused, the others traced, stored and counted."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple, NoReturn
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
 from headgate.event.hops import ATTRIBUTES, HOPS_HEADER, with_lineage
@@ -53,7 +53,7 @@ class Intake:
     def __init__(
         self,
         partitions: Partitions,
-        served: Callable[[str], Served | None],
+        served: Callable[[str], ServedBroker | None],
         *,
         tracing: Tracing | None = None,
         clock_s: Callable[[], float] = time.perf_counter,
@@ -64,7 +64,7 @@ class Intake:
         self.clock_s = clock_s
         self._descendants = Descendants()
 
-    def broker(self, path: str) -> Served:
+    def broker(self, path: str) -> ServedBroker:
         """The broker "namespace/name".
 
         Raises:
@@ -77,7 +77,7 @@ class Intake:
 
     async def store(
         self,
-        broker: Served,
+        broker: ServedBroker,
         events: Sequence[Event],
         size_bytes: int,
         *,
@@ -168,6 +168,6 @@ def count_refusal(error: HeadgateError) -> None:
 
 
 def _refuse_forged(name: str, index: int, count: int) -> NoReturn:
-    hint = f"leave it out; a broker that passes events on says their hops in the header {HOPS_HEADER}"
+    hint = f"leave it out; a broker that forwards events sends their hops in the header {HOPS_HEADER}"
     error = EventError("is the broker's own attribute", attribute=name, hint=hint)
     raise error if count == 1 else error.at(index)

@@ -1,8 +1,8 @@
-"""Into which partition does an event go, and when is it stored?
+"""Partitioning: which partition an event goes to, and when it is stored.
 
-An event with the extension `partitionkey` goes where its key's hash says, always; one without goes where the name of
-its producer says, when that numbers its events, else to the next partition in turn. A batch stays together unless its
-events have keys of several partitions.
+An event with the extension `partitionkey` goes to the partition of its key's hash, always. One without goes to the
+partition of its producer's name, when that numbers its events, else to the next partition in turn. A batch stays
+together unless its events have keys of several partitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 
 import xxhash
 
-from headgate.control.logrules import LogRule, Served
+from headgate.control.log_spec import LogRule, ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.http import canonical
 from headgate.event.model import Event, may_have_extension
@@ -49,7 +49,7 @@ class Partitions:
         """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
         return xxhash.xxh64_intdigest(key.encode()) % self._count
 
-    async def store(self, broker: Served, events: Sequence[Event], size_bytes: int) -> None:
+    async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
 
         Args:

@@ -1,4 +1,4 @@
-"""How is a refusal told? Problem details (RFC 9457) with what a client can act on."""
+"""Problem details (RFC 9457) of a refused request."""
 
 from __future__ import annotations
 

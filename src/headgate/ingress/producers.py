@@ -1,7 +1,7 @@
-"""Which events of a producer that numbers them are stored already? The newest number by producer and partition.
+"""Numbered producers: which of their events are stored already, by producer and partition.
 
-A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is told
-to be, and not stored twice. Three things make one number enough:
+A producer that names itself and numbers its events may send again what was not acknowledged: what is stored is
+acknowledged, and not stored twice. Three things make one number enough:
 
 * an event goes to the same partition whenever it comes (by its key, else by its producer);
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
@@ -51,7 +51,7 @@ class Producing:
 
     Attributes:
         owner: Who made it.
-        broker: The broker's identity: one made anew knows of no number of the one before it.
+        broker: The broker's identity: one created again knows no number of the one before it.
         producer: Its name.
         newest: By partition, the newest number stored.
         chain: Of everything that the stream submits.
@@ -217,7 +217,7 @@ class Producers:
                         if "produced" in chunk.schema.names:
                             self._recover(partition, chunk.batch)
                 except CorruptChunkError as error:
-                    # Who wants to read on there is told; that a producer may store an event twice stops nothing.
+                    # Readers of that place get the error; that a producer may store an event twice stops nothing.
                     _log.error("producers' numbers cannot be read on", partition=partition, error=error.message)
 
     def _recover(self, partition: int, batch: pa.RecordBatch) -> None:
@@ -247,5 +247,5 @@ class Producers:
 
 
 def produced(producer: str, numbers: Sequence[int]) -> list[str]:
-    """What the column `produced` says of a producer's events."""
+    """The values of the column `produced` for a producer's events."""
     return [f"{number}:{producer}" for number in numbers]

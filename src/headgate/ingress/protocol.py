@@ -1,4 +1,4 @@
-"""How much, and for how long, may a client send before its request is whole? uvicorn's HTTP protocol with bounds.
+"""uvicorn's HTTP protocol with bounds on the size and time of a request.
 
 The parser collects headers without any limit and waits for ever, so one client that never ends its request would take
 memory, and a thousand of them every connection there is.
@@ -16,7 +16,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headgate.ingress.connections import Connections, ConnectionSlot
-from headgate.ingress.unread import UnreadBoundProtocol
+from headgate.ingress.write_timeout import WriteTimeoutProtocol
 from headgate.limits import (
     FRONT_DRAIN_S_MAX,
     KEEP_ALIVE_S,
@@ -31,7 +31,7 @@ _END = b"content-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = STATUS_LINE[431] + _END
 _INVALID = "Invalid HTTP request received."
 _TOO_SLOW = STATUS_LINE[408] + _END
-_WHY_NOT_HTTP2 = b"this port speaks HTTP/1.1; gRPC has a port of its own, which headgate serve --grpc says\n"
+_WHY_NOT_HTTP2 = b"this port speaks HTTP/1.1; gRPC has a port of its own, set by headgate serve --grpc\n"
 _HTTP2 = b"".join(
     [
         STATUS_LINE[505],
@@ -43,7 +43,7 @@ _HTTP2 = b"".join(
 HTTP_1_1_REQUIRED gRPC's clients connect again and again until the call's deadline, after this they give up at once."""
 
 
-class BoundedHttpProtocol(UnreadBoundProtocol):
+class BoundedHttpProtocol(WriteTimeoutProtocol):
     """Answers 431 and closes when a request's head is over REQUEST_HEAD_BYTES_MAX or REQUEST_HEADERS_MAX.
 
     Answers 408 and closes when a head is not whole after REQUEST_HEAD_S_MAX, or a request after REQUEST_S_MAX. A
@@ -62,7 +62,7 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
     """Received without any data of a body since the request began, its head ended, or data came."""
     _in_body = False
     _upgrades = False
-    """The head asks for another protocol, and so the parser takes no body."""
+    """The head requests another protocol, and so the parser takes no body."""
     _refused = False
     _began_at = 0.0
     _timer: asyncio.TimerHandle | None = None
@@ -113,7 +113,7 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
     def _parse(self, data: bytes) -> None:
         """Parses what was received.
 
-        Who asks for HTTP/2 in a request (Java's client, curl --http2) goes on in HTTP/1.1 when we do not change. The
+        A client that requests HTTP/2 (Java's, curl --http2) continues in HTTP/1.1 when the server does not upgrade. The
         parser, though, ends such a request with its head. So it gets the head once more, without that wish, and then
         the rest.
         """
@@ -124,7 +124,7 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
                 self.parser.feed_data(piece)
             except httptools.HttpParserUpgrade as upgrade:
                 if not self._upgrades:
-                    return  # CONNECT, which is answered: what follows is for nobody
+                    return  # CONNECT, which is answered: what follows is dropped
                 waiting += [memoryview(piece)[upgrade.args[0] :], self._head_again()]
                 self.parser = httptools.HttpRequestParser(self)
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as the first one has it
@@ -196,7 +196,7 @@ class BoundedHttpProtocol(UnreadBoundProtocol):
         elif self._in_body or self._bare_bytes:
             self._refuse("too-slow", _TOO_SLOW)
         else:
-            self.transport.close()  # it never said anything
+            self.transport.close()  # it never sent anything
 
     def _refuse(self, code: str, answer: bytes) -> None:
         """Answers by itself, unless the application has begun to, and closes; the application sees a client leave."""

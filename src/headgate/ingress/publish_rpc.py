@@ -1,4 +1,4 @@
-"""How are events published over gRPC? One stream a producer, many requests under way, each answered after its fsync.
+"""Publishing over gRPC: one stream per producer, many requests under way, each answered after its fsync.
 
 A request that cannot be stored is refused, and the stream goes on. Of a producer with a name, what comes behind a
 request that may be stored later is refused as well: nothing of it may be stored before that. The producer opens the
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError, InvalidInputError, OverloadedError, TooLargeError
 from headgate.event.identity import path_of
 from headgate.event.model import Event
@@ -25,12 +25,12 @@ from headgate.limits import PUBLISH_EVENTS_MAX, PUBLISH_REQUESTS_MAX, PUBLISH_ST
 from headgate.rpc.errors import ProtocolError, problem
 from headgate.rpc.events import from_messages
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
-from headgate.rpc.service import PUBLISHER, Call, Service, attended
+from headgate.rpc.service import PUBLISHER, RpcCall, Service, attended
 
 _NUMBER_MAX: Final = (1 << 64) - 2
-"""The next one is still a uint64: `next_sequence` says it."""
+"""The next one, `next_sequence`, is still a uint64."""
 
-PublishCall = Call[PublishRequest, PublishResponse]
+PublishCall = RpcCall[PublishRequest, PublishResponse]
 
 
 class StreamsOverloadError(OverloadedError):
@@ -87,7 +87,7 @@ class PublishRpc:
 
 
 class _Stream:
-    def __init__(self, intake: Intake, broker: Served, producing: Producing | None, call: PublishCall) -> None:
+    def __init__(self, intake: Intake, broker: ServedBroker, producing: Producing | None, call: PublishCall) -> None:
         self._intake = intake
         self._broker = broker
         self._producing = producing
@@ -115,7 +115,7 @@ class _Stream:
         self._next = last + 1
         # Tasks begin in the order in which they are made, and enqueue their events before they wait.
         stored = asyncio.create_task(self._store(request))
-        stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when nobody waits any more
+        stored.add_done_callback(lambda task: task.cancelled() or task.exception())  # also when no task awaits it
         return _Pending(number, last, stored)
 
     async def _store(self, request: PublishRequest) -> int:
@@ -130,8 +130,8 @@ class _Stream:
             first=request.sequence,
         )
 
-    def _in_force(self) -> Served:
-        """The broker as it is now; the stream ends with it, for one made anew counts its producers' events anew.
+    def _in_force(self) -> ServedBroker:
+        """The broker as it is now; the stream ends with it: another one of its name has no numbers of its producers.
 
         Raises:
             UnknownBrokerError: It is deleted.
@@ -140,7 +140,7 @@ class _Stream:
         path = path_of(self._broker.identity)
         now = self._intake.broker(path)
         if now.identity != self._broker.identity:
-            raise BrokerReplacedError(f"the broker {path!r} has been made anew", hint="open another stream")
+            raise BrokerReplacedError(f"the broker {path!r} was deleted and created again", hint="open another stream")
         return now
 
     async def acknowledge(self) -> None:
@@ -172,7 +172,7 @@ def decode(request: PublishRequest) -> Sequence[Event]:
     """The events of a request, with the filter values that it gives them: it gets them as their attributes.
 
     Raises:
-        EventError: An event is none; its place is said.
+        EventError: An event is invalid; the error has its index.
         InvalidInputError: There is not one filter value for each.
         TooLargeError: There are too many.
     """

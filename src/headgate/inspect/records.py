@@ -21,9 +21,9 @@ from headgate.limits import CLOCK_SLACK_S
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
-from headgate.subscriptions.cursor import Saved
+from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
 _CLOCK_SLACK_US = int(CLOCK_SLACK_S * 1_000_000)
@@ -79,14 +79,14 @@ class Records:
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the dispatcher's cursors cannot be read now: {error}") from error
 
-    def subscriptions(self) -> Mapping[int, Saved]:
+    def subscriptions(self) -> Mapping[int, SavedCursor]:
         """The cursors of subscriptions by target id.
 
         Raises:
             UnavailableError: The file is busy.
         """
         try:
-            return PullStore.read(self._data / PULL_FILE)
+            return SubscriptionStore.read(self._data / PULL_FILE)
         except sqlite3.OperationalError as error:
             raise UnavailableError(f"the subscriptions' cursors cannot be read now: {error}") from error
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.control.objects import Broker, Kind, ObjectKey
-from headgate.control.reconcile import identity_of
+from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.deadletters.store import StoredDeadLetter
 from headgate.delivery.journal import JournalEntry
 from headgate.inspect.find import EventSearch, Found, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.tree import EventTree, tree_of
-from headgate.subscriptions.cursor import Cursor, Saved
+from headgate.subscriptions.saved import SavedCursor
 
 
 class PullState(StrEnum):
@@ -123,13 +123,12 @@ class Tracer:
         return EventTrace(found, evaluated or bool(rows), tuple(matches), tree, others), result
 
 
-def _pull(row: MatchRow, subscriptions: Mapping[int, Saved]) -> PullTrace:
+def _pull(row: MatchRow, subscriptions: Mapping[int, SavedCursor]) -> PullTrace:
     saved = subscriptions.get(row.target)
     if saved is None:
         return PullTrace(PullState.UNREAD)
-    cursor = Cursor(saved)
-    for held in cursor.held():
-        if held.position == row.position:
-            state = PullState.HANDED_OUT if held.consumer else PullState.WAITING
-            return PullTrace(state, held.deliveries, held.consumer)
-    return PullTrace(PullState.UNREAD if row.position >= cursor.next else PullState.ENDED)
+    for unacked in saved.unacked:
+        if unacked.position == row.position:
+            state = PullState.HANDED_OUT if unacked.consumer else PullState.WAITING
+            return PullTrace(state, unacked.deliveries, unacked.consumer)
+    return PullTrace(PullState.UNREAD if row.position >= saved.next else PullState.ENDED)

@@ -20,8 +20,8 @@ from dataclasses import replace
 from functools import cached_property
 
 from headgate.control.objects import Broker, Kind, ObjectKey, Trigger, decode_stored
-from headgate.control.reconcile import identity_of
 from headgate.control.routing import Target
+from headgate.control.status import identity_of
 from headgate.control.store import Store
 from headgate.delivery.cursors import Cursors, TargetCursor
 from headgate.delivery.journal import JournalEntry

@@ -1,1 +1,1 @@
-"""Where is event N? The chunk log: format, Bloom filters, writer, reader, recovery."""
+"""The chunk log: format, Bloom filters, writer, reader, recovery."""

@@ -1,4 +1,4 @@
-"""May this chunk hold the value? Bloom filters over filter values: no false negatives, few bytes.
+"""Bloom filters over filter values: no false negatives, few bytes.
 
 Sizes are bytes (16..255), positions are bits. Each filter chooses its own number of hashes from its distinct values:
 a fixed k = 2 (as in RabbitMQ streams) costs ten times more false positives at 10 values in 16 bytes.
@@ -35,7 +35,7 @@ class Bloom(NamedTuple):
 
 
 class ValueHash(NamedTuple):
-    """A value's two 32-bit halves, computed once and asked of many filters."""
+    """A value's two 32-bit halves, computed once and tested in many filters."""
 
     a: int
     b: int
@@ -94,7 +94,7 @@ def might_contain(bits: bytes, k: int, wanted: Iterable[ValueHash]) -> bool:
     Args:
         bits: The filter's bytes as stored.
         k: The stored hash count.
-        wanted: Probes of the values asked for.
+        wanted: Hashes of the wanted values.
     """
     m = len(bits) * 8
     if not m:

@@ -1,4 +1,4 @@
-"""How do many submitters share one fsync? Group commit: what waited while a chunk was written becomes the next chunk.
+"""Group commit: what waited while a chunk was written becomes the next chunk, so many submits share one fsync.
 
 Accumulating (on the event loop) and writing (in a thread of its own) are two things, with one bounded queue between.
 """
@@ -53,11 +53,11 @@ class SubmitChain:
         self.problem: HeadgateError | None = None
 
     def behind(self) -> HeadgateError:
-        """What those behind it are told, which may be stored some day."""
+        """The error of those behind it, which may be retried."""
         return LogUnavailableError(f"one before it was not stored: {self.problem.message if self.problem else ''}")
 
     def end(self, error: Exception) -> None:
-        """One has failed; the first says why."""
+        """One has failed; the first error is kept."""
         if self.problem is None:
             self.problem = error if isinstance(error, HeadgateError) else LogUnavailableError(f"not stored: {error}")
 
@@ -85,7 +85,7 @@ class GroupCommit(Generic[T]):
     Args:
         writer: Called in one thread, never twice at a time. Its owner closes it, after `close()`.
         encode: Makes a chunk of the items of several submits, in order. Pure; called in that thread. When it fails for
-            a group, each submit of the group is tried alone, so that nobody fails for another's items.
+            a group, each submit of the group is tried alone, so that no submit fails for another one's items.
         queue_items_max: Items that may wait or be in the making; beyond it submits are refused.
         queue_bytes_max: The same in bytes.
         batch_items_max: Items of one chunk, unless one submit alone has more.
@@ -192,7 +192,7 @@ class GroupCommit(Generic[T]):
         self._thread.shutdown()
 
     async def _run(self) -> None:
-        """Write group after group until nobody waits; the next submit starts it again."""
+        """Write group after group until the queue is empty; the next submit starts it again."""
         loop = asyncio.get_running_loop()
         try:
             while group := self._take():
@@ -234,7 +234,7 @@ class GroupCommit(Generic[T]):
     async def _store(self, loop: asyncio.AbstractEventLoop, group: list[_Submit[T]]) -> None:
         try:
             first = await loop.run_in_executor(self._thread, self._append, group)
-        except Exception as error:  # noqa: BLE001 - handed to whoever submitted
+        except Exception as error:  # noqa: BLE001 - handed to the submitters
             if len(group) > 1 and not isinstance(error, UnavailableError):
                 for submit in group:
                     if not self._has_failed(submit):
@@ -254,7 +254,7 @@ class GroupCommit(Generic[T]):
             first += len(submit.items)
 
     def _report(self, problem: str) -> None:
-        """Keeps why nothing is stored, and tells the log when that is new: not of each request, as the disk is full."""
+        """Keeps why nothing is stored, and logs it when it is new: once for a full disk, not for each request."""
         if problem != self._problem:
             _log.error("the log takes nothing", problem=problem)
         self._problem = problem

@@ -1,4 +1,4 @@
-"""What does a reader do where the log is damaged? It stops there, or passes over it and says so: one policy a process.
+"""What readers do at damaged chunks: stop there, or skip them and log it.
 
 Damaged bytes are never handed out, either way. The policy is the process's and no reader's own, so that no two readers
 of one log disagree about what is in it.

@@ -1,4 +1,4 @@
-"""Where do the partitions of a log begin and end now? Asked again and again, so the files stay open."""
+"""First and next offsets of all partitions of a log; the files stay open between calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.log.reader import PartitionReader
 
 
 def partitions_of(directory: Path) -> list[int]:
-    """Numbers of a log's partitions; none of a log that nobody has written."""
+    """Numbers of a log's partitions; none of a log that is not written yet."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())

@@ -1,4 +1,4 @@
-"""What can go wrong in the log? The room's errors."""
+"""Errors of the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from headgate.errors import ConflictError, FatalError, HeadgateError, InvalidInputError, NotFoundError, UnavailableError
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_LATER: Final = "try again later; the server's log says which file it is"
+_LATER: Final = "try again later; the server's log names the file"
 
 
 class LogUnavailableError(UnavailableError):
@@ -19,7 +19,7 @@ class LogUnavailableError(UnavailableError):
 
     @classmethod
     def of(cls, error: OSError, path: Path) -> LogUnavailableError:
-        """What the system says of a file: its kind for everybody, the file for the operator."""
+        """The system's error of a file: its kind for clients, the file for the operator."""
         full = error.errno in _FULL
         return cls(
             f"the log takes nothing now: {error.strerror or type(error).__name__}",

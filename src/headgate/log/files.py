@@ -1,4 +1,4 @@
-"""How does the log touch the disk? The write side's calls behind one object, so that tests can make them fail."""
+"""The writer's system calls behind one object, so that tests can make them fail, and the file `committed`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def sync_directory(files: FileOps, directory: Path) -> None:
 
 
 def replace_file(files: FileOps, path: Path, data: bytes) -> None:
-    """Put a new file in the place of one, durably: whoever opens it sees the old or the new one, whole."""
+    """Put a new file in the place of one, durably: a reader sees the old or the new one, whole."""
     aside = path.with_suffix(".new")
     fd = files.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:

@@ -1,4 +1,4 @@
-"""Which bytes is a chunk? Headers packed, unpacked and checked, as docs/spec/log-format.md lays them out. Pure.
+"""The bytes of segments and chunks: packed, unpacked and checked, as in docs/spec/log-format.md. Pure.
 
 Everything is little-endian. A checksum is CRC-32C.
 """

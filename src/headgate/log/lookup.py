@@ -1,6 +1,6 @@
-"""What is record N? Random access by (partition, offset), with a bounded cache of decoded chunks.
+"""Random access to records by partition and offset, with a bounded cache of decoded chunks.
 
-Made for a dispatcher that asks for records just written, mostly in order and several times each.
+Made for the dispatcher, which reads records just written, mostly in order and several times each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where does a reader stand? One offset a partition, as a token that clients hand back."""
+"""Positions of a reader: one offset per partition, as a token that clients hand back."""
 
 from __future__ import annotations
 

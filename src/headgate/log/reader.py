@@ -1,8 +1,8 @@
-"""Which records come next? Reads a partition in order, in this or another process than its writer.
+"""The reader of a partition: records in order, in any process.
 
 A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
-filter value are passed over without their bodies being read; damaged ones as `damage` says. Bounded memory: one chunk,
-and 64 KiB read ahead.
+filter value are skipped without reading their bodies; damaged ones by the policy in `damage`. Bounded memory: one
+chunk, and 64 KiB read ahead.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PartitionReader:
     """Reads one partition forward; made by `open`. Not for several threads at once.
 
     Attributes:
-        position: Offset of the next record that will be looked at; grows over skipped chunks too.
+        position: Offset of the next record to be read; grows over skipped chunks too.
         records_missed: Records that retention removed before this reader came to them.
         records_corrupt: Records in damaged chunks that were passed over.
         chunks_skipped: Chunks passed over by their filter.
@@ -114,7 +114,7 @@ class PartitionReader:
         """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
 
         Raises:
-            CorruptChunkError: A chunk that had to be looked at is damaged. Not where damage is passed over.
+            CorruptChunkError: A chunk on the way is damaged. Not where damage is passed over.
         """
         self = cls(directory, 0)
         try:
@@ -164,7 +164,7 @@ class PartitionReader:
                 same frozenset again and its values are hashed once.
             match_unfiltered: Chunks with a record without filter value are wanted too.
             passes: Looks at a chunk's header and the bytes of its filter; False: it is passed over.
-            chunks_max: How many chunks may be passed over before the reader comes up for air.
+            chunks_max: How many chunks may be skipped before this returns.
 
         Returns:
             None at the end of what is durable (call again when `committed_offset()` has grown), or after `chunks_max`.

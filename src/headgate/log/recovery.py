@@ -1,4 +1,4 @@
-"""Where does the log end? What the writer finds, cuts and refuses when it opens a partition."""
+"""Recovery: what the writer finds, cuts and refuses when it opens a partition."""
 
 from __future__ import annotations
 
@@ -135,10 +135,10 @@ def walk(path: Path, fd: int, position: int, offset: int, *, with_payload: bool 
 
 
 def chunk_behind(fd: int, position: int, offset: int) -> int | None:
-    """Is there a good chunk behind the bad one at `position`, whose first record would have `offset`?
+    """Whether there is a good chunk behind the bad one at `position`, whose first record would have `offset`.
 
-    A bad chunk whose header is good tells where the next one would start, and nothing else is looked at: its
-    records may hold bytes that look like chunks. Behind a bad header every multiple of 8 is looked at.
+    A bad chunk with a good header gives the start of the next one, and nothing else is searched: its records may hold
+    bytes that look like chunks. Behind a bad header every multiple of 8 is searched.
 
     Returns:
         The byte where the good chunk starts, None when the bad one is a torn tail.
@@ -181,7 +181,7 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
     read are damage, and their offsets are never given out again.
 
     Args:
-        directory: The partition; nobody else writes it.
+        directory: The partition; no other process writes it.
         files: System calls.
         published_offset: Next offset that the file `committed` held before, 0 when unknown.
 
@@ -240,7 +240,7 @@ def _refuse(error: CorruptChunkError) -> None:
 
 
 def _pass_over_lost(path: Path, byte: int, problem: str, end: int, published_offset: int) -> None:
-    """Says which published records are gone from the log's end. Their bytes stay: a new segment begins behind them."""
+    """Reports published records that are lost at the log's end. Their bytes stay: a new segment begins behind them."""
     lost = published_offset - end
     reason = f"{problem}; {lost} records from {end} on are gone, which were published as durable"
     error = CorruptChunkError(path, byte, reason, end)

@@ -1,4 +1,4 @@
-"""Which segments may go? Retention by age and size, in whole segments, oldest first."""
+"""Retention: removes whole segments by age and size, oldest first."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def retain(
     """Remove segments that are too old or too many; may run while another thread appends.
 
     A segment is as old as its newest record. The last segment always stays, and so does every record at or above
-    `floor_offset` (what somebody still has to read). Readers are told first, then the files go.
+    `floor_offset` (the retention floor). The first offset is published first, then the files are removed.
 
     Args:
         writer: The partition's writer.
@@ -112,7 +112,7 @@ def _first_time_us(path: Path) -> int | None:
 
 
 def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) -> bool:
-    """Was everything before this segment appended before `time_us`? Its first chunk's time bounds theirs from above."""
+    """Whether all before this segment was appended before `time_us`: its first chunk's time is later than theirs."""
     if next_first >= next_offset:
         return False  # nothing published in it yet: no bound known
     first_us = _first_time_us(next_path)

@@ -1,4 +1,4 @@
-"""Which chunks were written last? Reads partitions backwards, newest chunk first, until the caller has seen enough."""
+"""Backward reading: chunks of partitions, newest first."""
 
 from __future__ import annotations
 

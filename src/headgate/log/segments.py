@@ -1,4 +1,4 @@
-"""Where does a chunk stand? The read side's segments: open files, remembered positions, ways to an offset or a time.
+"""A partition's segments for reading: open files, remembered positions, search by offset or time.
 
 Read by pread, not through mmap: touching a mapped page of a file that somebody cut is a SIGBUS for the whole process,
 and mmap gains nothing to speak of. Measured, pread against mmap: read and decode chunks of 1,000 events 28 against 26 M
@@ -148,7 +148,7 @@ class SegmentFile:
     def behind(self, position: int, offset: int) -> tuple[int, int] | None:
         """Where the next good chunk starts behind a damaged one.
 
-        A good header says where its chunk ends. Behind a bad one every multiple of 8 is looked at, header and payload.
+        A good header gives the end of its chunk. Behind a bad one every multiple of 8 is searched, header and payload.
 
         Args:
             position: Where the damaged chunk starts.
@@ -335,7 +335,7 @@ def _walk(segment: SegmentFile, offset: int, committed: int) -> tuple[ChunkLocat
     """The chunk of a segment that holds `offset`, or where the file ends before it.
 
     Raises:
-        CorruptChunkError: What is asked for is damaged; or anything before it, unless damage is passed over.
+        CorruptChunkError: The record is damaged; or anything before it, unless damage is passed over.
     """
     at, position = segment.nearest(offset)
     while True:

@@ -1,4 +1,4 @@
-"""Is every byte of the log what was written, and what is in it? Verify, statistics and records, for people.
+"""Verification, statistics and dump of a log, for people.
 
 Read-only and without locks, so all of it may run beside a living writer. Takes a partition (`<log>/0`), a directory of
 partitions, or a data directory that holds `log/`.
@@ -194,7 +194,7 @@ class _Inspection:
         except FormatError as error:
             behind = find_chunk(self._fd, position + 8, offset + 1)
             if behind is None and self._published == _ALL:
-                self._report.tail_bytes += self._size - position  # nobody says that it was ever whole
+                self._report.tail_bytes += self._size - position  # nothing shows that it was ever whole
                 return None, offset
             self._bad(position, str(error))
             if behind is not None:

@@ -1,4 +1,4 @@
-"""How does a record get on disk? The one writer of a partition: append, sync, publish.
+"""The one writer of a partition: append, sync, publish.
 
 Order: chunk bytes -> fdatasync -> publish the next offset -> return. An append either returns the first offset of its
 records, which are then durable, or raises and leaves nothing behind.
@@ -329,7 +329,7 @@ class PartitionWriter:
             files.fsync(fd)
             sync_directory(files, self.directory)
         except OSError:
-            # Left behind it would do no harm (recovery removes it, the next try starts it anew), but take space.
+            # Left behind it would do no harm (recovery removes it, the next try starts it again), but take space.
             with contextlib.suppress(OSError):
                 files.close(fd)
             with contextlib.suppress(OSError):
@@ -343,7 +343,7 @@ class PartitionWriter:
         self._roll_next = False
 
     def _close_fd(self) -> None:
-        # Everything acknowledged has been synced: what close() could report concerns nobody.
+        # Everything acknowledged has been synced: an error of close() loses nothing.
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 self._files.close(self._fd)

@@ -31,9 +31,9 @@ from headgate.filter.compile.plan import (
     Signature,
 )
 from headgate.limits import BROKER_KEYS_MAX
+from headgate.match.key_limit import Key, choose
 from headgate.match.keys import Secrets, broker_state, digest, key_state, row_check, row_key
-from headgate.match.reads import columns_of
-from headgate.match.shapes import SCAN, Fit, Shape, choose, fit, readable_part, usable
+from headgate.match.reads import attribute_of, columns_of
 
 Pattern = tuple[Residual, ...]
 """Residual comparisons, each at a form of `ANYWHERE`, sorted."""
@@ -89,7 +89,7 @@ class _Plan:
         pattern: Their pattern.
         key: For each part of the key, its index among a row's key constants.
         state: Where the chain of their keys starts, after the broker and the key's number.
-        exact: Whether nothing of the conjunction was lost.
+        exact: Whether they decide alone.
         operands: The number of each residual's operand.
         constants: Indexes of the stored constants among a row's, by pattern.
     """
@@ -126,7 +126,7 @@ class Asker:
         self._parts: dict[KeyPart, int] = {}
         self._keys: dict[tuple[KeyPart, ...], int] = {}
         # By identity: to hash a signature costs more than all else here. The signature is kept, so that it stays one.
-        self._plans: dict[tuple[int, bool], tuple[Signature, _Plan]] = {}
+        self._plans: dict[int, tuple[Signature, _Plan]] = {}
         self._patterns: dict[Pattern, Pattern] = {}  # each once, so that they can be told apart by identity
         self._made: dict[int, tuple[CompiledFilter, list[tuple[Pattern, Row]]]] = {}
         self._gone = 0
@@ -164,7 +164,7 @@ class Asker:
                     sharing.append(target)
         return rows
 
-    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Shape, Shape] | None = None) -> bool:
+    def _say(self, targets: Sequence[tuple[int, CompiledFilter]], chosen: Mapping[Key, Key] | None = None) -> bool:
         """Make the rows of these filters; False when there are more kinds of keys than there may be."""
         self._coarse = chosen is not None
         for target, compiled in targets:
@@ -177,23 +177,21 @@ class Asker:
                 return False
         return True
 
-    def _plan_of(self, row: PlanRow, chosen: Mapping[Shape, Shape] | None) -> _Plan:
-        identity = id(row.signature), usable(row)
+    def _plan_of(self, row: PlanRow, chosen: Mapping[Key, Key] | None) -> _Plan:
+        identity = id(row.signature)
         known = self._plans.get(identity)
         if known is None:
-            own = _fit_of(row)
-            shape = Shape(own.shape.key)
-            known = row.signature, self._plan(own, shape if chosen is None else chosen[shape])
+            own = row.signature.key
+            known = row.signature, self._plan(row.signature, own if chosen is None else chosen[own])
             self._plans[identity] = known
         return known[1]
 
-    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Shape, Shape]:
-        shapes = Counter(Shape(_fit_of(row).shape.key) for _, compiled in targets for row in compiled.rows)
-        return choose(shapes, shapes_max=BROKER_KEYS_MAX)
+    def _chosen(self, targets: Sequence[tuple[int, CompiledFilter]]) -> dict[Key, Key]:
+        return choose(
+            Counter(row.signature.key for _, compiled in targets for row in compiled.rows), keys_max=BROKER_KEYS_MAX
+        )
 
-    def _plan(self, own: Fit, chosen: Shape) -> _Plan:
-        key = fit(Fit(Shape(own.shape.key), own.key, (), own.exact), chosen)
-        parts = key.shape.key
+    def _plan(self, signature: Signature, parts: Key) -> _Plan:
         number = self._keys.get(parts)
         if number is None:
             number = self._keys[parts] = key_number(parts, self._secrets)
@@ -202,14 +200,16 @@ class Asker:
                 self._operand(part.operand)
         tests = sorted(
             (replace(test, operand=replace(ANYWHERE, form=test.operand.form)), index, test.operand)
-            for index, test in zip(own.residual, own.shape.residual, strict=True)
+            for index, test in enumerate(signature.residual)
         )
         pattern = tuple(test for test, _, _ in tests)
+        whole = parts == signature.key
+        indexes = range(len(parts)) if whole else map(signature.key.index, parts)
         return _Plan(
             pattern=self._patterns.setdefault(pattern, pattern),
-            key=key.key,
+            key=tuple(indexes),
             state=key_state(self._state, number),
-            exact=key.exact,
+            exact=signature.exact and whole,
             operands=tuple(self._operand(operand) for _, _, operand in tests),
             constants=tuple(index for test, index, _ in tests if takes_constant(test)),
         )
@@ -225,14 +225,10 @@ class Asker:
 
 
 def _steps(operand: Operand) -> tuple[str, ...]:
-    """The names on the way to a value: a member of an extension stands below it. `readable` lets no escape in."""
+    """The names on the way to a value: a member of an extension stands below it. No plan names one with an escape."""
     if operand.root is Root.CE and operand.form is not Form.NAMED:
-        return tuple(operand.path[0].split("."))
+        return tuple(attribute_of(operand).split("."))
     return operand.path
-
-
-def _fit_of(row: PlanRow) -> Fit:
-    return readable_part(row.signature) if usable(row) else Fit(SCAN, (), (), exact=False)
 
 
 def _stored(constant: Constant | tuple[Constant, ...]) -> object:

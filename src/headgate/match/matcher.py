@@ -288,20 +288,25 @@ class Matcher:
             return
         running = self._in_force
         if running is None:
-            self._start(link, link.resume())
+            self._start(link, link.resume)
         elif self._settling.has_settled(self._desired, running.generation, now):
-            self._start(link, self._runner.ends())
+            self._start(link, self._runner.ends)
         elif now - self._started_at[running.number] >= limits.RUN_AGE_S_MAX:
             _log.info("replacing a run before its batch ends", run=running.number)
-            self._start(link, self._runner.ends())
+            self._start(link, self._runner.ends)
 
-    def _start(self, link: Link, start: Mapping[int, int]) -> None:
-        number, self._next_run = self._next_run, self._next_run + 1
+    def _start(self, link: Link, start: Callable[[], Mapping[int, int]]) -> None:
         table = self._routing.snapshot()
+        if table.plans_outdated:
+            # Every event would be a candidate of each of them: better to wait some seconds.
+            self._on_note(f"waits for the front, which has {table.plans_outdated} filters to compile anew")
+            return
+        number, self._next_run = self._next_run, self._next_run + 1
+        offsets = start()
         began = self._clock()
         _log.info("starting a run", run=number, generation=table.generation, targets=len(table.targets))
         try:
-            run = self._runner.start(table, number, start, link.address)
+            run = self._runner.start(table, number, offsets, link.address)
         except RunFailedError as error:
             self._failed("refused", error.message)
             return

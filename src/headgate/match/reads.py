@@ -5,17 +5,14 @@ SQL NULL stands for "no value of this type"; whether there is a value at all is 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.filter.cel.attribute_names import TIME_TEXT
-from headgate.filter.compile.plan import MANY, Form, Operand, Root
+from headgate.filter.compile.plan import Form, Operand, Root
 
 ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
 """Context attributes with a column of their own in the log, in the order of the function's arguments."""
-_UNTYPED: Final = frozenset({"time"})
-"""Attributes whose column holds text that is not their value: `ce.time` is a timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +45,6 @@ class OperandColumns:
         return cls(*(f"{column}.{name}" for name in cls.__slots__))
 
 
-def readable(operand: Operand, *, presence_only: bool = False) -> bool:
-    """Whether the function can say this exactly; if not, the comparison is cel-cpp's."""
-    if not all(map(_writable, operand.path)):
-        return False
-    if operand.root is Root.DATA:
-        return bool(operand.path)
-    if operand.root is Root.PUBLISH_TIME:
-        return True
-    if len(operand.path) != 1 or (operand.form in MANY and operand.form is not Form.NAMED):
-        return False
-    (name,) = operand.path
-    if name == TIME_TEXT:
-        return False
-    if name in ATTRIBUTES:
-        return name not in _UNTYPED or presence_only or operand.form in {Form.TIME, Form.PRESENT}
-    return json.dumps(name, ensure_ascii=False) == f'"{name}"'
-
-
 def columns_of(operand: Operand) -> tuple[str, ...]:
     """The columns of the log that hold an operand."""
     if operand.root is Root.DATA:
@@ -76,8 +55,10 @@ def columns_of(operand: Operand) -> tuple[str, ...]:
         return ("time", "time_us")
     if operand.form is Form.NAMED:
         return ("extensions",)
-    return (operand.path[0],) if operand.path[0] in ATTRIBUTES else ("extensions",)
+    attribute = attribute_of(operand)
+    return (attribute,) if attribute in ATTRIBUTES else ("extensions",)
 
 
-def _writable(name: str) -> bool:
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+def attribute_of(operand: Operand) -> str:
+    """The attribute whose value is read: filters have another name for the text of `ce.time`."""
+    return "time" if operand.path[0] == TIME_TEXT else operand.path[0]

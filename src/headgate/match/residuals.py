@@ -20,7 +20,6 @@ EXACT_INTEGER_MAX: Final = 2.0**53
 
 _EXISTS_TRUE, _EXISTS_ERROR, _EXISTS_DOUBT = 1, 2, 3
 """What `headgate.exists` answers; 0 is false."""
-_TYPED: Final = frozenset({ConstantKind.STRING, ConstantKind.NUMBER, ConstantKind.BOOL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,6 @@ class Judgement:
     holds: Column
     doubt: Column | None = None
     unknown: Column | None = None
-
-
-def expressible(residual: Residual) -> bool:
-    """Whether `judge` can say this exactly. `in` a list of nulls is not worth a column."""
-    return not (residual.op is Op.IN and residual.kind not in _TYPED)
 
 
 def judge(residual: Residual, operand: OperandColumns, constant: Column | None) -> Judgement:

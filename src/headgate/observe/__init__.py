@@ -1,1 +1,1 @@
-"""What is going on? Metrics and logs."""
+"""Metrics, logs and traces."""

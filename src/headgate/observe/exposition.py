@@ -1,8 +1,8 @@
-"""How do the numbers of several processes become one page? Each writes its own down, the front reads all.
+"""The metrics page: each process writes its metrics to a file, the front reads them all.
 
 One JSON file a part under `run/metrics/`, replaced at once (rename) every second. A process that starts takes up the
 counters of its predecessor, so they survive a restart of any part (kill -9 loses the last second); gauges of a file
-that nobody has written for METRICS_STALE_S are not shown.
+that was not written for METRICS_STALE_S are not shown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Distribution(msgspec.Struct, array_like=True):
     total: float
 
 
-class Written(msgspec.Struct):
+class ProcessMetrics(msgspec.Struct):
     """One process's numbers: metric name -> label value ("" for none) -> number."""
 
     written_at: float
@@ -40,12 +40,12 @@ class Written(msgspec.Struct):
     histograms: dict[str, dict[str, _Distribution]] = {}
 
 
-_decode: Final = msgspec.json.Decoder(Written).decode
+_decode: Final = msgspec.json.Decoder(ProcessMetrics).decode
 
 
-def written(now: float) -> Written:
+def process_metrics(now: float) -> ProcessMetrics:
     """This process's numbers; what was never touched is left out, as another process counts it."""
-    page = Written(now)
+    page = ProcessMetrics(now)
     for name, family in DECLARED.items():
         children: list[tuple[str, Counter | Gauge | Histogram]] = list(family.children.items())
         for label, child in children:
@@ -93,7 +93,7 @@ class Publisher:
 
     def write(self) -> None:
         """Replace the file; a disk that refuses costs a line in the log, nothing else."""
-        page = written(self._clock())
+        page = process_metrics(self._clock())
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             with self._lock:
@@ -107,7 +107,7 @@ class Publisher:
             self.write()
 
 
-def read(path: Path) -> Written | None:
+def read(path: Path) -> ProcessMetrics | None:
     """A process's file; None when there is none that can be read."""
     try:
         return _decode(path.read_bytes())
@@ -115,7 +115,7 @@ def read(path: Path) -> Written | None:
         return None
 
 
-def _take_up(before: Written) -> None:
+def _take_up(before: ProcessMetrics) -> None:
     for name, numbers in before.counters.items():
         family = DECLARED.get(name)
         for label, value in numbers.items() if family else ():
@@ -134,7 +134,7 @@ def _take_up(before: Written) -> None:
 class _Pages(Collector):
     """All processes' numbers, added up, in the order in which they are declared."""
 
-    def __init__(self, pages: list[Written], now: float) -> None:
+    def __init__(self, pages: list[ProcessMetrics], now: float) -> None:
         self._pages = pages
         self._now = now
 

@@ -1,4 +1,4 @@
-"""How do the processes log? structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
+"""Logging by structlog on stderr: lines for people on a terminal, else JSON lines. No event data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stderr(io.TextIOBase):
         return STDERR_FD
 
     def isatty(self) -> bool:
-        """Whether a person looks at it."""
+        """Whether it is a terminal."""
         return os.isatty(STDERR_FD)
 
 
@@ -76,11 +76,11 @@ def configure(process: str) -> None:
 
 
 class Recurring:
-    """What is tried again and again: its failure is told once, until it works again or fails otherwise.
+    """A failure that recurs: logged once, until it works again or fails in another way.
 
     Args:
-        log: Where it is told.
-        event: What is told, at level error with the field `error`, and `hint` if the error has one.
+        log: The logger.
+        event: The message, at level error with the field `error`, and `hint` if the error has one.
         expected: The errors that one more try may be without; all others are raised.
     """
 

@@ -1,4 +1,4 @@
-"""Which numbers does Headgate publish? The declared table of metrics; every label set is bounded.
+"""The declared table of metrics; every label set is bounded.
 
 A metric is a plain number in the memory of the process that counts it: a count costs 0.1 us, a histogram 0.5, where
 prometheus_client's files shared between processes cost 2 to 4, on a path that has 70 us for a request. Once a second

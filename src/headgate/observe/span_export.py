@@ -1,4 +1,4 @@
-"""The export of spans by OpenTelemetry's SDK. Importing it imports the SDK: `tracing.configure` alone does.
+"""Export of spans by OpenTelemetry's SDK. Importing it imports the SDK: only `tracing.configure` does.
 
 What goes wrong with an export costs its spans, and is one line of our log until an export succeeds again. The SDK's
 own lines, one an attempt with a traceback, are not written.
@@ -31,11 +31,11 @@ def provider(part: str) -> TracerProvider:
     """
     name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "headgate"}
     made = TracerProvider(resource=Resource.create({**name, "headgate.part": part}), shutdown_on_exit=False)
-    made.add_span_processor(BatchSpanProcessor(Exporter(OTLPSpanExporter(), heard())))
+    made.add_span_processor(BatchSpanProcessor(Exporter(OTLPSpanExporter(), capture_messages())))
     return made
 
 
-class LastWords(logging.Handler):
+class LastMessage(logging.Handler):
     """Keeps the last message of the SDK, which says why an export failed, and writes none."""
 
     def __init__(self) -> None:
@@ -47,22 +47,22 @@ class LastWords(logging.Handler):
         self.text = record.getMessage()[:_REASON_CHARS_MAX]
 
 
-def heard() -> LastWords:
-    """Makes the SDK tell us, and nobody else, what it would log."""
-    words, sdk = LastWords(), logging.getLogger(_SDK)
+def capture_messages() -> LastMessage:
+    """Captures what the SDK would log; it is written nowhere else."""
+    words, sdk = LastMessage(), logging.getLogger(_SDK)
     sdk.handlers, sdk.propagate = [words], False
     return words
 
 
 class Exporter(SpanExporter):
-    """An exporter whose failure is told once, until it works again.
+    """An exporter whose failure is logged once, until it works again.
 
     Args:
         exporter: The one that exports.
-        words: What the SDK said last.
+        words: The last message of the SDK.
     """
 
-    def __init__(self, exporter: SpanExporter, words: LastWords) -> None:
+    def __init__(self, exporter: SpanExporter, words: LastMessage) -> None:
         self._exporter = exporter
         self._words = words
         self._fails = False

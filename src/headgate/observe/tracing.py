@@ -1,4 +1,4 @@
-"""The spans of an event's way, by OpenTelemetry, exported by OTLP over HTTP.
+"""Spans of the way of an event, by OpenTelemetry, exported by OTLP over HTTP.
 
 Off, and free, unless OTEL_EXPORTER_OTLP_ENDPOINT or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: only then the SDK is
 imported. All its other standard variables hold, too (OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER, OTEL_BSP_..., ...).
@@ -93,7 +93,7 @@ class Tracing:
         Args:
             operation: What takes time; the span's name.
             parent: The context that came; empty to begin a trace. A parent that is not sampled has no sampled child,
-                unless OTEL_TRACES_SAMPLER says otherwise.
+                unless OTEL_TRACES_SAMPLER sets another one.
             attributes: What is known already.
             at_us: When it began, microseconds since 1970 UTC; None for now.
         """
@@ -168,7 +168,7 @@ def _named(operation: Operation) -> dict[str, Value]:
 def event_attributes(
     destination: str, protocol: Protocol, event_id: str, source: str, type_: str, version: str, subject: str | None
 ) -> dict[str, Value]:
-    """What every span says of its event: by Knative's data plane specification, and by OpenTelemetry's conventions.
+    """A span's attributes for its event, by Knative's data plane specification and OpenTelemetry's conventions.
 
     Args:
         destination: `broker:name.namespace` or `trigger:name.namespace`.

@@ -1,4 +1,4 @@
-"""What can go wrong between a match and its delivery?"""
+"""The errors between a match and its delivery."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Who speaks on the match link? The server side of docs/spec/match-link.md, on loopback.
+"""The dispatcher's side of the match link (docs/spec/match-link.md), on loopback.
 
-Between bytes and steps there is nothing but the two pure parts: `frames` (bytes -> whole events) and `takeover`
-(whose events count). Backpressure is not reading: while the outbox is full no run is read, while a run holds too
+Between bytes and steps there is nothing but the two pure parts: `protocol` (bytes -> whole events) and `takeover`
+(which run's events count). Backpressure is not reading: while the outbox is full no run is read, while a run holds too
 many rows for its turn, that run is not read. TCP does the rest, up to the Spark task that writes.
 """
 
@@ -29,20 +29,20 @@ ADDRESS_FILE: Final = "match-link.json"
 _log = structlog.get_logger(__name__)
 
 
-class Sink(Protocol):
-    """What the link needs of the rooms behind it."""
+class MatchSink(Protocol):
+    """Takes the rows that the link accepts."""
 
     def take(self, accepted: Accepted) -> None:
-        """Take rows that count; never refuses."""
+        """Take accepted rows; never refuses."""
 
     def is_full(self) -> bool:
-        """Whether the link should stop reading for now; `Link.relieve` is called when that may have changed."""
+        """Whether the link should stop reading for now; who changes that calls `MatchLinkServer.resume_reading`."""
 
     def end_offset(self, partition: int) -> int:
         """Offset behind the last event of the partition: nobody can have matched what is above."""
 
 
-class _Request(msgspec.Struct, forbid_unknown_fields=True):
+class _DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
     """One line of the driver's connection."""
 
     op: str
@@ -50,15 +50,15 @@ class _Request(msgspec.Struct, forbid_unknown_fields=True):
     generation: int = 0
 
 
-_decode_request = msgspec.json.Decoder(_Request).decode
+_decode_request = msgspec.json.Decoder(_DriverRequest).decode
 
 
-class Link:
+class MatchLinkServer:
     """The listening side: all connections, the takeover between runs, and what the matcher's driver wants to know.
 
     Args:
         token: 32 random bytes that every peer must show.
-        takeover: Whose rows count.
+        takeover: Which run's rows count.
         sink: Where accepted rows go.
         resume: Start offsets for a run when no other is alive, per partition.
         clock: Monotonic seconds.
@@ -68,7 +68,7 @@ class Link:
         self,
         token: bytes,
         takeover: Takeover,
-        sink: Sink,
+        sink: MatchSink,
         resume: Callable[[], dict[int, int]],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -78,7 +78,7 @@ class Link:
         self.sink = sink
         self._takeover = takeover
         self._resume = resume
-        self._connections: set[_Connection] = set()
+        self._connections: set[_LinkConnection] = set()
         self._outcomes: dict[int, dict[str, object]] = {}  # run -> the last line about it
         self._server: asyncio.Server | None = None
         self._watch: asyncio.TimerHandle | None = None
@@ -86,9 +86,9 @@ class Link:
     async def start(self, run_directory: Path) -> int:
         """Listen on a free loopback port and publish it as `run/match-link.json`; returns the port."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self), "127.0.0.1", 0)
+        self._server = await loop.create_server(lambda: _LinkConnection(self), "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
-        _publish(run_directory / ADDRESS_FILE, port)
+        _publish_address(run_directory / ADDRESS_FILE, port)
         self._watch = loop.call_later(1.0, self._close_silent)
         _log.info("match link listens", port=port)
         return port
@@ -104,44 +104,44 @@ class Link:
         if self._server is not None:
             await self._server.wait_closed()
 
-    def relieve(self) -> None:
-        """Something has left the rooms behind: read those again that may be read."""
+    def resume_reading(self) -> None:
+        """Rows have left the sink: read those connections again that may be read."""
         if self.sink.is_full():
             return
         for connection in self._connections:
             if connection.paused:
-                self._weigh(connection)
+                self._pause_or_resume(connection)
 
     # --- what connections call --------------------------------------------------------------------
 
-    def joined(self, connection: _Connection) -> bool:
+    def connected(self, connection: _LinkConnection) -> bool:
         """A socket was accepted; False when there are too many."""
         if len(self._connections) >= limits.LINK_CONNECTIONS_MAX:
             return False
         self._connections.add(connection)
         return True
 
-    def opened(self, connection: _Connection, hello: Hello) -> None:
-        """A connection has shown the token and said who it is."""
+    def greeted(self, connection: _LinkConnection, hello: Hello) -> None:
+        """A connection has shown the token and sent its hello."""
         if hello.is_driver:
             _log.info("matcher connected")
             return
         _log.info("run connected", run=hello.run, generation=hello.generation, partition=hello.partition)
         self._apply(self._takeover.open(hello))
 
-    def spoke(self, connection: _Connection, hello: Hello, parser: FrameParser, data: bytes) -> None:
+    def received(self, connection: _LinkConnection, hello: Hello, parser: FrameParser, data: bytes) -> None:
         """Bytes of a run's connection.
 
         Raises:
-            LinkProtocolError: No frames, or they speak of events that do not exist.
+            LinkProtocolError: No frames, or they are of events that do not exist.
         """
         rows, passed = parser.feed(data)
         if passed > self.sink.end_offset(hello.partition):
             raise LinkProtocolError(f"partition {hello.partition} has no event {passed - 1} yet")
         self._apply(self._takeover.frames(hello.run, hello.partition, rows, passed))
-        self._weigh(connection)
+        self._pause_or_resume(connection)
 
-    def asked(self, connection: _Connection, line: bytes) -> None:
+    def requested(self, connection: _LinkConnection, line: bytes) -> None:
         """One JSON line of the driver.
 
         Raises:
@@ -153,17 +153,17 @@ class Link:
             raise LinkProtocolError(f"the driver sent no request: {error}") from error
         if request.op == "resume":
             offsets = {str(partition): offset for partition, offset in self._resume().items()}
-            connection.say({"op": "resume", "offsets": offsets})
+            connection.send({"op": "resume", "offsets": offsets})
         elif request.op == "started":
             connection.runs.add(request.run)
             outcome = self._outcomes.get(request.run)
             if outcome is not None:
-                connection.say(outcome)
+                connection.send(outcome)
         else:
-            raise LinkProtocolError(f"the driver asks for {request.op!r}")
+            raise LinkProtocolError(f"the driver sent an unknown request {request.op!r}")
 
-    def left(self, connection: _Connection, reason: str) -> None:
-        """A connection is gone."""
+    def disconnected(self, connection: _LinkConnection, reason: str) -> None:
+        """A connection has closed."""
         self._connections.discard(connection)
         hello = connection.hello
         if hello is None or hello.is_driver:
@@ -180,29 +180,29 @@ class Link:
                 self.sink.take(step)
             elif isinstance(step, RunActive):
                 _log.info("run took over", run=step.run, generation=step.generation)
-                self._tell(step.run, {"op": "active", "run": step.run, "generation": step.generation})
+                self._send_outcome(step.run, {"op": "active", "run": step.run, "generation": step.generation})
             elif isinstance(step, RunRejected):
                 # The matcher knows whether it meant to end the run, and warns when it did not.
                 _log.info("run over", run=step.run, reason=step.reason)
-                self._tell(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
+                self._send_outcome(step.run, {"op": "rejected", "run": step.run, "reason": step.reason})
                 for connection in list(self._connections):
                     if connection.hello is not None and connection.hello.run == step.run:
                         connection.close()
         if steps:
             for connection in self._connections:
                 if connection.paused:
-                    self._weigh(connection)
+                    self._pause_or_resume(connection)
 
-    def _tell(self, run: int, line: dict[str, object]) -> None:
+    def _send_outcome(self, run: int, line: dict[str, object]) -> None:
         self._outcomes[run] = line
         while len(self._outcomes) > limits.LINK_DEAD_RUNS_MAX:
             del self._outcomes[next(iter(self._outcomes))]
         for connection in self._connections:
             if run in connection.runs:
-                connection.say(line)
+                connection.send(line)
 
-    def _weigh(self, connection: _Connection) -> None:
-        """Read this connection or not."""
+    def _pause_or_resume(self, connection: _LinkConnection) -> None:
+        """Read this connection, or not for now."""
         hello = connection.hello
         if hello is None or hello.is_driver:
             return
@@ -217,16 +217,16 @@ class Link:
         self._watch = asyncio.get_running_loop().call_later(1.0, self._close_silent)
 
 
-class _Connection(asyncio.Protocol):
+class _LinkConnection(asyncio.Protocol):
     """One socket: hello, then frames or JSON lines.
 
     Attributes:
-        hello: Who speaks; None before the hello.
+        hello: What it sent first; None before.
         paused: Whether it is not read now.
-        runs: Runs that this driver has started and wants to hear about.
+        runs: Those that this driver has started; their outcomes are sent to it.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: MatchLinkServer) -> None:
         self.runs: set[int] = set()
         self.hello: Hello | None = None
         self.paused = False
@@ -234,22 +234,22 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._parser: FrameParser | None = None
-        self._heard_at = link.clock()
+        self._received_at = link.clock()
         self._closing_reason = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without saying so
-        if not self._link.joined(self):
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one without declaring it
+        if not self._link.connected(self):
             _log.warning("match link has too many connections")
             self.close()
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        self._heard_at = self._link.clock()
+        self._received_at = self._link.clock()
         try:
             if self._parser is not None and self.hello is not None:
-                self._link.spoke(self, self.hello, self._parser, data)
+                self._link.received(self, self.hello, self._parser, data)
             elif self.hello is not None:
                 self._lines(data)
             else:
@@ -261,9 +261,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._link.left(self, self._closing_reason)
+        self._link.disconnected(self, self._closing_reason)
 
-    def say(self, line: dict[str, object]) -> None:
+    def send(self, line: dict[str, object]) -> None:
         """Send one JSON line."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -275,19 +275,19 @@ class _Connection(asyncio.Protocol):
         transport.write(json.dumps(line).encode() + b"\n")
 
     def pause(self, paused: bool) -> None:
-        """Stop or go on reading."""
+        """Stop or resume reading."""
         if paused == self.paused or self._transport is None or self._transport.is_closing():
             return
         self.paused = paused
         if paused:
             self._transport.pause_reading()
         else:
-            self._heard_at = self._link.clock()
+            self._received_at = self._link.clock()
             self._transport.resume_reading()
 
     def check_silence(self, now: float) -> None:
-        """Close what has not said hello, and a run that has stopped speaking while it was read."""
-        silent_s = now - self._heard_at
+        """Close what has not sent a hello, and a run that has sent nothing for too long while it was read."""
+        silent_s = now - self._received_at
         if self.hello is None:
             late = silent_s > limits.LINK_HELLO_S_MAX
         else:
@@ -316,7 +316,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write(HELLO_ACCEPTED)
         if not hello.is_driver:
             self._parser = FrameParser(hello.start)
-        self._link.opened(self, hello)
+        self._link.greeted(self, hello)
         if len(data) > HELLO_BYTES:
             self.data_received(data[HELLO_BYTES:])
 
@@ -325,11 +325,11 @@ class _Connection(asyncio.Protocol):
         if len(self._rest) > limits.LINK_LINE_BYTES_MAX or any(len(x) > limits.LINK_LINE_BYTES_MAX for x in lines):
             raise LinkProtocolError(f"a line is over {limits.LINK_LINE_BYTES_MAX} bytes")
         for line in lines:
-            self._link.asked(self, line)
+            self._link.requested(self, line)
 
 
-def _publish(path: Path, port: int) -> None:
-    """Write the address file at once (rename), readable for the owner only."""
+def _publish_address(path: Path, port: int) -> None:
+    """Write the address file atomically (rename), readable by the owner only."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -1,4 +1,4 @@
-"""What do the bytes of the match link say? Pure: docs/spec/match-link.md, parsed in bulk.
+"""The frames of the match link (docs/spec/match-link.md), parsed in bulk. Pure.
 
 An event is handed on only when it is complete: rows of one event are contiguous and an event's last row is known by
 what follows it (a row of a later event, or a passed frame). So the outbox never holds half an event, and "complete
@@ -33,14 +33,14 @@ Row = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """Who speaks on a connection.
+    """The first message of a connection.
 
     Attributes:
         run: Number of the Spark query, at least 1; 0 on the driver's connection.
         generation: Version of the set of filters that the run evaluates.
-        partition: The partition this connection speaks about; -1 on the driver's connection.
+        partition: The partition that this connection is about; -1 on the driver's connection.
         partitions: How many partitions the run reads.
-        start: Offset of the first event this connection speaks about.
+        start: Offset of the first event that this connection is about.
     """
 
     run: int
@@ -51,7 +51,7 @@ class Hello:
 
     @property
     def is_driver(self) -> bool:
-        """Whether this is the matcher's own connection, which speaks JSON lines."""
+        """Whether this is the matcher's own connection, which sends JSON lines."""
         return self.partition == DRIVER_PARTITION
 
 
@@ -105,7 +105,7 @@ class FrameParser:
     """Bytes of one connection in, complete events out.
 
     Args:
-        start: The hello's start offset: nothing below it may be spoken of.
+        start: The hello's start offset: no frame may be of an event below it.
     """
 
     __slots__ = ("_open", "_open_offset", "_passed", "_rest")
@@ -146,7 +146,7 @@ class FrameParser:
                     if len(held) > limits.LINK_ROWS_PER_EVENT_MAX:
                         raise LinkProtocolError(f"event {offset} has over {limits.LINK_ROWS_PER_EVENT_MAX} targets")
             elif kind == FRAME_PASSED and verdict == 0 and target == 0 and offset >= 0:
-                # A passed frame may trail the rows (it speaks of what is behind); only a later one says something new.
+                # A passed frame may trail the rows (it is about what is behind); only a later one is news.
                 if offset > open_offset and offset > passed:
                     rows += [(open_offset, t, v) for t, v in held.items()]
                     held.clear()

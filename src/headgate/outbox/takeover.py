@@ -1,4 +1,4 @@
-"""Whose rows count? Pure: which run of the matcher owns each partition, and what it takes to follow it.
+"""Hand-over of partitions between matcher runs: which run owns each partition, and when the next one does. Pure.
 
 Per partition there is a watermark W (every event below it is complete: its rows have been accepted) and a row of
 contenders in the order of their runs. The first one may be the owner. Events are accepted from the owner only, in
@@ -22,7 +22,7 @@ Who follows the owner never waits for it to be slow: it takes over at the first 
 busy partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
 is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and
 the next one walks the last few events to it. The limit lies ahead of both, so mostly nobody meets it. No deadlock:
-while the owner stands at X, the next one holds nothing (all it says is below W), so it is never the one that is not
+while the owner stands at X, the next one holds nothing (all its rows are below W), so it is never the one that is not
 being read.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
@@ -57,7 +57,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class RunActive:
-    """The run owns all its partitions: the one before it may stop. Said once."""
+    """The run owns all its partitions: the one before it may stop. Returned once."""
 
     run: int
     generation: int
@@ -65,7 +65,7 @@ class RunActive:
 
 @dataclass(frozen=True, slots=True)
 class RunRejected:
-    """The run is dead: its connections are to be closed. Said once."""
+    """The run is dead: its connections are to be closed. Returned once."""
 
     run: int
     reason: str
@@ -81,7 +81,7 @@ class _Contender:
     generation: int
     start: int
     passed: int
-    spoke: bool = False  # a first frame has come: it reads
+    reads: bool = False  # a first frame has come
     held: list[Row] = field(default_factory=list)  # in order of offset, none below W
 
 
@@ -139,7 +139,7 @@ class Takeover:
         return len(contender.held) if contender else 0
 
     def open(self, hello: Hello) -> list[Step]:
-        """A run's connection for one partition has said hello."""
+        """A run's connection for one partition has sent its hello."""
         number, partition = hello.run, hello.partition
         state = self._partitions.setdefault(partition, _Partition(0))
         run = self._runs.get(number)
@@ -165,7 +165,7 @@ class Takeover:
         contender = state.find(run) if state else None
         if state is None or contender is None:
             return []  # retired, or dead and not closed yet
-        contender.passed, contender.spoke = passed, True
+        contender.passed, contender.reads = passed, True
         if contender is state.contenders[0] and state.owned and not contender.held:
             rows, contender.held = self._split(rows, state.watermark, state.limit)
             reached = passed if state.limit is None else min(passed, state.limit)
@@ -181,7 +181,7 @@ class Takeover:
         if known is None:
             return []
         steps = self._kill(run, f"its connection for partition {partition} closed")
-        # Followed everywhere it has nothing more to say: this is the orderly end, nobody needs to be told.
+        # It was followed everywhere: this is the orderly end, which is not reported.
         return steps[1:] if len(known.retired) == known.partitions else steps
 
     def reject(self, run: int, reason: str) -> list[Step]:
@@ -219,7 +219,7 @@ class Takeover:
             if len(state.contenders) < 2:
                 break
             follower = state.contenders[1]
-            if not (follower.spoke and follower.start <= state.watermark):
+            if not (follower.reads and follower.start <= state.watermark):
                 break
             if follower.passed >= state.watermark:
                 self._runs[first.run].owned.discard(partition)

@@ -1,4 +1,4 @@
-"""Which matches are on disk? Rows on their way from the link to the outbox, and where the outbox says matching stands.
+"""Writes accepted rows into the outbox, with how far matching has come; the outbox's chunks, encoded and decoded.
 
 The outbox is a partition of the chunk log: rows (partition, offset, target, verdict, generation), filter value =
 target. A row with target -1 is progress: "events of this partition below `offset` are complete". A chunk is all or
@@ -56,7 +56,7 @@ class ChunkWriter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class RowGroup:
     """Rows of one partition and generation, in order of event offset."""
 
     partition: int
@@ -70,39 +70,39 @@ class DurableChunk:
 
     Attributes:
         first_position: Outbox offset of the first row.
-        segments: Its rows, in the order of their positions; progress rows follow behind them.
+        row_groups: Its rows, in the order of their positions; progress rows follow behind them.
         next_position: Outbox offset behind the chunk.
-        watermarks: What its progress rows say, per partition.
+        watermarks: Those of its progress rows, per partition.
     """
 
     first_position: int
-    segments: list[Segment]
+    row_groups: list[RowGroup]
     next_position: int
     watermarks: dict[int, int]
 
 
 @dataclass(slots=True)
 class _Pending:
-    segments: list[Segment] = field(default_factory=list)
+    row_groups: list[RowGroup] = field(default_factory=list)
     progress: dict[int, tuple[int, int]] = field(default_factory=dict)  # partition -> (watermark, generation)
     rows_count: int = 0
 
 
-def encode_chunk(segments: Sequence[Segment], progress: dict[int, tuple[int, int]]) -> Encoded:
+def encode_chunk(row_groups: Sequence[RowGroup], progress: dict[int, tuple[int, int]]) -> Encoded:
     """One outbox chunk: the rows in order, then one progress row per partition; and each row's filter value."""
     partitions: list[int] = []
     offsets: list[int] = []
     targets: list[int] = []
     verdicts: list[int] = []
     generations: list[int] = []
-    for segment in segments:
-        columns = list(zip(*segment.rows, strict=True))
-        count = len(segment.rows)
+    for row_group in row_groups:
+        columns = list(zip(*row_group.rows, strict=True))
+        count = len(row_group.rows)
         offsets += columns[0]
         targets += columns[1]
         verdicts += columns[2]
-        partitions += [segment.partition] * count
-        generations += [segment.generation] * count
+        partitions += [row_group.partition] * count
+        generations += [row_group.generation] * count
     for partition, (watermark, generation) in progress.items():
         partitions.append(partition)
         offsets.append(watermark)
@@ -119,7 +119,7 @@ def encode_chunk(segments: Sequence[Segment], progress: dict[int, tuple[int, int
 
 def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
     """The inverse of `encode_chunk`, for what a restart reads."""
-    segments: list[Segment] = []
+    row_groups: list[RowGroup] = []
     watermarks: dict[int, int] = {}
     last: tuple[int, int] | None = None
     columns = [batch.column(index).to_pylist() for index in range(5)]
@@ -128,19 +128,19 @@ def decode_chunk(first_position: int, batch: pa.RecordBatch) -> DurableChunk:
             watermarks[partition] = max(offset, watermarks.get(partition, 0))
             continue
         if last != (partition, generation):
-            segments.append(Segment(partition, generation, []))
+            row_groups.append(RowGroup(partition, generation, []))
             last = (partition, generation)
-        segments[-1].rows.append((offset, target, verdict))
-    return DurableChunk(first_position, segments, first_position + batch.num_rows, watermarks)
+        row_groups[-1].rows.append((offset, target, verdict))
+    return DurableChunk(first_position, row_groups, first_position + batch.num_rows, watermarks)
 
 
 class Outbox:
-    """Collects accepted rows, writes them in chunks, tells when they are durable. Lives on one event loop.
+    """Collects accepted rows, writes them in chunks, and reports when they are durable. Lives on one event loop.
 
     Args:
         writer: The outbox partition; from now on only this object appends.
         on_durable: Called on the loop with every chunk, in order, as soon as it is durable.
-        on_room: Called on the loop when rows have left the queue (who held back may look again).
+        on_room: Called on the loop when rows have left the queue.
     """
 
     def __init__(
@@ -175,18 +175,18 @@ class Outbox:
         """Take accepted rows and the watermark that comes with them."""
         waiting = self._waiting
         if accepted.rows:
-            waiting.segments.append(Segment(accepted.partition, accepted.generation, accepted.rows))
+            waiting.row_groups.append(RowGroup(accepted.partition, accepted.generation, accepted.rows))
             waiting.rows_count += len(accepted.rows)
         waiting.progress[accepted.partition] = (accepted.passed, accepted.generation)
         if self._writing is None:
-            if waiting.segments:
+            if waiting.row_groups:
                 self._start()
             elif self._progress_timer is None:
                 self._progress_timer = self._loop.call_later(limits.OUTBOX_PROGRESS_S_MAX, self._start)
 
     async def close(self) -> None:
         """Write what waits (giving up when the disk refuses), then stop the thread. The writer stays open."""
-        if self._writing is None and (self._waiting.segments or self._waiting.progress):
+        if self._writing is None and (self._waiting.row_groups or self._waiting.progress):
             self._start()
         if self._writing is not None and not self._failing:
             self._idle = self._loop.create_future()
@@ -222,19 +222,19 @@ class Outbox:
             self._waiting = _Pending()
             return waiting
         taken = _Pending()
-        while waiting.segments and (
-            not taken.segments or taken.rows_count + len(waiting.segments[0].rows) <= limits.OUTBOX_CHUNK_ROWS_MAX
+        while waiting.row_groups and (
+            not taken.row_groups or taken.rows_count + len(waiting.row_groups[0].rows) <= limits.OUTBOX_CHUNK_ROWS_MAX
         ):
-            segment = waiting.segments.pop(0)
-            taken.segments.append(segment)
-            taken.rows_count += len(segment.rows)
-            # Complete up to this segment's last event; the rest of what `passed` said stands behind later rows.
-            taken.progress[segment.partition] = (segment.rows[-1][0] + 1, segment.generation)
+            row_group = waiting.row_groups.pop(0)
+            taken.row_groups.append(row_group)
+            taken.rows_count += len(row_group.rows)
+            # Complete up to this row_group's last event; the rest of what has passed stands behind later rows.
+            taken.progress[row_group.partition] = (row_group.rows[-1][0] + 1, row_group.generation)
         waiting.rows_count -= taken.rows_count
         return taken
 
     def _write(self, chunk: _Pending) -> int:
-        return self._writer.append(encode_chunk(chunk.segments, chunk.progress))
+        return self._writer.append(encode_chunk(chunk.row_groups, chunk.progress))
 
     def _written(self, chunk: _Pending, done: Future[int]) -> None:
         error = done.exception()
@@ -253,13 +253,13 @@ class Outbox:
             self._failing = False
             _log.info("outbox takes rows again")
         self._writing = None
-        if self._waiting.segments or (self._waiting.progress and self._idle is not None):
+        if self._waiting.row_groups or (self._waiting.progress and self._idle is not None):
             self._start()
         elif self._waiting.progress and self._progress_timer is None:
             self._progress_timer = self._loop.call_later(limits.OUTBOX_PROGRESS_S_MAX, self._start)
         next_position = first + chunk.rows_count + len(chunk.progress)
         watermarks = {partition: watermark for partition, (watermark, _) in chunk.progress.items()}
-        self._on_durable(DurableChunk(first, chunk.segments, next_position, watermarks))
+        self._on_durable(DurableChunk(first, chunk.row_groups, next_position, watermarks))
         self._on_room()
         if self._writing is None and self._idle is not None:
             self._idle.set_result(None)

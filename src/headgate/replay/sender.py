@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from headgate import limits
-from headgate.control.delivery import resolve
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import Target
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
@@ -46,7 +46,7 @@ from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
-_DEFAULT_RULES: Final = resolve(None, ordered=False)
+_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)

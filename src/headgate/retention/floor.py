@@ -26,9 +26,9 @@ from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
-from headgate.subscriptions.cursor import Saved
+from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 REPORT: Final = "retention-floor.json"
 """The report's name in `run/`."""
@@ -128,18 +128,18 @@ class FloorFinder:
             for partition, at in saved.history.items():
                 if partition in offsets and at < saved.span[partition][1]:
                     offsets[partition] = min(at, offsets[partition])
-            for held in saved.held:
+            for held in saved.unacked:
                 # The row of what is held has been read; only its event is needed.
                 if held.partition in offsets:
                     offsets[held.partition] = min(held.offset, offsets[held.partition])
         return RetentionFloor(position, offsets)
 
-    def _read(self) -> tuple[Cursors, list[Saved]] | None:
+    def _read(self) -> tuple[Cursors, list[SavedCursor]] | None:
         if not self._database.exists():
             return None
         try:
             cursors = CursorStore.read(self._database)
-            return cursors, list(PullStore.read(self._database.with_name(PULL_FILE)).values())
+            return cursors, list(SubscriptionStore.read(self._database.with_name(PULL_FILE)).values())
         except sqlite3.OperationalError:  # busy, or made this moment: another time
             return None
 
@@ -188,7 +188,7 @@ class FloorFinder:
                         search.go_on(partition, chunk)
 
 
-def _oldest(cursors: Cursors, pulled: list[Saved]) -> int:
+def _oldest(cursors: Cursors, pulled: list[SavedCursor]) -> int:
     """The first outbox position that has not ended; G when all below it have."""
     oldest = min([cursors.position, *(saved.next for saved in pulled)])
     for target in cursors.targets:

@@ -1,1 +1,1 @@
-"""What do Headgate and its clients say to each other over gRPC? The messages, and events in them."""
+"""The gRPC contract between Headgate and its clients: messages, events in them, errors, and calls."""

@@ -1,4 +1,4 @@
-"""How many more events may a client be sent? Counted on one event loop."""
+"""A client's credits: how many more events it may be sent. For one event loop."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Credits:
-    """What a client has room for."""
+    """The credits of one client."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -14,7 +14,7 @@ class Credits:
         self._changed = asyncio.Event()
 
     def add(self, count: int) -> None:
-        """So many more."""
+        """Adds credits."""
         self._left += count
         self._changed.set()
 
@@ -35,5 +35,5 @@ class Credits:
         return self._left
 
     def take(self, count: int) -> None:
-        """So many were sent."""
+        """Uses credits: so many events were sent."""
         self._left -= count

@@ -1,4 +1,4 @@
-"""How is an error told over gRPC? One table from our errors to statuses, and what goes with a status."""
+"""Errors over gRPC: one table from HTTP statuses to gRPC's, and the metadata that goes with a status."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def status(error: HeadgateError) -> tuple[StatusCode, str, tuple[tuple[str, str]
 
 
 def problem(error: HeadgateError) -> Problem:
-    """What a stream says of a request that it refuses, and goes on."""
+    """An error as a stream reports it that refuses a request and goes on."""
     return Problem(code=error.code, detail=error.message, hint=error.hint, retriable=error.retriable)
 
 

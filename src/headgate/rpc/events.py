@@ -1,4 +1,4 @@
-"""How is an event written as a protobuf message? CloudEvents' protobuf format, both ways.
+"""CloudEvents' protobuf format: events as messages, and back.
 
 What the format leaves open: JSON data travels as text (it is text), a protobuf message as `proto_data` with the type
 URL that `dataschema` names. A time is a timestamp where its text is the one that a timestamp is read as, else a string:

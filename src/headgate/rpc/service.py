@@ -1,7 +1,7 @@
-"""How does a function answer a gRPC call? Messages in and out, and every error as a status.
+"""The frame of every gRPC handler: messages in and out, and every error as a status.
 
 All methods are served as streams: a call with one message is one on the wire, too. Handlers are coroutines that read
-and write, as long as they like; what they raise ends the call.
+and write for as long as they like; what they raise ends the call.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headgate.errors import HeadgateError
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.errors import ProtocolError, status
 
-Asked = TypeVar("Asked", bound=Message)
-Answered = TypeVar("Answered", bound=Message)
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 _log = structlog.get_logger(__name__)
 PUBLISHER: Final = pb.DESCRIPTOR.services_by_name["Publisher"].full_name
@@ -29,7 +29,7 @@ SUBSCRIPTIONS: Final = pb.DESCRIPTOR.services_by_name["Subscriptions"].full_name
 _INTERNAL: Final = "something went wrong here; the server's log says what"
 
 
-class Call(Generic[Asked, Answered]):
+class RpcCall(Generic[RequestT, ResponseT]):
     """One call as its handler sees it. Reads by one task at a time; writes by any.
 
     Args:
@@ -37,13 +37,13 @@ class Call(Generic[Asked, Answered]):
         type_: Of the messages that come.
     """
 
-    def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[Asked]) -> None:
+    def __init__(self, context: aio.ServicerContext[bytes, bytes], type_: type[RequestT]) -> None:
         self._context = context
         self._type = type_
         self._writing = asyncio.Lock()
         self._sending: asyncio.Future[None] | None = None
 
-    async def read(self) -> Asked | None:
+    async def read(self) -> RequestT | None:
         """The client's next message; None when it has sent its last one.
 
         Raises:
@@ -57,7 +57,7 @@ class Call(Generic[Asked, Answered]):
         except DecodeError as error:
             raise ProtocolError(f"no {self._type.DESCRIPTOR.full_name}: {error}") from None
 
-    async def read_first(self) -> Asked:
+    async def read_first(self) -> RequestT:
         """The first message, without which there is no call.
 
         Raises:
@@ -68,7 +68,7 @@ class Call(Generic[Asked, Answered]):
             raise ProtocolError("the call ended before its first message")
         return message
 
-    async def write(self, message: Answered) -> None:
+    async def write(self, message: ResponseT) -> None:
         """Sends a message; waits while the client does not take it."""
         async with self._writing:
             await self.sent()  # one that was given up by whoever waited for it goes on
@@ -82,7 +82,7 @@ class Call(Generic[Asked, Answered]):
             await asyncio.wait([self._sending])
 
 
-Handler = Callable[[Call[Any, Any]], Awaitable[None]]
+Handler = Callable[[RpcCall[Any, Any]], Awaitable[None]]
 
 
 class Service(grpc.GenericRpcHandler):
@@ -106,7 +106,7 @@ class Service(grpc.GenericRpcHandler):
 
 def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitable[None]]:
     async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-        call = Call[Message, Message](context, type_)
+        call = RpcCall[Message, Message](context, type_)
         try:
             try:
                 await handler(call)
@@ -114,7 +114,7 @@ def _answering(type_: type[Message], handler: Handler) -> Callable[..., Awaitabl
                 await call.sent()
         except HeadgateError as error:
             await context.abort(*status(error))
-        except Exception:  # noqa: BLE001 - told to the log; the client hears that it was ours
+        except Exception:  # noqa: BLE001 - logged; the client gets a general message
             _log.exception("a call failed")
             await context.abort(grpc.StatusCode.INTERNAL, _INTERNAL)
 

@@ -1,1 +1,1 @@
-"""Which stored events does a filter take? The one way in which the log is read by expression."""
+"""Scans of the log: which stored events a filter takes. The one way in which the log is read by expression."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.filter.skipping.literals import ESCAPE, Clause
-from headgate.filter.skipping.numbers import Bound
+from headgate.filter.skipping.numbers import NumberRange
 
 _NOT_OF_EVENTS: Final = frozenset({"broker", "produced"})
 TEXTS: Final = [field.name for field in EVENT_SCHEMA if field.type == pa.utf8() and field.name not in _NOT_OF_EVENTS]
@@ -49,7 +49,7 @@ def rows_holding(batch: pa.RecordBatch, clause: Clause) -> set[int]:
     return rows
 
 
-def rows_bounded(column: pa.Array, rows: list[int], bounds: Sequence[Bound]) -> list[int]:
+def rows_bounded(column: pa.Array, rows: list[int], bounds: Sequence[NumberRange]) -> list[int]:
     """Of these rows those whose data has a number in every range, or may have it behind an escaped name."""
     if column.null_count == len(column):
         return []

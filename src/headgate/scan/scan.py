@@ -25,7 +25,7 @@ from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.cel.view import publish_time_us
 from headgate.filter.skipping.filter_value import EXTENSION, FilterValueRule
 from headgate.filter.skipping.literals import ESCAPE, literals
-from headgate.filter.skipping.numbers import bounds
+from headgate.filter.skipping.numbers import number_ranges
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.bloom import hash_value, might_contain
@@ -153,7 +153,7 @@ class Scan:
         self._query = query
         self._program = None if query.cel is None else program(query.cel)
         self._clauses = () if query.cel is None else literals(query.cel)
-        self._bounds = () if query.cel is None else bounds(query.cel)
+        self._bounds = () if query.cel is None else number_ranges(query.cel)
         self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
         self._prunes = self._pruning != _NOTHING_PRUNED
         self._readers = {

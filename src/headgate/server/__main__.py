@@ -10,6 +10,7 @@ import sys
 import structlog
 
 from headgate.errors import FatalError, HeadgateError
+from headgate.event.json_text import allow_deep_json
 from headgate.log import damage
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
@@ -21,6 +22,7 @@ _log = structlog.get_logger(__name__)
 
 def main() -> None:
     """Runs the named part until it is told to stop; each part's module is imported by its own process only."""
+    allow_deep_json()
     part = sys.argv[1]
     if part not in ready.PARTS:
         raise SystemExit(f"unknown part {part!r}; parts are {', '.join(ready.PARTS)}")

@@ -42,7 +42,7 @@ from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
-from headgate.outbox.link import Link
+from headgate.outbox.link import MatchLinkServer
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import OUTBOX_SCHEMA, Outbox, decode_chunk
@@ -53,11 +53,10 @@ from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
-from headgate.subscriptions.backfill import Histories
-from headgate.subscriptions.seek import Seeks
 from headgate.subscriptions.service import Subscriptions
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 from headgate.subscriptions.store import FILE as PULL_FILE
-from headgate.subscriptions.store import PullStore
+from headgate.subscriptions.store import SubscriptionStore
 
 _OUTBOX_PARTITION: Final = "0"
 
@@ -160,7 +159,7 @@ class _Files:
 
     writer: PartitionWriter
     cursors: CursorStore
-    pulls: PullStore
+    subscriptions: SubscriptionStore
     ends: LogEnds
     events: LogEvents
     outbox: OutboxReader
@@ -173,13 +172,13 @@ def _files(options: DispatcherOptions, writer: PartitionWriter) -> Iterator[_Fil
     with (
         closing(writer),
         closing(CursorStore(data / "dispatch.db")) as cursors,
-        closing(PullStore(data / PULL_FILE)) as pulls,
+        closing(SubscriptionStore(data / PULL_FILE)) as subscriptions,
         closing(LogEnds(data / "log")) as ends,
         closing(LogEvents(data / "log")) as events,
         closing(OutboxReader(writer.directory)) as outbox,
         closing(Journal(data / DIRECTORY, clock_us=options.clocks.now_us)) as journal,
     ):
-        yield _Files(writer, cursors, pulls, ends, events, outbox, journal)
+        yield _Files(writer, cursors, subscriptions, ends, events, outbox, journal)
 
 
 class Dispatcher:
@@ -231,7 +230,7 @@ class Dispatcher:
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = Link(options.token, self._takeover, self.matches, self.matches.resume)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume)
         self.replays = Replaying(
             data / REPLAYS_FILE,
             scanner=scanner,
@@ -245,26 +244,17 @@ class Dispatcher:
         self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
 
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
-        files, log, clock_us = self._files, self._options.data / "log", self._options.clocks.now_us
-        rule_of, outbox = self._routing.rule_of, files.writer.directory
-
-        def handed() -> int:
-            return self.scheduler.handed
-
+        files = self._files
         return Subscriptions(
-            store=files.pulls,
-            outbox=outbox,
-            backlog=files.outbox,
+            store=files.subscriptions,
+            outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
+            log=SearchableLog(self._options.data / "log", scanner, self._routing.rule_of),
             events=files.events,
             judge_filter=self._options.judge_filter,
             errors=self._errors,
-            handed=handed,
-            histories=Histories(
-                log, scanner, files.events, self._errors, rule_of, self._takeover.in_force, clock_us=clock_us
-            ),
-            seeks=Seeks(log, outbox, scanner, rule_of, handed),
+            in_force=self._takeover.in_force,
             dead_letters=self.dead_letters,
-            clock_us=clock_us,
+            clock_us=self._options.clocks.now_us,
         )
 
     def _backlog_expiry(self) -> Expiry:
@@ -376,7 +366,7 @@ class Dispatcher:
 
     def rows_walked(self) -> None:
         """See `scheduler.SchedulerListener`."""
-        self._link.relieve()
+        self._link.resume_reading()
 
     def row_kept(self, target: int) -> None:
         """See `scheduler.SchedulerListener`."""

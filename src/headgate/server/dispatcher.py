@@ -21,8 +21,8 @@ from headgate.server.composition import Dispatcher, DispatcherOptions, opened
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
 from headgate.settings import Settings
-from headgate.subscriptions.api import PullApi
-from headgate.subscriptions.rpc import PullRpc
+from headgate.subscriptions.api import SubscriptionsApi
+from headgate.subscriptions.rpc import SubscriptionsRpc
 
 
 def run(context: child.Context) -> None:
@@ -66,7 +66,7 @@ async def _dispatch(context: child.Context) -> None:
         async with (
             opened(options, stop) as dispatcher,
             local_http.answering(_api(settings, store, dispatcher), settings.dispatcher_socket),
-            rpc.serving([PullRpc(lambda: dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}"),
+            rpc.serving([SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}"),
         ):
             await dispatcher.run()
     finally:
@@ -78,7 +78,7 @@ async def _dispatch(context: child.Context) -> None:
 def _api(settings: Settings, store: Store, dispatcher: Dispatcher) -> Starlette:
     """What the front passes on to the dispatcher."""
     routes = [
-        *PullApi(lambda: dispatcher.subscriptions).routes(),
+        *SubscriptionsApi(dispatcher.subscriptions).routes(),
         *DeadLettersApi(settings.data / "deadletters.db", dispatcher.dead_letters).routes(),
         *ReplaysApi(dispatcher.replays, settings.log_directory, store, url_policy(settings)).routes(),
     ]

@@ -21,6 +21,7 @@ from headgate.control.api import ControlApi
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
+from headgate.control.recompiler import recompile
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.api import PATHS as DEAD_LETTER_PATHS
@@ -105,7 +106,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         )
         trimming = retention.trim_log(settings, dict(enumerate(writers)))
         remembering = producers.keep(lambda: _ends(writers))
-        work = (sampling, trimming, remembering, _probe(commits))
+        work = (_recompile(store, mark.note), sampling, trimming, remembering, _probe(commits))
         tending = [asyncio.create_task(one) for one in work]
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
@@ -131,6 +132,12 @@ async def _serve(settings: Settings, token: bytes) -> None:
             await asyncio.to_thread(tracer.close)
         if failure is not None:
             raise failure
+
+
+async def _recompile(store: Store, note: Callable[[str], None]) -> None:
+    """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
+    await recompile(store, note)
+    await asyncio.Event().wait()
 
 
 async def _ended(reconciling: asyncio.Task[None], *tending: asyncio.Task[None]) -> BaseException | None:

@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from headgate.control.kubestatus import failure_of
-from headgate.control.publishing import RESERVED_NAMESPACES
+from headgate.control.kube_status import failure_of
+from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
 from headgate.limits import HOSTS_KEPT_MAX

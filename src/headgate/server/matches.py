@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 
 class MatchReceiver:
-    """Takes matches into the outbox: the link's `Sink`.
+    """Takes matches into the outbox: the link's `MatchSink`.
 
     Args:
         outbox: Makes them durable.

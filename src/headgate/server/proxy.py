@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX
 from headgate.server.local_http import LocalResponse, requested
@@ -59,7 +59,7 @@ class ProcessProxy:
                 response = await stack.enter_async_context(call)
             except OSError as error:
                 raise PartUnavailableError from error
-            await while_there(receive, _pass_on(response, send))
+            await while_connected(receive, _pass_on(response, send))
 
 
 async def _pass_on(response: LocalResponse, send: Send) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.event.identity import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
@@ -21,7 +21,7 @@ class RoutingStore(Protocol):
     def snapshot(self) -> RoutingTable:
         """Everything routed; may block."""
 
-    def served(self, path: str) -> Served | None:
+    def served(self, path: str) -> ServedBroker | None:
         """The broker "namespace/name"; may block."""
 
     def report(self, reports: list[TargetReport]) -> None:

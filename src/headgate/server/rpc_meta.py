@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 
 from headgate.errors import NotFoundError
 from headgate.limits import HEALTH_POLL_S
-from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Call, Service
+from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, RpcCall, Service
 from headgate.server.ready import PARTS
 
 HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
@@ -30,8 +30,8 @@ _ANSWER: Final = {
     SUBSCRIPTIONS: ("front", "dispatcher"),
 }
 
-HealthCall = Call[HealthCheckRequest, HealthCheckResponse]
-ReflectionCall = Call[ServerReflectionRequest, ServerReflectionResponse]
+HealthCall = RpcCall[HealthCheckRequest, HealthCheckResponse]
+ReflectionCall = RpcCall[ServerReflectionRequest, ServerReflectionResponse]
 
 
 class HealthService:

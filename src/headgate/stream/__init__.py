@@ -1,1 +1,1 @@
-"""What happened since? The log read by consumers, with filters."""
+"""Reading the log: broker streams over HTTP and gRPC, with filters."""

@@ -1,11 +1,11 @@
-"""How is the log read over HTTP? `GET /{namespace}/{broker}/events`, as lines, as server-sent events, or as one batch.
+"""The log over HTTP: `GET /{namespace}/{broker}/events`, as lines, as server-sent events, or as one batch.
 
     curl 'localhost:8080/default/default/events?from=earliest&filter=data.amount>100&limit=10'
 
-What the client takes (`Accept`) chooses the form: `application/x-ndjson` (the default), `text/event-stream` (follows by
-itself) or `application/cloudevents-batch+json` (one array; where it stopped and what it took are headers). Every event
-carries its own place in the extension `hgposition`; every turn without one says where the reader is, so that whoever
-reads can go on there. A client that reads slowly is read for slowly.
+The `Accept` header chooses the form: `application/x-ndjson` (the default), `text/event-stream` (follows by itself) or
+`application/cloudevents-batch+json` (one array; its end and its counters are headers). Every event carries its own
+position in the extension `hgposition`. Every turn without events carries the reader's position, from which a client can
+go on. The log is read only as fast as the client reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from headgate.control.http import while_there
+from headgate.control.http import while_connected
 from headgate.errors import HeadgateError
 from headgate.event.http import BATCH_JSON
 from headgate.event.json_format import encode_batch, encode_event
@@ -31,7 +31,6 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
-from headgate.scan.scan import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -39,14 +38,14 @@ from headgate.stream.request import ReadRequest, read_request
 POSITION_EXTENSION: Final = "hgposition"
 LINES: Final = "application/x-ndjson"
 SERVER_SENT: Final = "text/event-stream"
-_NOT_STORED: Final = {"cache-control": "no-store"}
-_LEFT: Final = 499  # nobody sees it
+_NO_STORE: Final = {"cache-control": "no-store"}
+_CLIENT_GONE: Final = 499  # nobody sees it
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
-class Progress(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a reader is and what it took to come there; see `scan.ScanCounters`."""
+class ReadProgress(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a reader is, and the counters of its scan; see `scan.ScanCounters`."""
 
     position: str
     at_end: bool
@@ -77,21 +76,23 @@ class ReadApi:
     async def _events(self, request: Request) -> Response:
         broker = await self._readers.broker(f"{request.path_params['namespace']}/{request.path_params['broker']}")
         form = _form(request.headers.get("accept", ""))
-        wishes = list(request.query_params.multi_items())
+        parameters = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
-            wishes = [(name, value) for name, value in wishes if name not in ("from", "first")] + [("from", resumed)]
-        wanted = await asyncio.to_thread(read_request, broker, wishes, follow=form == SERVER_SENT)
+            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")] + [
+                ("from", resumed)
+            ]
+        wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:
-            return await while_there(request.receive, self._batch(wanted)) or Response(status_code=_LEFT)
+            return await while_connected(request.receive, self._batch(wanted)) or Response(status_code=_CLIENT_GONE)
         reading = self._readers.reading(wanted)
-        # The first turn is waited for, so that what is wrong with the request is still an answer and not a broken body.
-        first = await while_there(request.receive, anext(reading))
+        # The first turn is awaited: what is wrong with the request is still an error answer and not a broken body.
+        first = await while_connected(request.receive, anext(reading))
         if first is None:
-            return Response(status_code=_LEFT)
-        write, end = (_line, _last_line) if form == LINES else (_server_sent, _last_sent)
-        return StreamingResponse(_written(first, reading, write, end), media_type=form, headers=_NOT_STORED)
+            return Response(status_code=_CLIENT_GONE)
+        write, end = (_line, _error_line) if form == LINES else (_messages, _error_message)
+        return StreamingResponse(_stream(first, reading, write, end), media_type=form, headers=_NO_STORE)
 
     async def _batch(self, wanted: ReadRequest) -> Response:
         limit = min(wanted.limit or READ_BATCH_EVENTS_MAX, READ_BATCH_EVENTS_MAX)
@@ -101,7 +102,7 @@ class ReadApi:
         async with aclosing(self._readers.reading(bounded)) as reading:
             try:
                 async for turn in reading:
-                    events += await _aside(turn.size_bytes, partial(_events_of, turn))
+                    events += await _in_thread(turn.size_bytes, partial(_events_of, turn))
                     size_bytes += turn.size_bytes
                     if size_bytes >= READ_BATCH_BYTES_MAX:
                         break
@@ -111,26 +112,26 @@ class ReadApi:
         progress = _progress(turn)
         fields = msgspec.structs.asdict(progress).items()
         headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
-        body = await _aside(size_bytes, partial(encode_batch, events))
-        return Response(body, media_type=BATCH_JSON, headers=headers | _NOT_STORED)
+        body = await _in_thread(size_bytes, partial(encode_batch, events))
+        return Response(body, media_type=BATCH_JSON, headers=headers | _NO_STORE)
 
 
-async def _aside(size_bytes: int, work: Callable[[], _T]) -> _T:
-    """Encodes, or decodes, so many bytes: the other readers do not wait for many."""
+async def _in_thread(size_bytes: int, work: Callable[[], _T]) -> _T:
+    """Encodes, or decodes, so many bytes; many are done in a thread, so that other readers do not wait."""
     return work() if size_bytes <= READ_ENCODE_BYTES_MAX else await asyncio.to_thread(work)
 
 
-async def _written(
+async def _stream(
     first: Turn,
     reading: AsyncGenerator[Turn, None],
     write: Callable[[Turn], bytes],
     end: Callable[[HeadgateError], bytes],
 ) -> AsyncGenerator[bytes, None]:
     async with aclosing(reading):
-        yield await _aside(first.size_bytes, partial(write, first))
+        yield await _in_thread(first.size_bytes, partial(write, first))
         try:
             async for turn in reading:
-                yield await _aside(turn.size_bytes, partial(write, turn))
+                yield await _in_thread(turn.size_bytes, partial(write, turn))
         except HeadgateError as error:  # everything before it has been written
             _log.error("a reader stops", error=error.message)
             yield end(error)
@@ -144,7 +145,7 @@ def _form(accept: str) -> str:
 
 
 def _placed(turn: Turn) -> Iterator[tuple[Event, dict[int, int]]]:
-    """The events, each with its own place, and where the reader stands behind it."""
+    """The events, each with its own position, and where the reader stands behind it."""
     for partition, offset, event, behind in turn.placed():
         place = {POSITION_EXTENSION: f"{partition}:{offset}"}
         yield msgspec.structs.replace(event, extensions={**event.extensions, **place}), behind
@@ -154,46 +155,34 @@ def _events_of(turn: Turn) -> list[Event]:
     return [event for event, _ in _placed(turn)]
 
 
-def _progress(turn: Turn) -> Progress:
-    counters: ScanCounters = turn.counters
-    return Progress(
-        positions.write(turn.positions),
-        turn.at_end,
-        counters.chunks_read,
-        counters.chunks_skipped,
-        counters.events_scanned,
-        counters.events_matched,
-        counters.false_positive_chunks,
-        counters.filter_errors,
-        counters.events_missed,
-        counters.events_corrupt,
-    )
+def _progress(turn: Turn) -> ReadProgress:
+    return ReadProgress(positions.write(turn.positions), turn.at_end, **asdict(turn.counters))
 
 
 def _line(turn: Turn) -> bytes:
-    """Events, a line each; a turn without events is a line `{"progress": ...}`."""
+    """Events, one a line; a turn without events is a line `{"progress": ...}`."""
     if not turn.pieces:
         return msgspec.json.encode({"progress": _progress(turn)}) + b"\n"
     return b"".join(_one_line(event) + b"\n" for event in _events_of(turn))
 
 
-def _last_line(error: HeadgateError) -> bytes:
-    """Why the answer ends here."""
+def _error_line(error: HeadgateError) -> bytes:
+    """The error that ends the answer."""
     return msgspec.json.encode({"error": {"code": error.code, "message": error.message}}) + b"\n"
 
 
-def _last_sent(error: HeadgateError) -> bytes:
-    return b"event: error\ndata: " + _last_line(error) + b"\n"
+def _error_message(error: HeadgateError) -> bytes:
+    return b"event: error\ndata: " + _error_line(error) + b"\n"
 
 
 def _one_line(event: Event) -> bytes:
-    """The JSON format; data is kept byte for byte, so a line break in it has to go."""
+    """The JSON format; data is stored byte for byte, so line breaks are taken out."""
     text = encode_event(event)
     return msgspec.json.format(text, indent=-1) if b"\n" in text or b"\r" in text else text
 
 
-def _server_sent(turn: Turn) -> bytes:
-    """The same as messages; the id of each is the position behind it, which browsers send when they return."""
+def _messages(turn: Turn) -> bytes:
+    """A turn as server-sent events; each has the position behind it as id, which browsers send when they reconnect."""
     if not turn.pieces:
         position = positions.write(turn.positions).encode()
         return b"event: progress\nid: %b\ndata: %b\n\n" % (position, msgspec.json.encode(_progress(turn)))

@@ -1,4 +1,4 @@
-"""What can go wrong while the log is read?"""
+"""The errors of reading the log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How is the log read over gRPC? As over HTTP, by as many events as the client has room for.
+"""The gRPC service of readers: as over HTTP, but only as many events as the client has credits for.
 
-Each response says where the reader is behind its events, so that whoever loses the connection goes on there.
+Each response carries the position behind its events: a client that loses the connection goes on there.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import asdict
 
 from headgate.event.names import full_name
 from headgate.filter.compile.request import text_of_message, texts_of
@@ -17,12 +18,12 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import READER, Call, Service, attended
+from headgate.rpc.service import READER, RpcCall, Service, attended
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
 
-ReadCall = Call[pb.ReadRequest, pb.ReadResponse]
+ReadCall = RpcCall[pb.ReadRequest, pb.ReadResponse]
 
 
 class ReadRpc:
@@ -44,9 +45,9 @@ class ReadRpc:
         first = await call.read_first()
         if not first.HasField("open"):
             raise ProtocolError("the first message has no open")
-        asked = first.open
-        broker = await self._readers.broker(full_name(asked.broker))
-        wanted = await asyncio.to_thread(read_request, broker, list(parameters(asked)), follow=asked.follow)
+        opening = first.open
+        broker = await self._readers.broker(full_name(opening.broker))
+        wanted = await asyncio.to_thread(read_request, broker, list(parameters(opening)), follow=opening.follow)
         self._readers.check_room()
         credits = Credits()
         credits.add(first.credits)
@@ -67,24 +68,24 @@ async def _receive(call: ReadCall, credits: Credits) -> None:
     credits.end()
 
 
-def parameters(asked: pb.ReadRequest.Open) -> Iterator[tuple[str, str]]:
-    """What is asked for as HTTP's parameters, of which one function knows what they mean."""
-    one, listed = texts_of(asked.filter)
-    said = {
-        "from": getattr(asked, "from"),
-        "first": asked.first,
+def parameters(opening: pb.ReadRequest.Open) -> Iterator[tuple[str, str]]:
+    """A request as HTTP's parameters: one function reads both."""
+    one, listed = texts_of(opening.filter)
+    given = {
+        "from": getattr(opening, "from"),
+        "first": opening.first,
         "filter": one,
         "filters": listed,
-        "matchUnfiltered": "true" if asked.match_unfiltered else "",
+        "matchUnfiltered": "true" if opening.match_unfiltered else "",
     }
-    yield from ((name, text) for name, text in said.items() if text)
-    if asked.HasField("first_expression"):
-        yield "first", text_of_message(asked.first_expression)
-    yield from (("filterValue", value) for value in asked.filter_values)
+    yield from ((name, text) for name, text in given.items() if text)
+    if opening.HasField("first_expression"):
+        yield "first", text_of_message(opening.first_expression)
+    yield from (("filterValue", value) for value in opening.filter_values)
 
 
 def responses(turn: Turn) -> Iterator[pb.ReadResponse]:
-    """A turn as messages of about RPC_RESPONSE_BYTES, each with where the reader is behind it."""
+    """A turn as messages of about RPC_RESPONSE_BYTES, each with the position behind it."""
     response, size_bytes, reached = pb.ReadResponse(), 0, turn.before
     for partition, offset, event, at in turn.placed():
         if size_bytes >= RPC_RESPONSE_BYTES:
@@ -100,16 +101,6 @@ def responses(turn: Turn) -> Iterator[pb.ReadResponse]:
 
 
 def _progress(turn: Turn, at: dict[int, int], *, at_end: bool) -> pb.Progress:
-    counters = turn.counters
-    return pb.Progress(
-        position=positions.write(at),
-        at_end=at_end,
-        chunks_read=counters.chunks_read,
-        chunks_skipped=counters.chunks_skipped,
-        chunks_false_positive=counters.false_positive_chunks,
-        events_scanned=counters.events_scanned,
-        events_matched=counters.events_matched,
-        filter_errors=counters.filter_errors,
-        events_missed=counters.events_missed,
-        events_corrupt=counters.events_corrupt,
-    )
+    counters = asdict(turn.counters)
+    false_positive = counters.pop("false_positive_chunks")
+    return pb.Progress(position=positions.write(at), at_end=at_end, chunks_false_positive=false_positive, **counters)

@@ -1,4 +1,4 @@
-"""How many read at the same time, of which broker, in which threads? What reading over HTTP and gRPC share."""
+"""All readers of a log, over HTTP and gRPC: their number, their brokers and their threads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.errors import NotFoundError, OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
@@ -40,24 +40,24 @@ class Readers:
         served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, directory: Path, served: Callable[[str], Served | None]) -> None:
+    def __init__(self, directory: Path, served: Callable[[str], ServedBroker | None]) -> None:
         self._directory = directory
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._growth = LogGrowth(directory)
-        self._there: dict[str, tuple[float, str]] = {}
-        """When each broker that somebody follows was last seen, and its identity then, by path."""
+        self._followed: dict[str, tuple[float, str]] = {}
+        """By path of a broker that is followed: when it was last looked up, and its identity then."""
         self._count = 0
         self.scanner: Scanner = LogScanner(directory, self._threads)
-        """Looks through the log in the readers' threads."""
+        """Scans the log in the readers' threads."""
 
     async def close(self) -> None:
         """Wait for the threads; readers have been closed."""
         await self._growth.close()
         self._threads.shutdown(wait=True)
 
-    async def broker(self, path: str) -> Served:
-        """The broker "namespace/name" as it is now: who has just deleted it, or made it, is told so.
+    async def broker(self, path: str) -> ServedBroker:
+        """The broker "namespace/name" as it is in the store now, so that a deletion or creation is seen at once.
 
         Raises:
             BrokerNotFoundError: There is none.
@@ -84,16 +84,16 @@ class Readers:
             async with aclosing(pages) as reading:
                 async for turn in reading:
                     if not turn.pieces and wanted.follow:
-                        await self._check_there(wanted.query.broker)
+                        await self._check_broker(wanted.query.broker)
                     yield turn
         finally:
             self._count -= 1
 
-    async def _check_there(self, identity: str) -> None:
+    async def _check_broker(self, identity: str) -> None:
         path, now_s = path_of(identity), time.monotonic()
-        seen_s, found = self._there.get(path, (0.0, ""))
-        if not seen_s or now_s - seen_s >= READ_PROGRESS_S:  # one look for all that follow it
+        seen_s, found = self._followed.get(path, (0.0, ""))
+        if not seen_s or now_s - seen_s >= READ_PROGRESS_S:  # one look-up for all that follow it
             found = (await self.broker(path)).identity
-            self._there[path] = now_s, found
+            self._followed[path] = now_s, found
         if found != identity:
             raise BrokerNotFoundError(f"the broker {path!r} has been made anew", hint="read again, from earliest")

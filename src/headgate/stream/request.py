@@ -1,4 +1,4 @@
-"""What does a reader ask for? The query string of `GET /{namespace}/{broker}/events`, checked."""
+"""What a reader requests: the query string of `GET /{namespace}/{broker}/events`, checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.logrules import Served
+from headgate.control.log_spec import ServedBroker
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters
 from headgate.limits import (
@@ -27,11 +27,11 @@ _FLAGS: Final = {"true": True, "false": False, "": True}
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """A reader's wishes.
+    """What a reader requests.
 
     Attributes:
         query: Which events.
-        start: Where to begin, see `starts.start_offsets`.
+        start: Where to begin; see `starts.start_offsets`.
         first: CEL text: begin at the first event from there on of which it is true; None to begin at once.
         limit: Events at most; None: no bound.
         follow: At the end, wait for what comes.
@@ -46,7 +46,7 @@ class ReadRequest:
     wait_s: float = 0.0
 
 
-def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
+def read_request(broker: ServedBroker, parameters: Sequence[tuple[str, str]], *, follow: bool) -> ReadRequest:
     """Reads the parameters of a request.
 
     Args:
@@ -55,7 +55,7 @@ def read_request(broker: Served, parameters: Sequence[tuple[str, str]], *, follo
         follow: Whether following is the default.
 
     Raises:
-        QueryError: A parameter is unknown, given twice, or makes no sense.
+        QueryError: A parameter is unknown, given twice, or has a value it cannot have.
         FilterError: A filter is refused.
     """
     given: dict[str, str] = {}

@@ -1,9 +1,8 @@
-"""What do people ask of a subscription? Its numbers, and what a filter would take of its backlog; nothing changes."""
+"""Read-only questions about a subscription: its numbers, and what a filter would take of its backlog."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
@@ -12,60 +11,64 @@ from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.verdicts import Judge
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
-from headgate.outbox.reader import Backlog
-from headgate.subscriptions.messages import Analysis, Stats
-from headgate.subscriptions.state import State, unread
+from headgate.subscriptions.messages import BacklogAnalysis, SubscriptionStats
+from headgate.subscriptions.sources import OutboxView
+from headgate.subscriptions.state import SubscriptionState
 
 
-class Questions:
-    """Answers them.
+class BacklogQueries:
+    """Answers them; the subscription does not change.
 
     Args:
-        backlog: The outbox.
+        outbox: Has the rows.
         events: The log.
         judge_filter: Evaluates filters.
-        handed: The outbox position below which every row is durable and known.
     """
 
-    def __init__(self, backlog: Backlog, events: Events, judge_filter: Judge, handed: Callable[[], int]) -> None:
-        self._backlog = backlog
+    def __init__(self, outbox: OutboxView, events: Events, judge_filter: Judge) -> None:
+        self._outbox = outbox
         self._events = events
         self._judge = judge_filter
-        self._handed = handed
 
-    async def stats(self, state: State) -> Stats:
+    async def stats(self, state: SubscriptionState) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
         async with state.reading:
             cursor = state.cursor
             count = candidates = 0
             oldest: int | None = None
-            async for row in unread(state, self._backlog, self._handed):
+            async for row in self._outbox.rows(state.target.id, cursor.next):
                 if cursor.wants(row.partition, row.offset):
                     count += 1
                     candidates += row.verdict == Verdict.CANDIDATE
-                    if oldest is None and not cursor.held_count:
+                    if oldest is None and not cursor.leases:
                         event = await load_or_none(self._events, row.partition, row.offset)
                         oldest = event.append_time_us if event is not None else None
-            held = [one.stored_us for one in cursor.held()]
-            oldest = min([*held, *([] if oldest is None else [oldest])], default=None)
-            counters = msgspec.structs.replace(cursor.counters)
-            backlog, left = count + len(held), cursor.history_left
-            return Stats(counters, backlog, candidates, len(held), oldest, cursor.epoch, cursor.consumer, left)
+            unacked = [event.stored_us for event in cursor.leases]
+            return SubscriptionStats(
+                msgspec.structs.replace(cursor.counters),
+                backlog=count + len(unacked),
+                candidates=candidates,
+                unacknowledged=len(unacked),
+                oldest_us=min([*unacked, *([] if oldest is None else [oldest])], default=None),
+                epoch=cursor.epoch,
+                consumer=cursor.leases.consumer,
+                history_left=cursor.history_left,
+            )
 
-    async def analyze(self, state: State, cel: str) -> Analysis:
+    async def analyze(self, state: SubscriptionState, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
         counts = dict.fromkeys(OutcomeKind, 0)
         async with state.reading:
-            places = [(held.partition, held.offset, False) for held in state.cursor.held()]
+            events = [(unacked.partition, unacked.offset, False) for unacked in state.cursor.leases]
             complete = True
-            async for row in unread(state, self._backlog, self._handed):
+            async for row in self._outbox.rows(state.target.id, state.cursor.next):
                 if not state.cursor.wants(row.partition, row.offset):
                     continue
-                if len(places) >= limits.ANALYZE_EVENTS_MAX:
+                if len(events) >= limits.ANALYZE_EVENTS_MAX:
                     complete = False
                     break
-                places.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
-        for partition, offset, undecided in places:
+                events.append((row.partition, row.offset, row.verdict == Verdict.CANDIDATE))
+        for partition, offset, undecided in events:
             event = await load_or_none(self._events, partition, offset)
             if event is None:
                 continue
@@ -74,4 +77,4 @@ class Questions:
                 counts[self._judge(cel, event).kind] += 1
             await asyncio.sleep(0)
         accepted, rejected, errors = (counts[k] for k in (OutcomeKind.TRUE, OutcomeKind.FALSE, OutcomeKind.ERROR))
-        return Analysis(sum(counts.values()), accepted, rejected, errors, complete)
+        return BacklogAnalysis(sum(counts.values()), accepted, rejected, errors, complete)

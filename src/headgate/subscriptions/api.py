@@ -1,4 +1,4 @@
-"""How are subscriptions consumed over HTTP? Pull, acknowledge, seek and ask, below the object's own path.
+"""The HTTP API of consumers: pull, acknowledge, seek and ask, below the subscription's own path.
 
     POST .../subscriptions/NAME/pull      {"consumer": "a", "max": 100, "wait": 20}
     POST .../subscriptions/NAME/ack       {"ids": [...]} or {"upTo": ID}
@@ -6,16 +6,17 @@
     POST .../subscriptions/NAME/leave     {"consumer": "a"}
     POST .../subscriptions/NAME/seek      {"to": "earliest" | "latest" | TIME | POSITION, "first": FILTER, ...}
     GET  .../subscriptions/NAME/seek      how far the one under way is
-    DELETE .../subscriptions/NAME/seek    break it off
+    DELETE .../subscriptions/NAME/seek    cancel it
     POST .../subscriptions/NAME/analyze   {"filter": {...}, "filters": [...]}
     GET  .../subscriptions/NAME/stats
 
-It runs in the process that owns the cursors; the front hands requests on.
+It runs in the process that owns the cursors; the front passes requests on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Iterator
 from typing import Final, Self, TypeVar
 
 import msgspec
@@ -32,12 +33,12 @@ from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
-from headgate.log import positions
-from headgate.subscriptions.cursor import Acked
-from headgate.subscriptions.messages import Handed, Place, Stats
+from headgate.subscriptions.leases import AckResult
+from headgate.subscriptions.messages import LeasedEvent, SeekGoal, SubscriptionStats
+from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions
 
-_T = TypeVar("_T", bound="_Asked")
+_RequestT = TypeVar("_RequestT", bound="_ConsumerRequest")
 PREFIX: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/subscriptions/{{name}}"
 METHODS: Final = {
     "pull": ("POST",),
@@ -48,43 +49,43 @@ METHODS: Final = {
     "analyze": ("POST",),
     "stats": ("GET",),
 }
-"""What can be asked below a subscription's path, and how."""
+"""The paths below a subscription's own, and their methods."""
 _TYPES: Final = frozenset({JSON})
 
 
-class _Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class _ConsumerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     consumer: str = ""
 
 
-class _Pull(_Asked, frozen=True):
+class _PullRequest(_ConsumerRequest, frozen=True):
     max: int = limits.PULL_EVENTS_DEFAULT
     wait: float = 0.0
 
 
-class _Ack(_Asked, frozen=True):
+class _AckRequest(_ConsumerRequest, frozen=True):
     ids: tuple[str, ...] = ()
     up_to: str = ""
 
 
-class _Nack(_Asked, frozen=True):
+class _NackRequest(_ConsumerRequest, frozen=True):
     ids: tuple[str, ...] = ()
     delay: float = 0.0
 
 
-class _Seek(_Asked, frozen=True):
+class _SeekRequest(_ConsumerRequest, frozen=True):
     to: str = "earliest"
     first: str | dict[str, object] = ""
     last: str | dict[str, object] = ""
     after: bool = False
 
 
-class _Analyze(_Asked, frozen=True):
+class _AnalyzeRequest(_ConsumerRequest, frozen=True):
     filter: dict[str, object] | None = None
     filters: tuple[dict[str, object], ...] = ()
 
 
 class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """One event of a pull; `position` is its place in the log."""
+    """One event of a pull; `position` is its place in the log, `PARTITION:OFFSET`."""
 
     ack_id: str
     deliveries: int
@@ -92,15 +93,15 @@ class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
     event: msgspec.Raw
 
 
-class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What pull gives; see `consuming.Pulled`."""
+class PullResponse(msgspec.Struct, frozen=True, rename="camel"):
+    """What pull gives; see `messages.PullResult`."""
 
     events: list[PulledEvent]
     epoch: int
     active: bool
 
 
-class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class SeekResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """A seek: what it did, or how far it is."""
 
     running: bool
@@ -112,9 +113,24 @@ class SeekAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     events_scanned: int | None = None
     events_total: int | None = None
 
+    @classmethod
+    def of(cls, seek: RunningSeek | None) -> Self:
+        """The one under way, if any."""
+        if seek is None:
+            return cls(running=False)
+        goal = seek.goal
+        return cls(
+            running=True,
+            to=goal.to,
+            first=goal.first or None,
+            last=goal.last or None,
+            events_scanned=seek.scanned,
+            events_total=seek.total,
+        )
 
-class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """What stats gives; see `consuming.Stats` and `pull.Counters`."""
+
+class StatsResponse(msgspec.Struct, frozen=True, rename="camel"):
+    """What stats gives; see `messages.SubscriptionStats` and `saved.SubscriptionCounters`."""
 
     processed: int
     accepted: int
@@ -133,8 +149,8 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
     consumer: str | None
 
     @classmethod
-    def of(cls, stats: Stats) -> Self:
-        """As it is told."""
+    def of(cls, stats: SubscriptionStats) -> Self:
+        """As the API shows it."""
         return cls(
             **msgspec.structs.asdict(stats.counters),
             backlog=stats.backlog,
@@ -147,18 +163,18 @@ class StatsAnswer(msgspec.Struct, frozen=True, rename="camel"):
         )
 
 
-class PullApi:
+class SubscriptionsApi:
     """The handlers.
 
     Args:
-        subscriptions: Gives them; raises UnavailableError until they are there.
+        subscriptions: All of them.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
+    def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
 
     def routes(self) -> Iterator[Route]:
-        """Where they answer."""
+        """For a Starlette app."""
         handlers: dict[str, Handler] = {
             "pull": self._pull,
             "ack": self._ack,
@@ -172,59 +188,52 @@ class PullApi:
             yield Route(f"{PREFIX}/{name}", handler, methods=list(METHODS[name]))
 
     async def _pull(self, request: Request) -> Response:
-        asked = await _decoded(request, _Pull)
-        if not 1 <= asked.max <= limits.PULL_EVENTS_MAX:
+        body = await _decoded(request, _PullRequest)
+        if not 1 <= body.max <= limits.PULL_EVENTS_MAX:
             raise InvalidInputError(f"max must be between 1 and {limits.PULL_EVENTS_MAX}")
-        if not 0 <= asked.wait <= limits.PULL_WAIT_S_MAX:
+        if not 0 <= body.wait <= limits.PULL_WAIT_S_MAX:
             raise InvalidInputError(f"wait must be between 0 and {limits.PULL_WAIT_S_MAX:.0f} seconds")
-        pulled = await self._subscriptions().pull(
-            _name(request), asked.consumer, count_max=asked.max, wait_s=asked.wait, is_gone=request.is_disconnected
+        pulled = await self._subscriptions.pull(
+            _name(request), body.consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
         )
-        return json_response(PullAnswer([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
+        return json_response(PullResponse([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
 
     async def _ack(self, request: Request) -> Response:
-        asked = await _decoded(request, _Ack)
-        if bool(asked.ids) == bool(asked.up_to):
+        body = await _decoded(request, _AckRequest)
+        if bool(body.ids) == bool(body.up_to):
             raise InvalidInputError("an acknowledgement has either ids or upTo")
-        return _acked(await self._subscriptions().ack(_name(request), asked.consumer, ids=asked.ids, up_to=asked.up_to))
+        return _acked(await self._subscriptions.ack(_name(request), body.consumer, ids=body.ids, up_to=body.up_to))
 
     async def _nack(self, request: Request) -> Response:
-        asked = await _decoded(request, _Nack)
-        if not asked.ids:
+        body = await _decoded(request, _NackRequest)
+        if not body.ids:
             raise InvalidInputError("ids is missing")
-        check_delay(asked.delay)
-        return _acked(await self._subscriptions().nack(_name(request), asked.ids, asked.delay))
+        check_delay(body.delay)
+        return _acked(await self._subscriptions.nack(_name(request), body.ids, body.delay))
 
     async def _leave(self, request: Request) -> Response:
-        asked = await _decoded(request, _Asked)
-        return json_response({"released": self._subscriptions().leave(_name(request), asked.consumer)})
+        body = await _decoded(request, _ConsumerRequest)
+        return json_response({"released": self._subscriptions.leave(_name(request), body.consumer)})
 
     async def _seek(self, request: Request) -> Response:
         name = _name(request)
         if request.method == "DELETE":
-            return json_response({"cancelled": self._subscriptions().cancel_seek(name)})
+            return json_response({"cancelled": self._subscriptions.cancel_seek(name)})
         if request.method == "GET":
-            under_way = self._subscriptions().seeking(name)
-            if under_way is None:
-                return json_response(SeekAnswer(running=False))
-            place, scanned, total = under_way.place, under_way.scanned, under_way.total
-            return json_response(
-                SeekAnswer(True, None, None, place.to, place.first or None, place.last or None, scanned, total)
-            )
-        asked = await _decoded(request, _Seek)
-        first = await run_in_threadpool(condition, asked.first, "first")
-        last = await run_in_threadpool(condition, asked.last, "last")
-        sought = await self._subscriptions().seek(name, Place(asked.to, first, last, asked.after))
-        return json_response(SeekAnswer(False, sought.epoch, positions.write(sought.floor) or asked.to))
+            return json_response(SeekResponse.of(self._subscriptions.running_seek(name)))
+        body = await _decoded(request, _SeekRequest)
+        first = await run_in_threadpool(condition, body.first, "first")
+        last = await run_in_threadpool(condition, body.last, "last")
+        done = await self._subscriptions.seek(name, SeekGoal(body.to, first, last, body.after))
+        return json_response(SeekResponse(False, done.epoch, done.position))
 
     async def _analyze(self, request: Request) -> Response:
-        asked = await _decoded(request, _Analyze)
-        compiled = await run_in_threadpool(compile_filter, asked.filter, asked.filters)
-        found = await self._subscriptions().analyze(_name(request), compiled.cel)
-        return json_response({name: getattr(found, name) for name in found.__slots__})
+        body = await _decoded(request, _AnalyzeRequest)
+        compiled = await run_in_threadpool(compile_filter, body.filter, body.filters)
+        return json_response(dataclasses.asdict(await self._subscriptions.analyze(_name(request), compiled.cel)))
 
     async def _stats(self, request: Request) -> Response:
-        return json_response(StatsAnswer.of(await self._subscriptions().stats(_name(request))))
+        return json_response(StatsResponse.of(await self._subscriptions.stats(_name(request))))
 
 
 def check_consumer(name: str) -> None:
@@ -234,7 +243,7 @@ def check_consumer(name: str) -> None:
 
 
 def check_delay(delay_s: float) -> None:
-    """Raises InvalidInputError for a time that nobody can wait."""
+    """Raises InvalidInputError for a delay out of its range."""
     if not 0 <= delay_s <= limits.ACK_TIMEOUT_S_MAX:
         raise InvalidInputError(f"delay must be between 0 and {limits.ACK_TIMEOUT_S_MAX:.0f} seconds")
 
@@ -243,17 +252,16 @@ def _name(request: Request) -> str:
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 
-async def _decoded(request: Request, type_: type[_T]) -> _T:
-    body = await read_body(request, _TYPES)
-    asked = decode_as(body or b"{}", type_, "the body")
-    check_consumer(asked.consumer)
-    return asked
+async def _decoded(request: Request, type_: type[_RequestT]) -> _RequestT:
+    body = decode_as(await read_body(request, _TYPES) or b"{}", type_, "the body")
+    check_consumer(body.consumer)
+    return body
 
 
-def _event(handed: Handed) -> PulledEvent:
-    text = msgspec.Raw(encode_event(handed.event.event))
-    return PulledEvent(handed.id, handed.deliveries, f"{handed.partition}:{handed.offset}", text)
+def _event(leased: LeasedEvent) -> PulledEvent:
+    text = msgspec.Raw(encode_event(leased.event.event))
+    return PulledEvent(leased.id, leased.deliveries, f"{leased.partition}:{leased.offset}", text)
 
 
-def _acked(done: Acked) -> Response:
+def _acked(done: AckResult) -> Response:
     return json_response({"acknowledged": done.acknowledged, "stale": list(done.stale)})

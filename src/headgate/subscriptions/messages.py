@@ -1,46 +1,15 @@
-"""What do those who consume a subscription ask and get? Values and errors, without anything that acts."""
+"""What those who consume a subscription get: values, without anything that acts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from headgate.delivery.events import SharedEvent
-from headgate.errors import ConflictError, NotFoundError, OverloadedError, UnavailableError
-from headgate.subscriptions.cursor import Counters
-
-
-class SubscriptionNotFoundError(NotFoundError):
-    """There is no such subscription, or it is not in force yet."""
-
-    code = "subscription-not-found"
-
-
-class SeekBusyError(ConflictError):
-    """Another seek of the same subscription is under way."""
-
-    code = "seek-busy"
-
-
-class SeekCancelledError(ConflictError):
-    """The seek was broken off on demand."""
-
-    code = "seek-cancelled"
-
-
-class PullsOverloadError(OverloadedError):
-    """PULLS_MAX pulls wait."""
-
-    code = "pulls"
-
-
-class AckNotStoredError(UnavailableError):
-    """The disk does not take it: what was acknowledged may be handed out again after a restart."""
-
-    code = "ack-not-stored"
+from headgate.subscriptions.saved import SubscriptionCounters
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
+class LeasedEvent:
     """An event with a consumer.
 
     Attributes:
@@ -59,22 +28,22 @@ class Handed:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """What a pull gives.
 
     Attributes:
         events: In the order of the outbox, those handed out before first.
-        epoch: Moves when somebody has sought: what was handed out before need not be acknowledged.
+        epoch: Moves with every seek: what was handed out before need not be acknowledged.
         active: False for a failover consumer whose turn it is not.
     """
 
-    events: list[Handed]
+    events: list[LeasedEvent]
     epoch: int
     active: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class SubscriptionStats:
     """Where a subscription stands.
 
     Attributes:
@@ -83,12 +52,12 @@ class Stats:
         candidates: Of them, unread ones that cel-cpp has still to decide.
         unacknowledged: Of them, those that were read.
         oldest_us: When the oldest unacknowledged event was stored; None without one.
-        epoch: See `Pulled`.
+        epoch: See `PullResult`.
         consumer: Who has the lease, or had it last; None once that one has left.
         history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 
-    counters: Counters
+    counters: SubscriptionCounters
     backlog: int
     candidates: int
     unacknowledged: int
@@ -99,8 +68,8 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True)
-class Analysis:
-    """What a filter would say of a backlog.
+class BacklogAnalysis:
+    """What a filter would take of a backlog.
 
     Attributes:
         events: Looked at.
@@ -118,7 +87,7 @@ class Analysis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SeekGoal:
     """Where a seek goes.
 
     Attributes:
@@ -136,19 +105,13 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class CompletedSeek:
     """What a seek did.
 
     Attributes:
         epoch: The new one.
-        floor: The first offset that counts, by partition; empty when all that the cursor meets counts.
+        position: The first offset that counts, by partition, as text; `earliest` or `latest` when every one counts.
     """
 
     epoch: int
-    floor: dict[int, int]
-
-
-class PlaceNotFoundError(NotFoundError):
-    """No event satisfies the expression of a seek."""
-
-    code = "place-not-found"
+    position: str

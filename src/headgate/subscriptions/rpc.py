@@ -1,53 +1,46 @@
-"""How are subscriptions consumed over gRPC? A stream a consumer: credits and acknowledgements in, events out.
+"""The gRPC service of consumers: one stream each, credits and acknowledgements in, events out.
 
-The stream is the consumer: while it lasts it keeps its turn, and when it ends, however it ends, what it has not
-acknowledged is free at once. A second stream of the same consumer takes the place of the first.
+The stream is the consumer: while it lasts it keeps its lease, and when it ends, however it ends, what it has not
+acknowledged is due at once. A second stream of the same consumer replaces the first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import msgspec
 
 from headgate import limits
-from headgate.errors import ConflictError
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition, filter_and_filters, text_of_message, texts_of
-from headgate.log import positions
 from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
-from headgate.rpc.service import SUBSCRIPTIONS, Call, Service, attended
-from headgate.subscriptions.api import StatsAnswer, check_consumer, check_delay
-from headgate.subscriptions.cursor import Acked
-from headgate.subscriptions.messages import Handed, Place, Pulled, SubscriptionNotFoundError
+from headgate.rpc.service import SUBSCRIPTIONS, RpcCall, Service, attended
+from headgate.subscriptions.api import StatsResponse, check_consumer, check_delay
+from headgate.subscriptions.errors import ConsumerReplacedError, SubscriptionNotFoundError
+from headgate.subscriptions.leases import AckResult
+from headgate.subscriptions.messages import LeasedEvent, PullResult, SeekGoal
 from headgate.subscriptions.service import Subscriptions
 
-SubscribeCall = Call[pb.SubscribeRequest, pb.SubscribeResponse]
+SubscribeCall = RpcCall[pb.SubscribeRequest, pb.SubscribeResponse]
 
 
-class ConsumerReplacedError(ConflictError):
-    """The consumer has connected again."""
-
-    code = "consumer-replaced"
-
-
-class PullRpc:
+class SubscriptionsRpc:
     """The consuming end of every subscription.
 
     Args:
-        subscriptions: Gives them; raises UnavailableError until they are there.
+        subscriptions: All of them.
     """
 
-    def __init__(self, subscriptions: Callable[[], Subscriptions]) -> None:
+    def __init__(self, subscriptions: Subscriptions) -> None:
         self._subscriptions = subscriptions
-        self._consumers: dict[tuple[str, str], _Consumer] = {}
+        self._streams: dict[tuple[str, str], _ConsumerStream] = {}
 
     def service(self) -> Service:
         """For a gRPC server."""
@@ -69,87 +62,94 @@ class PullRpc:
         name, consumer = first.open.subscription, first.open.consumer or f"stream-{uuid.uuid4().hex}"
         check_consumer(consumer)
         key = name, consumer
-        while (old := self._consumers.get(key)) is not None:
+        while (old := self._streams.get(key)) is not None:
             old.replaced.set()
-            await old.gone.wait()
-        all_ = self._subscriptions()
-        mine = self._consumers[key] = _Consumer(all_, name, consumer, call)
+            await old.ended.wait()
+        subscriptions = self._subscriptions
+        stream = self._streams[key] = _ConsumerStream(subscriptions, name, consumer, call)
         try:
-            await mine.begin()
-            await attended(mine.settle(), mine.receive(first), mine.hand(), mine.keep(), mine.until_replaced())
+            await stream.begin()
+            await attended(
+                stream.settle(), stream.receive(first), stream.hand_out(), stream.keep(), stream.until_replaced()
+            )
         finally:
-            if mine.admitted:
+            if stream.admitted:
                 with contextlib.suppress(SubscriptionNotFoundError):  # it may have been deleted
-                    all_.leave(name, consumer)
-            del self._consumers[key]
-            mine.gone.set()
+                    subscriptions.leave(name, consumer)
+            del self._streams[key]
+            stream.ended.set()
 
-    async def seek(self, call: Call[pb.SeekRequest, pb.SeekResponse]) -> None:
-        """Moves a subscription; tells how far the search is."""
-        asked = await call.read_first()
-        first, last = await asyncio.to_thread(_conditions, asked)
-        place = Place(asked.to or "earliest", first, last, asked.after)
-        told = pb.SeekResponse()
+    async def seek(self, call: RpcCall[pb.SeekRequest, pb.SeekResponse]) -> None:
+        """Moves a subscription; sends the progress of the search."""
+        request = await call.read_first()
+        first, last = await asyncio.to_thread(_conditions, request)
+        goal = SeekGoal(request.to or "earliest", first, last, request.after)
+        response = pb.SeekResponse()
 
-        def tell(scanned: int, total: int) -> None:
-            told.events_scanned, told.events_total = scanned, total
+        def on_progress(scanned: int, total: int) -> None:
+            response.events_scanned, response.events_total = scanned, total
 
-        seeking = asyncio.create_task(self._subscriptions().seek(asked.subscription, place, tell))
+        seeking = asyncio.create_task(self._subscriptions.seek(request.subscription, goal, on_progress))
         try:
             while not (await asyncio.wait([seeking], timeout=limits.SEEK_PROGRESS_S))[0]:
-                await call.write(told)
-            sought = seeking.result()
+                await call.write(response)
+            done = seeking.result()
         finally:
             seeking.cancel()
             await asyncio.gather(seeking, return_exceptions=True)
-        told.done, told.epoch, told.position = True, sought.epoch, positions.write(sought.floor) or place.to
-        await call.write(told)
+        response.done, response.epoch, response.position = True, done.epoch, done.position
+        await call.write(response)
 
-    async def stats(self, call: Call[pb.StatsRequest, pb.StatsResponse]) -> None:
+    async def stats(self, call: RpcCall[pb.StatsRequest, pb.StatsResponse]) -> None:
         """Where a subscription stands."""
-        asked = await call.read_first()
-        answer = StatsAnswer.of(await self._subscriptions().stats(asked.subscription))
+        request = await call.read_first()
+        stats = StatsResponse.of(await self._subscriptions.stats(request.subscription))
         # What is None is left unset, and read as empty.
-        await call.write(pb.StatsResponse(**msgspec.structs.asdict(answer)))
+        await call.write(pb.StatsResponse(**msgspec.structs.asdict(stats)))
 
-    async def analyze(self, call: Call[pb.AnalyzeRequest, pb.AnalyzeResponse]) -> None:
+    async def analyze(self, call: RpcCall[pb.AnalyzeRequest, pb.AnalyzeResponse]) -> None:
         """How many events of the backlog a filter would accept."""
-        asked = await call.read_first()
-        found = await self._subscriptions().analyze(asked.subscription, await asyncio.to_thread(_cel, asked.filter))
-        await call.write(pb.AnalyzeResponse(**{name: getattr(found, name) for name in found.__slots__}))
+        request = await call.read_first()
+        cel = await asyncio.to_thread(_cel, request.filter)
+        analysis = await self._subscriptions.analyze(request.subscription, cel)
+        await call.write(pb.AnalyzeResponse(**dataclasses.asdict(analysis)))
 
 
-@dataclass(eq=False)
-class _Consumer:
-    """One stream.
+class _ConsumerStream:
+    """One consumer's stream.
+
+    Args:
+        subscriptions: All of them.
+        name: `namespace/name` of the subscription.
+        consumer: Who it is.
+        call: The stream's messages.
 
     Attributes:
         admitted: Whether it may have anything to give back.
-        replaced: Is set when another stream takes its place.
-        gone: Is set when it has ended.
+        replaced: Is set when another stream replaces it.
+        ended: Is set when it has ended.
     """
 
-    all: Subscriptions
-    name: str
-    consumer: str
-    call: SubscribeCall
-    admitted: bool = False
-    replaced: asyncio.Event = field(default_factory=asyncio.Event)
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def __post_init__(self) -> None:
+    def __init__(self, subscriptions: Subscriptions, name: str, consumer: str, call: SubscribeCall) -> None:
+        self.admitted = False
+        self.replaced = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._subscriptions = subscriptions
+        self._name = name
+        self._consumer = consumer
+        self._call = call
         self._credits = Credits()
-        self._told = Pulled([], 0)
-        self._acking: asyncio.Queue[tuple[int, asyncio.Task[Acked]] | None] = asyncio.Queue(limits.ACKS_MAX)
+        self._last = PullResult([], 0)
+        self._acking: asyncio.Queue[tuple[int, asyncio.Task[AckResult]] | None] = asyncio.Queue(limits.ACKS_MAX)
 
     async def begin(self) -> None:
-        """Says that it is known and whether it is its turn."""
-        self._told = await self.all.pull(self.name, self.consumer, count_max=0)
+        """Sends whether it is this consumer's turn."""
+        self._last = await self._subscriptions.pull(self._name, self._consumer, count_max=0)
         self.admitted = True
-        await self.call.write(self._response())
+        await self._call.write(self._response())
 
     async def receive(self, first: pb.SubscribeRequest) -> None:
-        """Takes what the client says."""
+        """Takes the client's messages."""
         request: pb.SubscribeRequest | None = first
         while request is not None:
             if request.HasField("open") and request is not first:
@@ -159,102 +159,102 @@ class _Consumer:
                 if max(len(request.ack), len(request.nack.ids)) > limits.SUBSCRIPTION_UNACKED_MAX:
                     raise ProtocolError(f"over {limits.SUBSCRIPTION_UNACKED_MAX} ids in one request")
                 check_delay(request.nack.delay_s)
-                dealing = asyncio.create_task(self._deal(request))
-                dealing.add_done_callback(lambda task: task.cancelled() or task.exception())
-                await self._acking.put((request.number, dealing))
-            request = await self.call.read()
-        await self._acking.put(None)  # the client has said its last word: what is under way is settled, then it is over
+                acking = asyncio.create_task(self._ack(request))
+                acking.add_done_callback(lambda task: task.cancelled() or task.exception())
+                await self._acking.put((request.number, acking))
+            request = await self._call.read()
+        await self._acking.put(None)  # the client has sent its last message: what is under way is settled, then it ends
 
-    async def _deal(self, request: pb.SubscribeRequest) -> Acked:
-        done: list[Acked] = []
+    async def _ack(self, request: pb.SubscribeRequest) -> AckResult:
+        results: list[AckResult] = []
         if request.ack:
-            done.append(await self.all.ack(self.name, self.consumer, ids=tuple(request.ack)))
+            results.append(await self._subscriptions.ack(self._name, self._consumer, ids=tuple(request.ack)))
         if request.ack_up_to:
-            done.append(await self.all.ack(self.name, self.consumer, up_to=request.ack_up_to))
-        count = sum(one.acknowledged for one in done)
+            results.append(await self._subscriptions.ack(self._name, self._consumer, up_to=request.ack_up_to))
+        count = sum(result.acknowledged for result in results)
         if request.nack.ids:
-            done.append(await self.all.nack(self.name, tuple(request.nack.ids), request.nack.delay_s))
-            await self.all.flush()
-        return Acked(count, tuple(id_ for one in done for id_ in one.stale))
+            results.append(await self._subscriptions.nack(self._name, tuple(request.nack.ids), request.nack.delay_s))
+            await self._subscriptions.flush()
+        return AckResult(count, tuple(id_ for result in results for id_ in result.stale))
 
     async def settle(self) -> None:
-        """Says which acknowledgements are on disk, in their order; returns behind the last one."""
+        """Sends which acknowledgements are on disk, in their order; returns behind the last one."""
         while (item := await self._acking.get()) is not None:
-            number, dealing = item
-            await asyncio.wait([dealing])  # what was acknowledged is, also when the stream ends meanwhile
-            done = dealing.result()
+            number, acking = item
+            await asyncio.wait([acking])  # what was acknowledged is, also when the stream ends meanwhile
+            result = acking.result()
             response = self._response()
-            response.acknowledged = done.acknowledged
-            response.stale.extend(done.stale)
+            response.acknowledged = result.acknowledged
+            response.stale.extend(result.stale)
             response.settled = number
-            await self.call.write(response)
+            await self._call.write(response)
 
-    async def hand(self) -> None:
-        """Hands out events for as long as there are credits; says when somebody has sought, or whose turn it is."""
+    async def hand_out(self) -> None:
+        """Sends events for as long as there are credits; also every change of the epoch and of whose turn it is."""
         while True:
             room = min(await self._credits.left(limits.PULL_POLL_S), limits.PULL_EVENTS_MAX)
             wait_s = limits.PULL_POLL_S if room else 0.0
-            pulled = await self.all.pull(self.name, self.consumer, count_max=room, wait_s=wait_s)
+            pulled = await self._subscriptions.pull(self._name, self._consumer, count_max=room, wait_s=wait_s)
             self._credits.take(len(pulled.events))
-            changed = (pulled.epoch, pulled.active) != (self._told.epoch, self._told.active)
-            self._told = pulled
+            changed = (pulled.epoch, pulled.active) != (self._last.epoch, self._last.active)
+            self._last = pulled
             if pulled.events or changed:
                 for response in self._responses(pulled.events):
-                    await self.call.write(response)
+                    await self._call.write(response)
 
     async def keep(self) -> None:
-        """Keeps its turn while a client reads slowly what it was handed."""
+        """Keeps its lease while a client is slow to read what it was sent."""
         while True:
-            await asyncio.sleep(self.all.keep(self.name, self.consumer))
+            await asyncio.sleep(self._subscriptions.keep(self._name, self._consumer))
 
     async def until_replaced(self) -> None:
         """Ends the stream when its consumer has opened another one."""
         await self.replaced.wait()
         raise ConsumerReplacedError(
-            f"the consumer {self.consumer!r} has connected again", hint="give each consumer a name of its own"
+            f"the consumer {self._consumer!r} has connected again", hint="give each consumer a name of its own"
         )
 
     def _response(self) -> pb.SubscribeResponse:
-        return pb.SubscribeResponse(epoch=self._told.epoch, active=self._told.active)
+        return pb.SubscribeResponse(epoch=self._last.epoch, active=self._last.active)
 
-    def _responses(self, events: list[Handed]) -> Iterator[pb.SubscribeResponse]:
+    def _responses(self, events: list[LeasedEvent]) -> Iterator[pb.SubscribeResponse]:
         response, size_bytes = self._response(), 0
-        for handed in events:
+        for leased in events:
             if size_bytes >= limits.RPC_RESPONSE_BYTES:
                 yield response
                 response, size_bytes = self._response(), 0
-            message = to_message(handed.event.event)
+            message = to_message(leased.event.event)
             size_bytes += message.ByteSize()
             response.events.add(
-                ack_id=handed.id,
+                ack_id=leased.id,
                 event=message,
-                deliveries=handed.deliveries,
-                partition=handed.partition,
-                offset=handed.offset,
+                deliveries=leased.deliveries,
+                partition=leased.partition,
+                offset=leased.offset,
             )
         yield response
 
 
-def _cel(asked: pb.Filter) -> str:
-    """The filter of a question.
+def _cel(filter_: pb.Filter) -> str:
+    """The canonical CEL of a filter.
 
     Raises:
-        InvalidInputError: It says one filter in several ways.
+        InvalidInputError: It has one filter in several ways.
         FilterError: It is refused.
     """
-    return compile_filter(*filter_and_filters(*texts_of(asked))).cel
+    return compile_filter(*filter_and_filters(*texts_of(filter_))).cel
 
 
-def _conditions(asked: pb.SeekRequest) -> tuple[str, str]:
+def _conditions(request: pb.SeekRequest) -> tuple[str, str]:
     """The canonical CEL of `first` and of `last`; empty for none.
 
     Raises:
         FilterError: One of them is refused.
     """
-    match asked.WhichOneof("at"):
+    match request.WhichOneof("at"):
         case "first_expression":
-            return condition(text_of_message(asked.first_expression), "first"), ""
+            return condition(text_of_message(request.first_expression), "first"), ""
         case "last_expression":
-            return "", condition(text_of_message(asked.last_expression), "last")
+            return "", condition(text_of_message(request.last_expression), "last")
         case _:
-            return condition(asked.first, "first"), condition(asked.last, "last")
+            return condition(request.first, "first"), condition(request.last, "last")

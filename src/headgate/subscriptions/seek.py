@@ -1,39 +1,32 @@
-"""Where does a seek lead? To a place of the log, or to the first or last event of which an expression is true.
+"""Seeks: from a goal (a place of the log, or the first or last event of an expression) to where a subscription goes on.
 
-An expression is looked for over the whole log, not only among the events that were matched for the subscription: "where
-my database's transaction 4711 begins" need not be an event that the subscription wants. The subscription goes on at
-that event, or behind it, and in every other partition at what was stored at the same time or later.
+An expression is searched for over the whole log, not only among the events that were matched for the subscription:
+"where my database's transaction 4711 begins" need not be an event that the subscription wants. The subscription goes on
+at that event, or behind it, and in every other partition at what was stored at the same time or later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from headgate.errors import InvalidInputError, NotFoundError
+from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.event.identity import path_of
 from headgate.limits import SEEK_SLACK_S
-from headgate.outbox.reader import position_at_time
-from headgate.scan.pages import RuleOf, Scanner
 from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_at_event
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
-from headgate.subscriptions.messages import Place, PlaceNotFoundError, SeekCancelledError
+from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
+from headgate.subscriptions.messages import SeekGoal
+from headgate.subscriptions.sources import OutboxView, SearchableLog
 
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
 
 
-class BrokerGoneError(NotFoundError):
-    """The broker whose events are looked through is not there."""
-
-    code = "broker-gone"
-
-
 @dataclass(frozen=True, slots=True)
-class Landing:
+class SeekDestination:
     """Where a subscription goes on.
 
     Attributes:
@@ -47,29 +40,33 @@ class Landing:
     behind: bool = False
 
 
-class Seeking:
-    """One seek under way.
+class RunningSeek:
+    """A seek under way.
+
+    Args:
+        goal: Where it goes.
+        on_progress: Called with the progress.
 
     Attributes:
-        place: Where it is to lead.
+        goal: Where it goes.
         scanned: Events looked at so far.
         total: Of about so many.
     """
 
-    def __init__(self, place: Place, tell: OnProgress) -> None:
-        self.place = place
+    def __init__(self, goal: SeekGoal, on_progress: OnProgress) -> None:
+        self.goal = goal
         self.scanned = 0
         self.total = 0
-        self._tell = tell
-        self._task: asyncio.Task[Landing] | None = None
+        self._on_progress = on_progress
+        self._task: asyncio.Task[SeekDestination] | None = None
         self._cancelled = False
 
-    def tell(self, scanned: int, total: int) -> None:
+    def progress(self, scanned: int, total: int) -> None:
         """Note the progress."""
         self.scanned, self.total = scanned, total
-        self._tell(scanned, total)
+        self._on_progress(scanned, total)
 
-    async def run(self, search: Coroutine[None, None, Landing]) -> Landing:
+    async def run(self, search: Coroutine[None, None, SeekDestination]) -> SeekDestination:
         """Waits for the search.
 
         Raises:
@@ -84,68 +81,69 @@ class Seeking:
             raise
 
     def cancel(self) -> bool:
-        """Break it off; False when it is too late."""
+        """Cancels it; False when it is too late."""
         self._cancelled = self._task is not None and self._task.cancel()
         return self._cancelled
 
 
-class Seeks:
-    """Finds places.
+class SeekResolver:
+    """Finds where a seek leads.
 
     Args:
-        log: Directory of the log's partitions.
-        outbox: Directory of the outbox partition.
-        scanner: Looks through the log.
-        rule_of: How events get their filter values.
-        handed: The outbox position below which every row is durable and known.
+        log: Is searched for expressions.
+        outbox: Has the rows.
     """
 
-    def __init__(self, log: Path, outbox: Path, scanner: Scanner, rule_of: RuleOf, handed: Callable[[], int]) -> None:
+    def __init__(self, log: SearchableLog, outbox: OutboxView) -> None:
         self._log = log
         self._outbox = outbox
-        self._finder = EventFinder(log, scanner)
-        self._rule_of = rule_of
-        self._handed = handed
+        self._finder = EventFinder(log.directory, log.scanner)
 
-    async def landing(self, broker: str, place: Place, tell: OnProgress) -> Landing:
-        """Where a place is.
+    async def resolve(self, broker: str, goal: SeekGoal, on_progress: OnProgress) -> SeekDestination:
+        """The destination of a goal.
+
+        Args:
+            broker: Identity of the broker whose events are searched.
+            goal: Where to.
+            on_progress: Called with the progress of a search.
 
         Raises:
             PositionError: `to` is no place.
-            InvalidInputError: The parts of the place do not go together.
+            InvalidInputError: The parts of the goal do not go together.
             PlaceNotFoundError: The expression is true of no event there.
             CorruptChunkError: A chunk that had to be read is damaged.
         """
-        _check(place)
-        cel = place.first or place.last
-        if place.to == LATEST and not cel:
-            return Landing(self._handed(), {}, behind=True)
-        floor = await asyncio.to_thread(start_offsets, self._log, place.to)
-        since_us = rfc3339.micros(place.to) or 0
+        _check(goal)
+        cel = goal.first or goal.last
+        if goal.to == LATEST and not cel:
+            return SeekDestination(self._outbox.end, {}, behind=True)
+        log = self._log.directory
+        floor = await asyncio.to_thread(start_offsets, log, goal.to)
+        since_us = rfc3339.micros(goal.to) or 0
         if cel:
-            rule = await asyncio.to_thread(self._rule_of, broker)
+            rule = await asyncio.to_thread(self._log.rule_of, broker)
             if rule is None:
                 raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
-            end = await asyncio.to_thread(start_offsets, self._log, NEXT)
-            found = await self._finder.find(FilterSearch(broker, rule, cel, bool(place.last)), floor, end, tell)
+            end = await asyncio.to_thread(start_offsets, log, NEXT)
+            found = await self._finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
             if found is None:
                 raise PlaceNotFoundError("the expression is true of no event of the broker there")
-            floor = await asyncio.to_thread(offsets_at_event, self._log, floor, found, after=place.after)
+            floor = await asyncio.to_thread(offsets_at_event, log, floor, found, after=goal.after)
             since_us = found.stored_us
-        elif place.to == EARLIEST:
+        elif goal.to == EARLIEST:
             floor = {}
-        position = await asyncio.to_thread(position_at_time, self._outbox, since_us - _SLACK_US) if since_us else 0
-        return Landing(min(position, self._handed()), floor)
+        position = await asyncio.to_thread(self._outbox.position_at, since_us - _SLACK_US) if since_us else 0
+        return SeekDestination(min(position, self._outbox.end), floor)
 
 
-def _check(place: Place) -> None:
-    if place.first and place.last:
+def _check(goal: SeekGoal) -> None:
+    if goal.first and goal.last:
         raise InvalidInputError("a seek has either first or last")
-    if place.after and not (place.first or place.last):
+    if goal.after and not (goal.first or goal.last):
         raise InvalidInputError("after goes with first or last")
-    if place.to in (LATEST, NEXT) and (place.first or place.last):
+    if goal.to in (LATEST, NEXT) and (goal.first or goal.last):
         raise InvalidInputError("behind the latest event there is none that an expression could find")
-    if place.to == NEXT:
+    if goal.to == NEXT:
         raise InvalidInputError(
             "to=next is no place of a subscription", hint="latest: behind everything matched so far"
         )

@@ -1,21 +1,16 @@
-"""What is kept in memory of one subscription? Its target, its cursor, and who is busy with it."""
+"""One subscription in memory: its target, its cursor, and who is busy with it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
 
-from headgate import limits
 from headgate.control.routing import PullRules, Target
-from headgate.outbox.reader import Backlog, OutboxRow
-from headgate.subscriptions.cursor import Cursor, Saved
-
-if TYPE_CHECKING:
-    from headgate.subscriptions.seek import Seeking
+from headgate.subscriptions.cursor import Cursor
+from headgate.subscriptions.saved import SavedCursor
+from headgate.subscriptions.seek import RunningSeek
 
 
-class State:
+class SubscriptionState:
     """One subscription.
 
     Attributes:
@@ -23,15 +18,15 @@ class State:
         cursor: Where it stands.
         reading: Held by whoever reads its rows.
         changed: Set when there may be something new, and then replaced.
-        seeking: The seek that is under way.
+        seek: The one under way.
     """
 
-    def __init__(self, target: Target, saved: Saved) -> None:
+    def __init__(self, target: Target, saved: SavedCursor) -> None:
         self.target = target
         self.cursor = Cursor(saved)
         self.reading = asyncio.Lock()
         self.changed = asyncio.Event()
-        self.seeking: Seeking | None = None
+        self.seek: RunningSeek | None = None
 
     @property
     def rules(self) -> PullRules:
@@ -43,13 +38,3 @@ class State:
         """Whoever waits looks again."""
         self.changed.set()
         self.changed = asyncio.Event()
-
-
-async def unread(state: State, backlog: Backlog, handed: Callable[[], int]) -> AsyncIterator[OutboxRow]:
-    """The rows that its cursor has not read; the cursor stays where it is."""
-    at, upto = state.cursor.next, handed()
-    while at < upto:
-        page = await backlog.read(state.target.id, at, upto, limits.BACKLOG_READ_ROWS)
-        for row in page.rows:
-            yield row
-        at = page.reached

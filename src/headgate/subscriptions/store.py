@@ -1,4 +1,4 @@
-"""Where did the consumers of subscriptions stop? subscriptions.db: one row each, synced before an ack is answered."""
+"""subscriptions.db: where the consumers of each subscription stopped, synced before an ack is answered."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import msgspec
 
 from headgate.storage.sqlite import decoding
 from headgate.storage.statefile import StoreFile, read_only
-from headgate.subscriptions.cursor import Saved
+from headgate.subscriptions.saved import SavedCursor
 
 FILE: Final = "subscriptions.db"
 _SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(Saved)
+_DECODER: Final = msgspec.msgpack.Decoder(SavedCursor)
 
 
-class PullStore(StoreFile):
+class SubscriptionStore(StoreFile):
     """The file. Blocking; one thread at a time.
 
     Args:
@@ -31,7 +31,7 @@ class PullStore(StoreFile):
         super().__init__(path, _SCHEMA)
 
     @classmethod
-    def read(cls, path: Path) -> dict[int, Saved]:
+    def read(cls, path: Path) -> dict[int, SavedCursor]:
         """What another process last wrote; nothing when there is no file yet.
 
         Raises:
@@ -42,12 +42,12 @@ class PullStore(StoreFile):
         with read_only(path) as connection:
             return _load(connection)
 
-    def load(self) -> dict[int, Saved]:
+    def load(self) -> dict[int, SavedCursor]:
         """By target id."""
         with decoding(self._path):
             return _load(self._connection)
 
-    def write(self, changed: Mapping[int, Saved], gone: Iterable[int] = ()) -> None:
+    def write(self, changed: Mapping[int, SavedCursor], gone: Iterable[int] = ()) -> None:
         """Write some and forget others, all or nothing.
 
         Raises:
@@ -59,6 +59,6 @@ class PullStore(StoreFile):
             connection.executemany("DELETE FROM subscriptions WHERE id = ?", [(target,) for target in gone])
 
 
-def _load(connection: sqlite3.Connection) -> dict[int, Saved]:
+def _load(connection: sqlite3.Connection) -> dict[int, SavedCursor]:
     rows = connection.execute("SELECT id, body FROM subscriptions").fetchall()
     return {target: _DECODER.decode(body) for target, body in rows}

@@ -239,6 +239,8 @@ Node = (
     | Macro
 )
 
+TYPE_NAMES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
+"""Names that are types, as in `type(x) == string`."""
 PUBLISH_TIME: Final = "publish_time"
 """The variable that is the time at which the broker stored the event: a timestamp, in milliseconds."""
 TRUE = Literal(LiteralKind.BOOL, True)

@@ -13,7 +13,8 @@ from typing import Final
 
 from headgate.event.attributes import is_name
 from headgate.event.model import ExtensionValue
-from headgate.filter.cel.ast import Has, In, Literal, LiteralKind, Name, Node
+from headgate.filter.cel.ast import Has, In, Node
+from headgate.filter.cel.build import CE, literal
 
 TIME_TEXT: Final = "@time"
 """The text of `ce.time` as it was sent, under a name that no attribute has: `ce["@time"]`."""
@@ -54,5 +55,5 @@ def is_written_plainly(name: str) -> bool:
 def present(name: str) -> Node:
     """Whether an event has an attribute: `has(ce.name)`."""
     if _BACKTICKED.fullmatch(name):
-        return Has(Name("ce"), name)
-    return In(Literal(LiteralKind.STRING, name), Name("ce"))
+        return Has(CE, name)
+    return In(literal(name), CE)

@@ -1,4 +1,4 @@
-"""How much may one evaluation take on this event? Steps and bytes, estimated from above from the tree and its sizes.
+"""The bound on one evaluation: steps and bytes, estimated from above from the tree and the event's sizes.
 
 cel-cpp itself stops after 10,000 rounds of all macros together. It does not bound what a round costs, nor what a
 function does with a long text: `map` copies its result in every round (10,000 elements: 7 s), a regular expression
@@ -142,11 +142,11 @@ def check_budget(tree: Node) -> None:
     estimate.walk(tree, {}, 1.0)
     if estimate.largest > FILTER_GROWTH_MAX * EVENT_BYTES_MAX:
         what = f"the expression may build a value of {estimate.largest / EVENT_BYTES_MAX:.0f} times its event"
-        raise over_limit("FILTER_GROWTH_MAX", FILTER_GROWTH_MAX, what)
+        raise over_limit("FILTER_GROWTH_MAX", what)
     fixed = steps(tree, _SMALLEST) if estimate.repeats else 0.0
     if fixed > FILTER_EVALUATION_STEPS_MAX:
         what = f"the expression may take {fixed:,.0f} steps on any event"
-        raise over_limit("FILTER_EVALUATION_STEPS_MAX", FILTER_EVALUATION_STEPS_MAX, what)
+        raise over_limit("FILTER_EVALUATION_STEPS_MAX", what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,12 +305,12 @@ class _Estimate:
         """The most bytes of one list that `map` makes: elements share the range, all else comes every time."""
         bound = {name: _Value(value.most, value.most, value.items, value.most) for name, value in scope.items()}
         bound[variable] = _scaled(self._inside(_Value(source.most, source.most, source.items, source.most)), 1 / kept)
-        asked = (id(transform), kept, *bound.items())
-        if asked not in self._known:
+        depends_on = (id(transform), kept, *bound.items())
+        if depends_on not in self._known:
             alone = _Estimate(self._size, self._known)
             made = alone.walk(transform, bound, kept)
-            self._known[asked] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
-        most, largest = self._known[asked]
+            self._known[depends_on] = max(kept * (made.bytes + _ITEM_BYTES), made.most), alone.largest
+        most, largest = self._known[depends_on]
         self.largest = max(self.largest, largest)
         return most
 

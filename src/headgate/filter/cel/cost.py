@@ -1,4 +1,4 @@
-"""Is a filter small enough to be evaluated on every event? Limits on its tree, found without running it.
+"""Limits on a filter's tree, found without evaluating it.
 
 These bound what admission itself does, and refuse what no event could bear; `budget.py` looks at the size of an event.
 """
@@ -9,12 +9,10 @@ from typing import Final
 
 from headgate.filter.cel.ast import Call, ListOf, Literal, LiteralKind, Macro, MapOf, Name, Node, children
 from headgate.filter.cel.budget import check_budget
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression, is_regular_expression
+from headgate.filter.cel.engine import is_regular_expression
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.regex import regex_size
 from headgate.limits import (
-    FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_CONSTANTS_A_NODE,
     FILTER_COST_MAX,
     FILTER_LIST_ITEMS_MAX,
@@ -47,9 +45,9 @@ def check_limits(tree: Node) -> None:
             case Name():
                 continue
             case ListOf(items) if len(items) > FILTER_LIST_ITEMS_MAX:
-                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a list has {len(items)} items")
+                raise over_limit("FILTER_LIST_ITEMS_MAX", f"a list has {len(items)} items")
             case MapOf(entries) if len(entries) > FILTER_LIST_ITEMS_MAX:
-                raise over_limit("FILTER_LIST_ITEMS_MAX", FILTER_LIST_ITEMS_MAX, f"a map has {len(entries)} entries")
+                raise over_limit("FILTER_LIST_ITEMS_MAX", f"a map has {len(entries)} entries")
             case Call("matches", _, (*_, Literal(LiteralKind.STRING, str(pattern)))):
                 _check_pattern(pattern)
                 calls = True
@@ -66,27 +64,22 @@ def check_limits(tree: Node) -> None:
         waiting.extend(children(node))
     nodes -= constants - constants // FILTER_CONSTANTS_A_NODE
     if nodes > FILTER_NODES_MAX:
-        raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has {nodes} nodes")
+        raise over_limit("FILTER_NODES_MAX", f"the expression has {nodes} nodes")
     if calls:
-        steps = _steps(tree)
+        steps = static_cost(tree)
         if steps > FILTER_COST_MAX:
-            raise over_limit("FILTER_COST_MAX", FILTER_COST_MAX, f"the expression may take {steps} steps")
+            raise over_limit("FILTER_COST_MAX", f"the expression may take {steps} steps")
         check_budget(tree)
-
-
-def static_cost(cel: str) -> int:
-    """Steps of one evaluation of a canonical text, counted from its tree."""
-    return _steps(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
 
 
 def _check_pattern(pattern: str) -> None:
     if len(pattern) > FILTER_REGEX_CHARACTERS_MAX:
         what = f"a regular expression has {len(pattern)} characters"
-        raise over_limit("FILTER_REGEX_CHARACTERS_MAX", FILTER_REGEX_CHARACTERS_MAX, what)
+        raise over_limit("FILTER_REGEX_CHARACTERS_MAX", what)
     size = regex_size(pattern).instructions
     if size > FILTER_REGEX_INSTRUCTIONS_MAX:
         what = f"a regular expression becomes some {size} instructions"
-        raise over_limit("FILTER_REGEX_INSTRUCTIONS_MAX", FILTER_REGEX_INSTRUCTIONS_MAX, what)
+        raise over_limit("FILTER_REGEX_INSTRUCTIONS_MAX", what)
     if not is_regular_expression(pattern):
         raise FilterError(
             "matches() has an invalid regular expression",
@@ -95,12 +88,15 @@ def _check_pattern(pattern: str) -> None:
         )
 
 
-def _steps(node: Node) -> int:
+def static_cost(node: Node) -> int:
+    """Steps of one evaluation, counted from the tree alone; see `budget.py` for what an event's size adds."""
     match node:
         case Macro(_, source, _, predicate, transform):
             literal = isinstance(source, ListOf | MapOf)
             objects = isinstance(source, Call) and source.function == "json.objects"
             rounds = max(1, len(children(source))) if literal else _ROUNDS_OBJECTS if objects else _ROUNDS
-            return _steps(source) + rounds * sum(_steps(body) for body in (predicate, transform) if body is not None)
+            return static_cost(source) + rounds * sum(
+                static_cost(body) for body in (predicate, transform) if body is not None
+            )
         case _:
-            return 1 + sum(map(_steps, children(node)))
+            return 1 + sum(map(static_cost, children(node)))

@@ -1,4 +1,4 @@
-"""How does cel-cpp's checked expression become our tree? Macros arrive expanded and are recognised by their shape."""
+"""cel-cpp's checked expression as our tree. Macros arrive expanded and are recognised by their shape."""
 
 from __future__ import annotations
 
@@ -32,14 +32,7 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.errors import FilterError
 
-_COMPARISONS: Final = {
-    "_==_": Comparison.EQ,
-    "_!=_": Comparison.NE,
-    "_<_": Comparison.LT,
-    "_<=_": Comparison.LE,
-    "_>_": Comparison.GT,
-    "_>=_": Comparison.GE,
-}
+_COMPARISONS: Final = {f"_{comparison}_": comparison for comparison in Comparison}
 _LITERALS: Final = {
     "null_value": LiteralKind.NULL,
     "bool_value": LiteralKind.BOOL,

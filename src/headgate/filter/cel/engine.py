@@ -1,4 +1,4 @@
-"""How does cel-expr-python behave, and how is it kept from misbehaving? The only module that knows it.
+"""cel-cpp, through cel-expr-python: the only module that knows the package.
 
 What is worked around here (version 0.1.3 on Python 3.11):
 
@@ -40,7 +40,7 @@ from headgate.filter.cel.parentheses import without_nested_parentheses
 from headgate.filter.cel.unparse import string_literal, unparse
 from headgate.filter.cel.wildcards import FUNCTION as WILDCARDS
 from headgate.filter.cel.wildcards import WildcardError, without_wildcards
-from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_DEPTH_MAX, FILTER_NODES_MAX
+from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_CONSTANTS_A_NODE, FILTER_NODES_MAX
 
 _TYPES: Final = {
     CelType.BOOL: _cel.Type.BOOL,
@@ -102,7 +102,7 @@ _WILDCARDS: Final = re.compile(rf"\b{WILDCARDS}\b")
 
 
 class OutcomeKind(IntEnum):
-    """What a filter says of an event."""
+    """The value of a filter on an event."""
 
     FALSE = 0
     TRUE = 1
@@ -110,15 +110,15 @@ class OutcomeKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class FilterOutcome:
     """The result of one evaluation; `message` tells the error, and is empty without one."""
 
     kind: OutcomeKind
     message: str = ""
 
 
-_TRUE: Final = Outcome(OutcomeKind.TRUE)
-_FALSE: Final = Outcome(OutcomeKind.FALSE)
+_TRUE: Final = FilterOutcome(OutcomeKind.TRUE)
+_FALSE: Final = FilterOutcome(OutcomeKind.FALSE)
 
 
 _EVALUATION_ERRORS: Final = (
@@ -239,8 +239,16 @@ class Expression:
             message: checked_pb2.CheckedExpr = checked_pb2.CheckedExpr.FromString(wrapper.value)
         except DecodeError:
             what = "the expression nests too deep, a macro counts as several levels"
-            raise over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, what) from None
+            raise over_limit("FILTER_DEPTH_MAX", what) from None
         return message
+
+    def tree(self) -> Node:
+        """The syntax tree, with macros as they were written.
+
+        Raises:
+            FilterError: It nests too deep, or holds a macro of a form that is not known.
+        """
+        return decode(self.checked().expr)
 
     def result_type(self) -> str:
         """Name of the static result type: "BOOL", "DYN", "STRING", ..."""
@@ -258,7 +266,7 @@ class Expression:
         except (RuntimeError, TypeError, ValueError, OverflowError, RecursionError, UnicodeError):
             return None
 
-    def evaluate(self, activation: Activation) -> Outcome:
+    def evaluate(self, activation: Activation) -> FilterOutcome:
         """Evaluates on one event. Never raises: whatever is no boolean is an ERROR."""
         try:
             result = self._evaluated(activation)
@@ -266,10 +274,10 @@ class Expression:
             if kind == _BOOL:
                 return _TRUE if result.value() else _FALSE
             if kind == _ERROR:
-                return Outcome(OutcomeKind.ERROR, plain(str(result.value())))
-            return Outcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
+                return FilterOutcome(OutcomeKind.ERROR, plain(str(result.value())))
+            return FilterOutcome(OutcomeKind.ERROR, f"the filter's value is no boolean but {kind.name().lower()}")
         except _EVALUATION_ERRORS as error:
-            return Outcome(OutcomeKind.ERROR, plain(str(error)))
+            return FilterOutcome(OutcomeKind.ERROR, plain(str(error)))
 
     def show(self, activation: Activation) -> Shown:
         """Evaluates on one event, for people. Never raises."""
@@ -294,7 +302,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         FilterError: The text is no expression, has a type fault, or is over a limit.
     """
     if len(text) > characters_max:
-        raise over_limit("FILTER_CHARACTERS_MAX", characters_max, f"the expression has {len(text)} characters")
+        raise over_limit("FILTER_CHARACTERS_MAX", f"the expression has {len(text)} characters", maximum=characters_max)
     if not text.strip():
         raise FilterError("the expression is empty", field="filter.expression", hint='write "true" to take every event')
     if len(text) > FILTER_NODES_MAX and characters_max == FILTER_CHARACTERS_MAX:
@@ -302,7 +310,7 @@ def compile_expression(text: str, *, characters_max: int = FILTER_CHARACTERS_MAX
         tokens = Counter(found[0] for found in _TOKEN.finditer(text))
         nodes = sum(tokens[sign] for sign in _SIGNS) + tokens[","] // FILTER_CONSTANTS_A_NODE
         if nodes > FILTER_NODES_MAX:
-            raise over_limit("FILTER_NODES_MAX", FILTER_NODES_MAX, f"the expression has more than {nodes} nodes")
+            raise over_limit("FILTER_NODES_MAX", f"the expression has more than {nodes} nodes")
     expression = _FILTERS.compile(text)
     return _without_wildcards(text, expression) if _WILDCARDS.search(text) else expression
 
@@ -366,7 +374,7 @@ _SHOWN_DEPTH: Final = 3
 
 
 def _shown(result: _cel.Value, depth: int) -> str:
-    """CEL text of a result, or of an item of one; each one's type is asked first: a null has no value to ask for."""
+    """CEL text of a result, or of an item of one; the type of each is looked at first: a null has no value."""
     kind = str(result.type().name()).partition("<")[0].lower()
     if kind == "null":
         return "null"

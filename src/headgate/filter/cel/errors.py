@@ -1,9 +1,10 @@
-"""What can be wrong with a filter? Where it is, what was expected, and how to write it instead."""
+"""Errors of filters: where the fault is, what was expected, and how to write it instead."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from headgate import limits
 from headgate.errors import InvalidInputError
 
 _CARET_CHARACTERS: Final = 100
@@ -52,9 +53,17 @@ class FilterError(InvalidInputError):
         return FilterError(self.reason, field=self.field, position=position, caret=shown, hint=self.hint)
 
 
-def over_limit(name: str, maximum: int, what: str) -> FilterError:
-    """The refusal of a filter that is over the limit `name`; `what` says what there is too much of."""
-    return FilterError(f"{what}: the limit is {maximum} ({name})", field="filter.expression", limit=name)
+def over_limit(name: str, what: str, *, field: str = "filter.expression", maximum: int | None = None) -> FilterError:
+    """The refusal of what is over a limit.
+
+    Args:
+        name: Of the constant of `headgate.limits`.
+        what: What there is too much of.
+        field: Path of the offending field.
+        maximum: The limit where it is not the constant's value.
+    """
+    maximum = getattr(limits, name) if maximum is None else maximum
+    return FilterError(f"{what}: the limit is {maximum} ({name})", field=field, limit=name)
 
 
 def caret(text: str, position: int) -> str:

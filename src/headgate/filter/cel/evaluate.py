@@ -1,4 +1,4 @@
-"""Is a filter true of this event? cel-cpp decides: the meaning that every other part is measured by."""
+"""Evaluation of a filter on an event. cel-cpp decides: every other part is measured by it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from functools import lru_cache
 from headgate.event.model import Event
 from headgate.filter.cel.ast import Node, reads_publish_time
 from headgate.filter.cel.budget import Budget
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import Expression, Outcome, OutcomeKind, compile_expression
+from headgate.filter.cel.engine import Expression, FilterOutcome, OutcomeKind, compile_expression
 from headgate.filter.cel.functions.json import data_at_hand
 from headgate.filter.cel.rewrite import resolve
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.cel.view import EventView
 from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX
 
-__all__ = ["EventView", "Outcome", "OutcomeKind", "Program", "program"]
+__all__ = ["EventView", "FilterOutcome", "OutcomeKind", "Program", "program"]
 
 
 class Program:
@@ -35,7 +34,7 @@ class Program:
         budget = Budget(tree)
         self._budget = None if budget.is_unlimited else budget
 
-    def evaluate(self, event: Event, stored_us: int | None = None) -> Outcome:
+    def evaluate(self, event: Event, stored_us: int | None = None) -> FilterOutcome:
         """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.
 
         Args:
@@ -44,10 +43,10 @@ class Program:
         """
         return self.evaluate_view(EventView(event, stored_us))
 
-    def evaluate_view(self, view: EventView) -> Outcome:
+    def evaluate_view(self, view: EventView) -> FilterOutcome:
         """The same on a view that several programs share: the event is decoded and converted once. Never raises."""
         if self._budget is not None and (refusal := self.refusal(view)):
-            return Outcome(OutcomeKind.ERROR, refusal)
+            return FilterOutcome(OutcomeKind.ERROR, refusal)
         return self._expression.evaluate(view.activation)
 
     @property
@@ -70,7 +69,7 @@ def program(cel_text: str) -> Program:
         FilterError: The text is no expression; canonical text always is one.
     """
     expression = compile_expression(cel_text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    tree = decode(expression.checked().expr)
+    tree = expression.tree()
     resolved = resolve(tree)
     meaning = cel_text if resolved == tree else unparse(resolved)
     evaluated = data_at_hand(resolved)

@@ -9,11 +9,13 @@ meaning away. Upper and lower case differ.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Node
+from headgate.filter.cel.ast import And, Compare, Comparison, Node
+from headgate.filter.cel.build import literal, method
 
 _SPECIAL: Final = re.compile(r"[\\.+*?()\[\]{}|^$]")
 
@@ -50,7 +52,22 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
     Raises:
         PatternError: The escape character stands before something that needs none, or at the end.
     """
+    return pattern_of(_pieces(text, escape))
+
+
+def pattern_of(pieces: Iterable[str | Wildcard]) -> Pattern:
+    """A pattern of texts that are not empty and wildcards, as they come."""
     parts: list[str | Wildcard] = []
+    for piece in pieces:
+        if isinstance(piece, str) and parts and isinstance(parts[-1], str):
+            parts[-1] += piece
+        elif piece is not Wildcard.ANY or not parts or parts[-1] is not Wildcard.ANY:
+            parts.append(piece)
+    return Pattern(tuple(parts))
+
+
+def _pieces(text: str, escape: str | None) -> Iterator[str | Wildcard]:
+    written = {"%": Wildcard.ANY, "_": Wildcard.ONE}
     position = 0
     while position < len(text):
         character = text[position]
@@ -61,23 +78,10 @@ def parse_pattern(text: str, escape: str | None) -> Pattern:
             character = text[position]
             if character not in {"%", "_", escape}:
                 raise PatternError(f"the escape character stands before {character!r}, which needs none", position - 1)
-            _add_text(parts, character)
-        elif character == "%":
-            if not parts or parts[-1] is not Wildcard.ANY:
-                parts.append(Wildcard.ANY)
-        elif character == "_":
-            parts.append(Wildcard.ONE)
+            yield character
         else:
-            _add_text(parts, character)
+            yield written.get(character, character)
         position += 1
-    return Pattern(tuple(parts))
-
-
-def _add_text(parts: list[str | Wildcard], character: str) -> None:
-    if parts and isinstance(parts[-1], str):
-        parts[-1] += character
-    else:
-        parts.append(character)
 
 
 def plain_text(pattern: Pattern) -> str | None:
@@ -95,21 +99,21 @@ def like(value: Node, pattern: Pattern) -> Node:
     """Whether the string `value` is like the pattern; an error where `value` is no string."""
     match pattern.parts:
         case ():
-            return Compare(Comparison.EQ, value, _string(""))
+            return Compare(Comparison.EQ, value, literal(""))
         case (str(text),):
-            return Compare(Comparison.EQ, value, _string(text))
+            return Compare(Comparison.EQ, value, literal(text))
         case (Wildcard.ANY,):
-            return _method(value, "startsWith", "")
+            return method(value, "startsWith", "")
         case (str(text), Wildcard.ANY):
-            return _method(value, "startsWith", text)
+            return method(value, "startsWith", text)
         case (Wildcard.ANY, str(text)):
-            return _method(value, "endsWith", text)
+            return method(value, "endsWith", text)
         case (Wildcard.ANY, str(text), Wildcard.ANY):
-            return _method(value, "contains", text)
+            return method(value, "contains", text)
         case (str(start), Wildcard.ANY, str(end)) if not _overlap(start, end):
-            return And((_method(value, "startsWith", start), _method(value, "endsWith", end)))
+            return And((method(value, "startsWith", start), method(value, "endsWith", end)))
         case parts:
-            return _method(value, "matches", regular_expression(parts))
+            return method(value, "matches", regular_expression(parts))
 
 
 def _overlap(start: str, end: str) -> bool:
@@ -122,11 +126,3 @@ def regular_expression(parts: tuple[str | Wildcard, ...]) -> str:
     written = {Wildcard.ANY: "(?s:.*)", Wildcard.ONE: "(?s:.)"}
     texts = (_SPECIAL.sub(r"\\\g<0>", part) if isinstance(part, str) else written[part] for part in parts)
     return f"^{''.join(texts)}$"
-
-
-def _method(value: Node, name: str, text: str) -> Node:
-    return Call(name, value, (_string(text),))
-
-
-def _string(text: str) -> Node:
-    return Literal(LiteralKind.STRING, text)

@@ -1,4 +1,4 @@
-"""What did cel-cpp mean to say? Its messages as refusals with a place and a hint, or as one plain line."""
+"""cel-cpp's messages, as refusals with a place and a hint, or as one plain line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from typing import Final
 
 from headgate.filter.cel.errors import FilterError, caret, over_limit
-from headgate.limits import FILTER_DEPTH_MAX
 
 _DIAGNOSTIC: Final = re.compile(
     r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR: |\s*\[[A-Z_]+\]\s*$|\Z)", re.DOTALL
@@ -31,7 +30,7 @@ _HINTS: Final = (
 def refusal(text: str, message: str) -> FilterError:
     """The refusal of an expression that cel-cpp did not compile, from its message."""
     if _RECURSION.search(message):
-        return over_limit("FILTER_DEPTH_MAX", FILTER_DEPTH_MAX, "the expression is nested too deeply")
+        return over_limit("FILTER_DEPTH_MAX", "the expression is nested too deeply")
     found = _DIAGNOSTIC.search(message)
     if found is None:
         return FilterError(plain(message), field="filter.expression")

@@ -1,4 +1,4 @@
-"""Parentheses that say nothing, out of an expression's text: for cel-cpp's parser each is two levels of recursion."""
+"""Removal of parentheses without effect: for cel-cpp's parser each is two levels of recursion."""
 
 from __future__ import annotations
 

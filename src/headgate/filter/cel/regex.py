@@ -1,4 +1,4 @@
-r"""How large a program does a regular expression become inside RE2? Estimated from its text, without compiling it.
+r"""The size of a regular expression's program inside RE2, estimated from its text without compiling it.
 
 cel-cpp compiles a pattern at every call, in some 0.4 us an instruction, so the size counts more than the text's length:
 `\pL` alone is some 3,000 instructions, `(a{100}){10}` a thousand. RE2 runs a pattern in linear time; where its lazily

@@ -1,8 +1,9 @@
-"""Which simpler expression says exactly the same? `RULES` are pure functions from tree to tree.
+"""The canonical form of an expression. `RULES` are pure functions from tree to tree.
 
-Every rule keeps the value on every event, errors included (an error may become another error). A filter is read as a
-*condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and the operands of `&&`, `||`,
-`!` and of a conditional in such a place; inside other expressions only `everywhere` rules apply.
+Every rule gives a simpler expression that keeps the value on every event, errors included (an error may become another
+error). A filter is read as a *condition*: what is no boolean is an error, so `!!x` is `x`. Conditions are the root and
+the operands of `&&`, `||`, `!` and of a conditional in such a place; inside other expressions only `everywhere` rules
+apply.
 
 That a rule is exact is tested by evaluating both sides with cel-cpp on generated events.
 """
@@ -20,6 +21,7 @@ from headgate.filter.cel.ast import (
     INT64_MAX,
     INT64_MIN,
     TRUE,
+    TYPE_NAMES,
     UINT64_MAX,
     And,
     Call,
@@ -42,6 +44,7 @@ from headgate.filter.cel.ast import (
     map_children,
 )
 from headgate.filter.cel.attribute_names import of_member, present
+from headgate.filter.cel.build import flattened, joined, literal
 
 _ROOTS: Final = frozenset({"ce", "data"})
 
@@ -113,7 +116,6 @@ def member_of_attribute(node: Node) -> Node:
             return node
 
 
-_TYPES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 _MADE: Final = frozenset({"timestamp", "duration", "_+_", "_-_"})
 
 
@@ -123,7 +125,7 @@ def _is_constant(node: Node) -> bool:
         case Literal():
             return True
         case Name(name):
-            return name in _TYPES
+            return name in TYPE_NAMES
         case Call(function, None, arguments):
             return function in _MADE and all(map(_is_constant, arguments))
         case _:
@@ -160,12 +162,11 @@ def attribute_size(node: Node) -> Node:
             return node
     if len(operands) != 1 or not _is_text(operands[0]):
         return node
-    empty = Literal(LiteralKind.STRING, "")
     match comparison, size:
         case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-            return Compare(Comparison.GT, operands[0], empty)
+            return Compare(Comparison.GT, operands[0], literal(""))
         case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-            return Compare(Comparison.LE, operands[0], empty)
+            return Compare(Comparison.LE, operands[0], literal(""))
         case _:
             return node
 
@@ -207,7 +208,7 @@ def plain_pattern(node: Node) -> Node:
     if found is None or (found[1] and found[3]):
         return node
     function = "startsWith" if found[1] else "endsWith" if found[3] else "contains"
-    return Call(function, node.target, (Literal(LiteralKind.STRING, _unescape(found[2])),))
+    return Call(function, node.target, (literal(_unescape(found[2])),))
 
 
 def fold_constants(node: Node) -> Node:
@@ -249,19 +250,13 @@ def fold_condition(node: Node) -> Node:
         case Not(Literal(LiteralKind.BOOL, value)):
             return FALSE if value else TRUE
         case And(operands):
-            return FALSE if FALSE in operands else _joined(And, tuple(o for o in operands if o != TRUE), TRUE)
+            return FALSE if FALSE in operands else joined(And, [one for one in operands if one != TRUE])
         case Or(operands):
-            return TRUE if TRUE in operands else _joined(Or, tuple(o for o in operands if o != FALSE), FALSE)
+            return TRUE if TRUE in operands else joined(Or, [one for one in operands if one != FALSE])
         case Conditional(Literal(LiteralKind.BOOL, value), then, otherwise):
             return then if value else otherwise
         case _:
             return node
-
-
-def _joined(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
-    if not operands:
-        return empty
-    return operands[0] if len(operands) == 1 else join(operands)
 
 
 def push_not(node: Node) -> Node:
@@ -296,30 +291,11 @@ def _negate(node: Node) -> Node:
             return Not(node)
 
 
-def branches(node: Conditional) -> tuple[Node, Node]:
-    """`c ? a : b` is true where `c && a` or `!c && b` is.
-
-    Both hold the condition: who goes on below them remembers what is known of a node, or a nest costs 2^depth.
-    """
-    return And((node.condition, node.then)), And((push_not(Not(node.condition)), node.otherwise))
-
-
 def flatten(node: Node) -> Node:
     """`a && (b && a)` is `a && b`."""
-    match node:
-        case And(operands):
-            return _joined(And, _spread(And, operands), TRUE)
-        case Or(operands):
-            return _joined(Or, _spread(Or, operands), FALSE)
-        case _:
-            return node
-
-
-def _spread(join: type[And] | type[Or], operands: tuple[Node, ...]) -> tuple[Node, ...]:
-    flat: dict[Node, None] = {}
-    for operand in operands:
-        flat.update(dict.fromkeys(operand.operands if isinstance(operand, join) else (operand,)))
-    return tuple(flat)
+    if isinstance(node, And | Or):
+        return joined(type(node), tuple(dict.fromkeys(flattened(type(node), node.operands))))
+    return node
 
 
 def macros_last(node: Node) -> Node:
@@ -328,13 +304,9 @@ def macros_last(node: Node) -> Node:
     cel-cpp gives up on all of an expression after so many rounds of its macros, and looks at operands in their order:
     what decides without a macro is looked at first, as a row of the matcher decides by itself.
     """
-    match node:
-        case And(operands):
-            return And(tuple(sorted(operands, key=has_macro)))
-        case Or(operands):
-            return Or(tuple(sorted(operands, key=has_macro)))
-        case _:
-            return node
+    if isinstance(node, And | Or):
+        return type(node)(tuple(sorted(node.operands, key=has_macro)))
+    return node
 
 
 def has_macro(node: Node) -> bool:
@@ -342,8 +314,9 @@ def has_macro(node: Node) -> bool:
     return isinstance(node, Macro) or any(map(has_macro, children(node)))
 
 
-def _literal_order(literal: Literal) -> tuple[str, str]:
-    return literal.kind, repr(literal.value)
+def literal_order(constant: Literal) -> tuple[str, str]:
+    """The canonical order of constants in a list."""
+    return constant.kind, repr(constant.value)
 
 
 def sorted_list(node: Node) -> Node:
@@ -353,7 +326,7 @@ def sorted_list(node: Node) -> Node:
             literals: list[Literal] = [item for item in items if isinstance(item, Literal)]
             if len(literals) == len(items):
                 unique: list[Literal] = list(dict.fromkeys(literals))
-                unique.sort(key=_literal_order)
+                unique.sort(key=literal_order)
                 return In(element, ListOf(tuple(unique)))
     return node
 

@@ -1,4 +1,4 @@
-"""How is an expression written? One canonical CEL text for a tree."""
+"""The canonical CEL text of a tree."""
 
 from __future__ import annotations
 

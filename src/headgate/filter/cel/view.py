@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from functools import cached_property
 from typing import Final
 
@@ -25,7 +24,6 @@ from headgate.filter.cel.ast import INT64_MIN, PUBLISH_TIME, TIMESTAMP_END_S, TI
 from headgate.filter.cel.attribute_names import TIME_TEXT, members
 from headgate.filter.cel.budget import EventSize
 from headgate.filter.cel.engine import Activation, timestamp
-from headgate.limits import JSON_DEPTH_MAX
 
 JsonValue = str | int | float | bool | list["JsonValue"] | dict[str, "JsonValue"] | None
 """Decoded JSON. An int lies within int64 or uint64; every other number is a float."""
@@ -34,8 +32,6 @@ _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 _VALUES_COUNTED_MAX: Final = 20_000
 """JSON values that are looked at one by one for an event's size: some 2 ms."""
 _DECODER: Final = msgspec.json.Decoder()
-sys.setrecursionlimit(max(sys.getrecursionlimit(), 4 * JSON_DEPTH_MAX))
-"""Python's own limit of 1,000 counts the caller's frames too: what ingress lets in would not always be read."""
 
 
 class EventView:

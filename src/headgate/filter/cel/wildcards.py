@@ -8,11 +8,13 @@ function: each call becomes `startsWith`, `endsWith`, `contains` or `matches` be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from headgate.filter.cel.ast import Call, Literal, LiteralKind, Name, Node, map_children
+from headgate.filter.cel.build import method
 from headgate.filter.cel.errors import FilterError
-from headgate.filter.cel.like import Pattern, Wildcard, like, plain_text, regular_expression
+from headgate.filter.cel.like import Pattern, Wildcard, like, pattern_of, plain_text, regular_expression
 from headgate.filter.cel.rewrite import is_path
 
 FUNCTION: Final = "match"
@@ -20,7 +22,7 @@ _PIECE: Final = re.compile(r"\\(.)|\\\Z|\*+|\?|[^\\*?]+", re.DOTALL)
 
 
 class WildcardError(FilterError):
-    """A call of `match` that says nothing.
+    """A call of `match` without a usable pattern.
 
     Attributes:
         call: The call, as it was written.
@@ -39,7 +41,7 @@ def without_wildcards(node: Node) -> Node:
     """
     match node:
         case Call(function, target, (pattern,)) if function == FUNCTION and target is not None:
-            return _said(without_wildcards(target), _parsed(node, pattern))
+            return _in_cel(without_wildcards(target), _parsed(node, pattern))
         case _:
             return map_children(node, without_wildcards)
 
@@ -47,33 +49,30 @@ def without_wildcards(node: Node) -> Node:
 def _parsed(call: Call, pattern: Node) -> Pattern:
     match pattern:
         case Literal(LiteralKind.STRING, str(text)):
-            pass
+            return pattern_of(_pieces(call, text))
         case _:
             hint = 'write it in quotes: ce.source.match("/shop/*")'
             raise WildcardError(call, "match() needs a constant pattern", hint)
-    parts: list[str | Wildcard] = []
+
+
+def _pieces(call: Call, text: str) -> Iterator[str | Wildcard]:
     for piece in _PIECE.finditer(text):
         match piece[0]:
             case "\\":
                 hint = r"a backslash of the text is written \\, which in quotes is \\\\"
                 raise WildcardError(call, "the pattern of match() ends with a lone backslash", hint)
             case "?":
-                parts.append(Wildcard.ONE)
+                yield Wildcard.ONE
             case stars if stars.startswith("*"):
-                if not parts or parts[-1] is not Wildcard.ANY:
-                    parts.append(Wildcard.ANY)
+                yield Wildcard.ANY
             case plain:
-                plain = piece[1] or plain
-                if parts and isinstance(parts[-1], str):
-                    plain = parts.pop() + plain  # type: ignore[operator]
-                parts.append(plain)
-    return Pattern(tuple(parts))
+                yield piece[1] or plain
 
 
-def _said(target: Node, pattern: Pattern) -> Node:
+def _in_cel(target: Node, pattern: Pattern) -> Node:
     # `like` may read its operand twice, which in a nest of conditionals would be 2^depth times; and it compares a text
     # without wildcards by `==`, which is no error where the operand is no string.
     once = not is_path(target) and not isinstance(target, Name)
     if once or plain_text(pattern) is not None:
-        return Call("matches", target, (Literal(LiteralKind.STRING, regular_expression(pattern.parts)),))
+        return method(target, "matches", regular_expression(pattern.parts))
     return like(target, pattern)

@@ -1,6 +1,6 @@
-"""Which comparison of the matcher says what a condition says? One leaf of a filter at a time.
+"""Conditions as comparisons of the matcher, one leaf of a filter at a time.
 
-"True" is kept exactly, an error may become false, never the other way round.
+Where a comparison says what the condition says, "true" is kept exactly; an error may become false, never true.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.filter.cel.ast import (
-    TRUE,
+    TYPE_NAMES,
     Call,
     Compare,
     Comparison,
@@ -25,12 +25,12 @@ from headgate.filter.cel.ast import (
     Not,
     Select,
 )
+from headgate.filter.cel.build import literal
 from headgate.filter.cel.rewrite import certain_prefix
 from headgate.filter.compile.elements import exists
 from headgate.filter.compile.operands import (
     EXACT_DOUBLE_MAX,
     TIME,
-    TYPE_NAMES,
     arguments_of,
     instant_of,
     many_of,
@@ -40,7 +40,17 @@ from headgate.filter.compile.operands import (
     time_of,
 )
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand
-from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, one_of, only
+from headgate.filter.compile.predicates import (
+    KINDS,
+    METHODS,
+    ORDERS,
+    Atom,
+    Predicates,
+    Unsupported,
+    constant_of,
+    one_of,
+    only,
+)
 
 _FORM_KINDS: Final = {
     Form.LOWER: ConstantKind.STRING,
@@ -55,8 +65,8 @@ _FORM_KINDS: Final = {
 """The kind of constant that a form can be compared with."""
 
 
-def atoms(node: Node) -> Said:
-    """A condition that has no `words`, in the matcher's operators."""
+def atoms(node: Node) -> Predicates:
+    """A condition that is as simple as it gets (see `desugar.py`), in the matcher's operators."""
     match node:
         case Not(operand):
             return _atoms(operand, negated=True)
@@ -64,15 +74,14 @@ def atoms(node: Node) -> Said:
             return _atoms(node, negated=False)
 
 
-def _atoms(node: Node, *, negated: bool) -> Said:
+def _atoms(node: Node, *, negated: bool) -> Predicates:
     match node:
         case Has(parent, field):
             operand = path_of(Select(parent, field))
-            return Unsaid() if operand is None else only(Atom(operand, Op.HAS, ConstantKind.NONE, negated=negated))
+            return Unsupported() if operand is None else only(Atom(operand, Op.HAS, ConstantKind.NONE, negated=negated))
         case Select() | Name():
             # As a condition `p` is true exactly when `p == true` is, and `!p` when `p == false` is.
-            right = TRUE if not negated else Literal(LiteralKind.BOOL, False)
-            return _compared(node, Comparison.EQ, right, negated=False)
+            return _compared(node, Comparison.EQ, literal(not negated), negated=False)
         case Compare(comparison, left, right):
             return _compared(left, comparison, right, negated=negated)
         case In(element, ListOf(items)):
@@ -85,10 +94,10 @@ def _atoms(node: Node, *, negated: bool) -> Said:
         case Call():
             return _called(node, negated=negated)
         case _:
-            return Unsaid()
+            return Unsupported()
 
 
-def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool) -> Said:
+def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool) -> Predicates:
     match right:
         case Name(name) if name in TYPE_NAMES and comparison in {Comparison.EQ, Comparison.NE}:
             return _typed(left, (name,), negated=negated is not (comparison is Comparison.NE))
@@ -97,17 +106,17 @@ def _compared(left: Node, comparison: Comparison, right: Node, *, negated: bool)
         case _:
             instant, time = instant_of(right), time_of(left)
             if instant is None or time is None:
-                return Unsaid()
+                return Unsupported()
             return only(_comparison(time, comparison, ConstantKind.NUMBER, instant, negated=negated))
 
 
-def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
+def _compared_with(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Predicates:
     operand = operand_of(left)
     if operand is None:
         return _counted(left, comparison, right, negated=negated)
-    why = _unsayable(operand, right)
+    why = _unsupported(operand, right)
     if why:
-        return Unsaid(why)
+        return Unsupported(why)
     kind, constant = KINDS[right.kind], constant_of(right)
     if kind is ConstantKind.NULL and comparison in ORDERS:
         return ()  # null has no order: always an error
@@ -124,27 +133,27 @@ def _comparison(
     return Atom(operand, Op.EQ, kind, constant, negated=negated is not (comparison is Comparison.NE))
 
 
-def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Said:
+def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: bool) -> Predicates:
     """Arithmetic with integers, and whether there are any values: `size(json.values(...)) > 0`."""
     constant = right.value
     if isinstance(constant, bool) or not isinstance(constant, int | float):
-        return Unsaid()
+        return Unsupported()
     match left:
         case Call("size") if len(arguments_of(left)) == 1:
             operand = many_of(arguments_of(left)[0])
             if operand is None or operand.form is not Form.VALUES:
-                return Unsaid()
+                return Unsupported()
             match comparison, constant:
                 case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
                     return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), negated))
                 case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
                     return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), not negated))
                 case _:
-                    return Unsaid()
+                    return Unsupported()
         case _:
             bounds = solved(left, comparison, constant)
     if bounds is None:
-        return Unsaid()
+        return Unsupported()
     made = tuple(
         _comparison(bound.operand, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
         for bound in bounds
@@ -153,56 +162,56 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
     return (made,) if together else tuple((atom,) for atom in made)
 
 
-def _typed(left: Node, names: Iterable[str], *, negated: bool) -> Said:
+def _typed(left: Node, names: Iterable[str], *, negated: bool) -> Predicates:
     """`type(x) == string`, `type(x) in [int, double]`."""
     operand = operand_of(left)
     if operand is None or operand.form is not Form.TYPE:
-        return Unsaid()
-    return only(one_of(operand, ConstantKind.STRING, tuple(TYPE_NAMES[name] for name in names), negated=negated))
+        return Unsupported()
+    return only(one_of(operand, ConstantKind.STRING, tuple(names), negated=negated))
 
 
-def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Said:
+def _listed(element: Node, items: tuple[Node, ...], *, negated: bool) -> Predicates:
     names = [item.name for item in items if isinstance(item, Name) and item.name in TYPE_NAMES]
     if names and len(names) == len(items):
         return _typed(element, dict.fromkeys(names), negated=negated)
     operand = operand_of(element)
     literals = [item for item in items if isinstance(item, Literal)]
     if operand is None or len(literals) < len(items) or not literals:
-        return Unsaid()
+        return Unsupported()
     groups: dict[ConstantKind, dict[Constant, None]] = {}
-    for literal in literals:
-        why = _unsayable(operand, literal)
+    for constant in literals:
+        why = _unsupported(operand, constant)
         if why:
-            return Unsaid(why)
-        groups.setdefault(KINDS[literal.kind], {})[constant_of(literal)] = None
+            return Unsupported(why)
+        groups.setdefault(KINDS[constant.kind], {})[constant_of(constant)] = None
     made = tuple(one_of(operand, kind, tuple(group), negated=negated) for kind, group in groups.items())
     return (made,) if negated else tuple((atom,) for atom in made)
 
 
-def _called(call: Call, *, negated: bool) -> Said:
+def _called(call: Call, *, negated: bool) -> Predicates:
     match call:
         case Call(function, target, (Literal(LiteralKind.STRING, str(text)),)) if target is not None:
             operand = operand_of(target)
         case _:
-            return Unsaid()
+            return Unsupported()
     if operand is None:
-        return Unsaid()
+        return Unsupported()
     if operand == TIME:
-        return Unsaid("a timestamp is no string")
+        return Unsupported("a timestamp is no string")
     if _FORM_KINDS.get(operand.form, ConstantKind.STRING) is not ConstantKind.STRING or operand.form is Form.TYPE:
-        return Unsaid()
+        return Unsupported()
     if function in METHODS:
         return only(Atom(operand, METHODS[function], ConstantKind.STRING, text, negated))
     if function == "matches":
         # The matcher looks for the text that the pattern cannot do without.
         prefix = "" if negated else certain_prefix(text)
         necessary = (Atom(operand, Op.STARTS, ConstantKind.STRING, prefix),) if prefix else ()
-        return Unsaid("regular expressions are decided by cel-cpp", necessary)
-    return Unsaid()
+        return Unsupported("regular expressions are decided by cel-cpp", necessary)
+    return Unsupported()
 
 
-def _unsayable(operand: Operand, literal: Literal) -> str:
-    """Why a comparison of `operand` with `literal` is left to cel-cpp; empty when the matcher can say it."""
+def _unsupported(operand: Operand, literal: Literal) -> str:
+    """Why a comparison of `operand` with `literal` is left to cel-cpp; empty when the matcher decides it."""
     if operand == TIME:
         return "a timestamp is compared with timestamps"
     value = literal.value

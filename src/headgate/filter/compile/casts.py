@@ -1,4 +1,4 @@
-"""What does a comparison of one of CESQL's casts say in words that the matcher knows? See `functions/cesql.py`.
+"""Comparisons of CESQL's casts in conditions that the matcher knows. See `filter/cel/functions/cesql.py`.
 
 `cesql.int(p)` is `int(p)` within 32 bits, but for booleans and texts with a `+`: of these `int(p)` leaves the matcher
 in doubt. As everywhere in the matcher, "true" is kept exactly and an error may become false.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Name, Node, Not, Or
+from headgate.filter.cel.build import call, joined, literal
 from headgate.filter.cel.rewrite import is_path
 
 
-def cast_words(node: Node) -> Node | None:
-    """A condition on a cast in simpler words; None when it is no such condition."""
+def desugared_cast(node: Node) -> Node | None:
+    """A condition on a cast in simpler ones; None when it is no such condition."""
     match node:
         case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
             return _compared(left, comparison, constant)
@@ -51,7 +52,7 @@ def _compared(left: Node, comparison: Comparison, constant: int) -> Node | None:
 
 def _within(path: Node, comparison: Comparison, constant: int, low: int, high: int) -> Node:
     """`int(path)` compared, and between `low` and `high` where the comparison alone does not say so."""
-    cast = Call("int", None, (path,))
+    cast = call("int", path)
     conditions = [_with(cast, comparison, constant)]
     bounded_above = comparison in {Comparison.EQ, Comparison.LT, Comparison.LE} and constant <= high
     bounded_below = comparison in {Comparison.EQ, Comparison.GT, Comparison.GE} and constant >= low
@@ -59,20 +60,21 @@ def _within(path: Node, comparison: Comparison, constant: int, low: int, high: i
         conditions.append(_with(cast, Comparison.LE, high))
     if not bounded_below:
         conditions.append(_with(cast, Comparison.GE, low))
-    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+    return joined(And, conditions)
 
 
 def _written(path: Node, *, truth: bool) -> tuple[Node, ...]:
     """The boolean, and the text that is written so in upper or lower case."""
-    text = Literal(LiteralKind.STRING, "true" if truth else "false")
     lower = Call("lowerAscii", path, ())
-    flag = Compare(Comparison.EQ, path, Literal(LiteralKind.BOOL, truth))
-    return (flag, Compare(Comparison.EQ, lower, text))
+    return (
+        Compare(Comparison.EQ, path, literal(truth)),
+        Compare(Comparison.EQ, lower, literal("true" if truth else "false")),
+    )
 
 
 def _is_int(path: Node) -> Node:
-    return Compare(Comparison.EQ, Call("type", None, (path,)), Name("int"))
+    return Compare(Comparison.EQ, call("type", path), Name("int"))
 
 
 def _with(left: Node, comparison: Comparison, constant: int) -> Node:
-    return Compare(comparison, left, Literal(LiteralKind.INT, constant))
+    return Compare(comparison, left, literal(constant))

@@ -1,4 +1,4 @@
-"""How does a filter become rows of the matcher's table? Parse, check limits, rewrite, split, choose an index."""
+"""The filter compiler: parse, check limits, rewrite, split, choose an index."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def compile_cel(text: str) -> CompiledFilter:
         meaning = unparse(macros_last_all(resolve(tree)))
     if len(meaning) > FILTER_CANONICAL_CHARACTERS_MAX:
         what = f"the expression's canonical form has {len(meaning)} characters"
-        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", FILTER_CANONICAL_CHARACTERS_MAX, what)
+        raise over_limit("FILTER_CANONICAL_CHARACTERS_MAX", what)
     rows, notes = plan(canonical)
     return CompiledFilter(cel=meaning, rows=rows, notes=notes, sure_bytes=sure_bytes(canonical))
 
@@ -179,7 +179,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
 
 def _presence(atom: Atom) -> _Indexed | None:
     """The look-up that finds what `has` asks for."""
-    if atom.op is not Op.HAS or not atom.operand.path:
+    if atom.op is not Op.HAS:
         return None
     return _Indexed(KeyPart(form_of(atom.operand, Form.PRESENT), KeyKind.BOOL), (not atom.negated,))
 

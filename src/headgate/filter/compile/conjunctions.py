@@ -1,8 +1,8 @@
-"""Which comparisons must hold together for a filter to be true? A rewritten tree as a bounded list of conjunctions.
+"""A rewritten tree as a bounded list of conjunctions of comparisons.
 
 Lowering keeps "true" exactly and may turn an error into false, never the other way round: with `!` pushed down
 only `&&` and `||` are left, both monotone in false < error < true, so a lowered part never makes the whole truer.
-A part that no `Op` can say is dropped from its conjunction, which is then inexact: it can only match more.
+A part that no `Op` expresses is dropped from its conjunction, which is then inexact: it can only match more.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import FALSE, TRUE, And, Conditional, Node, Not, Or
-from headgate.filter.cel.rewrite import branches
+from headgate.filter.cel.ast import FALSE, TRUE, Node, Not
+from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
-from headgate.filter.compile.desugar import words
+from headgate.filter.compile.desugar import desugared
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
 from headgate.filter.compile.plan import Constant, ConstantKind, Op, Operand, Probe
-from headgate.filter.compile.predicates import Atom, Unsaid, one_of
+from headgate.filter.compile.predicates import Atom, Unsupported, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80
@@ -29,7 +29,7 @@ class Conjunction:
 
     Attributes:
         atoms: Without duplicates, in the order in which they were written.
-        dropped: Why parts are missing; empty when the atoms say everything.
+        dropped: Why parts are missing; empty when the atoms are everything.
     """
 
     atoms: tuple[Atom, ...] = ()
@@ -43,25 +43,28 @@ _ALWAYS: Final[tuple[Conjunction, ...]] = (Conjunction(),)
 
 def conjunctions(node: Node) -> tuple[Conjunction, ...]:
     """The disjunction of conjunctions of a rewritten filter; empty when it is never true."""
-    return _lower(node, {})
+    known: dict[Node, tuple[Conjunction, ...]] = {}
+
+    def leaf(condition: Node) -> tuple[Conjunction, ...]:
+        # Remembered: simpler conditions may hold a part twice, `a == b` of two conditions both of them.
+        if condition not in known:
+            simpler = desugared(condition)
+            known[condition] = _leaf(condition) if simpler is None else fold(simpler)
+        return known[condition]
+
+    fold = Fold(leaf, _product, _sum)
+    return fold(node)
 
 
-def _lower(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
-    match node:
-        case And(operands):
-            return _product([_lower(operand, known) for operand in operands])
-        case Or(operands):
-            return _sum([_lower(operand, known) for operand in operands])
-        case Conditional():
-            if node not in known:
-                known[node] = _lower(Or(branches(node)), known)
-            return known[node]
-        case _ if node in _TRUE:
-            return _ALWAYS
-        case _ if node in _FALSE:
-            return ()
-        case _:
-            return _leaf(node, known)
+def _leaf(node: Node) -> tuple[Conjunction, ...]:
+    if node in _TRUE:
+        return _ALWAYS
+    if node in _FALSE:
+        return ()
+    predicates = atoms(node)
+    if isinstance(predicates, Unsupported):
+        return (Conjunction(predicates.necessary, (_reason(node, predicates.why),)),)
+    return tuple(map(Conjunction, predicates))
 
 
 def _sum(parts: list[tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
@@ -121,26 +124,12 @@ def _contradicts(conjunction: Conjunction) -> bool:
     wanted: dict[Operand, tuple[ConstantKind, Constant | tuple[Constant, ...]]] = {}
     for atom in conjunction.atoms:
         if atom.op is Op.EQ and not atom.negated:
-            asked = (atom.kind, atom.constant)
+            constant = (atom.kind, atom.constant)
             if isinstance(atom.constant, int) and abs(atom.constant) > EXACT_DOUBLE_MAX:
                 continue  # two such integers may both equal one double
-            if wanted.setdefault(atom.operand, asked) != asked:
+            if wanted.setdefault(atom.operand, constant) != constant:
                 return True
     return False
-
-
-def _leaf(node: Node, known: dict[Node, tuple[Conjunction, ...]]) -> tuple[Conjunction, ...]:
-    if node in known:
-        return known[node]
-    simpler = words(node)
-    if simpler is not None:
-        # Simpler words may say a part twice, `a == b` of two conditions both of them: remembered like a condition.
-        known[node] = _lower(simpler, known)
-        return known[node]
-    said = atoms(node)
-    if isinstance(said, Unsaid):
-        return (Conjunction(said.necessary, (_reason(node, said.why),)),)
-    return tuple(map(Conjunction, said))
 
 
 def _reason(node: Node, why: str) -> str:

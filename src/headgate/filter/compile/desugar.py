@@ -1,4 +1,8 @@
-"""What does a condition say in simpler ones? Exactly the same "true"; an error may become false, never true."""
+"""Conditions in simpler ones. "True" is kept exactly; an error may become false, never true.
+
+A rule takes one step. `conjunctions.py` desugars what comes out again and remembers each condition: the simpler ones
+may hold a part twice, so that a nest written out at once would be 2^depth large.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +29,11 @@ from headgate.filter.cel.ast import (
     Or,
     map_children,
 )
+from headgate.filter.cel.build import call, joined, method, operands_of
 from headgate.filter.cel.rewrite import flatten_all, fold_constants, push_not
-from headgate.filter.compile.casts import cast_words
+from headgate.filter.compile.casts import desugared_cast
 from headgate.filter.compile.elements import guard_of
-from headgate.filter.compile.operands import (
-    NAMED,
-    many_of,
-)
+from headgate.filter.compile.operands import NAMED, many_of
 from headgate.filter.compile.patterns import conditions_of
 from headgate.filter.compile.plan import ConstantKind, Root
 from headgate.filter.compile.predicates import KINDS
@@ -40,36 +42,84 @@ _DISTRIBUTED_MAX: Final = 8
 """Alternatives that the predicate of one `exists` may be written out as."""
 
 
-def words(node: Node) -> Node | None:
-    """The same condition in simpler ones; None when it is simple already, or cannot be said more simply."""
-    simpler = cast_words(node)
-    if simpler is not None:
-        return simpler
+def desugared(node: Node) -> Node | None:
+    """The same condition in simpler ones by the first rule that applies; None when it is as simple as it gets."""
+    return next((simpler for rule in RULES if (simpler := rule(node)) is not None), None)
+
+
+def equal_conditions(node: Node) -> Node | None:
+    """`a == b` of two conditions is `a && b || !a && !b`."""
     match node:
         case Compare(Comparison.EQ | Comparison.NE as comparison, left, right) if _is_truth(left) and _is_truth(right):
             unless = push_not(Not(right))
             same, other = (right, unless) if comparison is Comparison.EQ else (unless, right)
             return Or((And((left, same)), And((push_not(Not(left)), other))))
-        case Not(operand):
-            simpler = words(operand)
-            if simpler is None:
-                return None
-            negated = push_not(Not(simpler))
-            subject = _searched(operand)
-            # The words for a regular expression are false where it is an error: the negation must not be true there.
-            return negated if subject is None else And((negated, _is_text(subject)))
-        case Compare(comparison, Conditional(condition, then, otherwise), Literal() as right):
-            chosen = (fold_constants(Compare(comparison, arm, right)) for arm in (then, otherwise))
-            return Conditional(condition, *chosen)
-        case Call("matches", _, (Literal(LiteralKind.STRING, str(pattern)),)) if node.target is not None:
-            return conditions_of(node.target, pattern)
-        case Macro(MacroKind.ALL, source, variable, predicate, None) if predicate is not None:
-            return Not(Macro(MacroKind.EXISTS, source, variable, _negation(flatten_all(predicate), variable), None))
-        case Macro(MacroKind.EXISTS, source, variable, predicate, None) if predicate is not None:
-            return _exists_words(source, variable, flatten_all(predicate))
         case _:
             return None
 
+
+def negation(node: Node) -> Node | None:
+    """`!a` is the negation of what `a` is in simpler conditions."""
+    match node:
+        case Not(operand) if (simpler := desugared(operand)) is not None:
+            negated = push_not(Not(simpler))
+            match operand:
+                case Call("matches", subject, (Literal(LiteralKind.STRING),)) if subject is not None:
+                    # Simpler conditions are false where the regular expression is an error: `!` must not be true there.
+                    return And((negated, method(subject, "startsWith", "")))
+                case _:
+                    return negated
+        case _:
+            return None
+
+
+def chosen_value(node: Node) -> Node | None:
+    """`(c ? a : b) == 1` is `c ? a == 1 : b == 1`."""
+    match node:
+        case Compare(comparison, Conditional(condition, then, otherwise), Literal() as right):
+            chosen = (fold_constants(Compare(comparison, arm, right)) for arm in (then, otherwise))
+            return Conditional(condition, *chosen)
+        case _:
+            return None
+
+
+def regular_expression(node: Node) -> Node | None:
+    """`a.matches("^b")` is `a.startsWith("b")`."""
+    match node:
+        case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target is not None:
+            return conditions_of(target, pattern)
+        case _:
+            return None
+
+
+def every_element(node: Node) -> Node | None:
+    """`all(v, a)` is `!exists(v, !a)`."""
+    match node:
+        case Macro(MacroKind.ALL, source, variable, predicate, None) if predicate is not None:
+            return Not(Macro(MacroKind.EXISTS, source, variable, _negation(flatten_all(predicate), variable), None))
+        case _:
+            return None
+
+
+def some_element(node: Node) -> Node | None:
+    """`exists(v, a || b)` is `exists(v, a) || exists(v, b)`, and more of this kind."""
+    match node:
+        case Macro(MacroKind.EXISTS, source, variable, predicate, None) if predicate is not None:
+            return _exists(source, variable, flatten_all(predicate))
+        case _:
+            return None
+
+
+RULES: Final[tuple[Callable[[Node], Node | None], ...]] = (
+    desugared_cast,
+    equal_conditions,
+    negation,
+    chosen_value,
+    regular_expression,
+    every_element,
+    some_element,
+)
+"""At most one of them applies to a condition."""
 
 _TRUTHS: Final = frozenset({"startsWith", "endsWith", "contains", "matches", "cesql.bool", "cesql.not"})
 """Functions whose value is always a boolean."""
@@ -88,20 +138,7 @@ def _is_truth(node: Node) -> bool:
             return False
 
 
-def _searched(node: Node) -> Node | None:
-    match node:
-        case Call("matches", target, (Literal(LiteralKind.STRING),)):
-            return target
-        case _:
-            return None
-
-
-def _is_text(subject: Node) -> Node:
-    """True of every string, an error of everything else."""
-    return Call("startsWith", subject, (Literal(LiteralKind.STRING, ""),))
-
-
-def _exists_words(source: Node, variable: str, predicate: Node) -> Node | None:
+def _exists(source: Node, variable: str, predicate: Node) -> Node | None:
     """`exists(v, a || b)` is `exists(v, a) || exists(v, b)`, errors included; lists of two kinds are two lists."""
 
     def exists(condition: Node) -> Node:
@@ -123,15 +160,15 @@ def _exists_words(source: Node, variable: str, predicate: Node) -> Node | None:
             return _distributed(operands, exists)
         case Not(operand) if (simpler := _negation(operand, variable)) != predicate:
             return exists(simpler)
-        case And((Call("startsWith", Name(name), (Literal() as prefix,)), *asked)) if (
-            source == Name(Root.CE) and name == variable and asked
+        case And((Call("startsWith", Name(name), (Literal() as prefix,)), *predicates)) if (
+            source == Name(Root.CE) and name == variable and predicates
         ):
-            return _named(prefix, variable, And(tuple(asked)) if len(asked) > 1 else asked[0])
+            return _named(prefix, variable, joined(And, predicates))
         case _:
             return _same_object(source, variable, predicate)
 
 
-def _named(prefix: Literal, variable: str, asked: Node) -> Node | None:
+def _named(prefix: Literal, variable: str, predicates: Node) -> Node | None:
     """`ce.exists(n, n.startsWith("tag") && ce[n] == "x")`: one of the values of extensions so named."""
     read = Index(Name(Root.CE), Name(variable))
 
@@ -139,11 +176,11 @@ def _named(prefix: Literal, variable: str, asked: Node) -> Node | None:
         return Name(variable) if node == read else map_children(node, value)
 
     named = Call(NAMED, None, (prefix,))
-    match asked:
+    match predicates:
         case Compare(Comparison.EQ, left, Literal()) | In(left, ListOf()) if (
             left == read and many_of(named) is not None
         ):
-            return Macro(MacroKind.EXISTS, named, variable, value(asked), None)
+            return Macro(MacroKind.EXISTS, named, variable, value(predicates), None)
         case _:
             return None
 
@@ -157,7 +194,7 @@ def _negation(predicate: Node, variable: str) -> Node:
 def _distributed(operands: tuple[Node, ...], exists: Callable[[Node], Node]) -> Node | None:
     alternatives: list[tuple[Node, ...]] = [()]
     for operand in operands:
-        choices = operand.operands if isinstance(operand, Or) else (operand,)
+        choices = operands_of(Or, operand)
         alternatives = [(*before, choice) for before in alternatives for choice in choices]
         if len(alternatives) > _DISTRIBUTED_MAX:
             return None
@@ -178,7 +215,7 @@ def _same_object(source: Node, variable: str, predicate: Node) -> Node | None:
 
 def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
     """`node` with `json.values(variable, p)` as `json.values(data, path + p)`; None when it says anything else."""
-    operands = node.operands if isinstance(node, And) else (node,)
+    operands = operands_of(And, node)
     found: list[Node] = []
     for operand in operands:
         inner = operand.operand if isinstance(operand, Not) else operand
@@ -188,7 +225,7 @@ def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
                 moved: Node | None = None if below is None else Macro(MacroKind.EXISTS, below, name, predicate, None)
             case Compare(comparison, Call("size", None, (source,)), right):
                 below = _joined(source, variable, path)
-                moved = None if below is None else Compare(comparison, Call("size", None, (below,)), right)
+                moved = None if below is None else Compare(comparison, call("size", below), right)
             case _:
                 moved = None
         if moved is None:
@@ -197,7 +234,7 @@ def _below(node: Node, variable: str, path: tuple[Node, ...]) -> Node | None:
     # Without an object none of them is asked: one that is true must say that there is one.
     if not any(isinstance(operand, Macro) for operand in operands):
         return None
-    return found[0] if len(found) == 1 else And(tuple(found))
+    return joined(And, found)
 
 
 def _joined(source: Node, variable: str, path: tuple[Node, ...]) -> Node | None:

@@ -1,4 +1,4 @@
-"""Is one of many like this? The predicate of an `exists` as probes of a list's elements, or of the values at a path."""
+"""The predicate of an `exists` as probes of a list's elements, or of the values at a path."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ from headgate.filter.cel.ast import (
     Not,
     Or,
 )
+from headgate.filter.cel.build import literal, operands_of
 from headgate.filter.cel.rewrite import flatten_all
-from headgate.filter.compile.operands import (
-    EXACT_DOUBLE_MAX,
-    arguments_of,
-)
+from headgate.filter.compile.operands import EXACT_DOUBLE_MAX, arguments_of
 from headgate.filter.compile.patterns import conditions_of
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
-from headgate.filter.compile.predicates import KINDS, METHODS, ORDERS, Atom, Said, Unsaid, constant_of, form_of, only
+from headgate.filter.compile.predicates import (
+    KINDS,
+    METHODS,
+    ORDERS,
+    Atom,
+    Predicates,
+    Unsupported,
+    constant_of,
+    form_of,
+    only,
+)
 
 _GUARDS: Final = {
     frozenset({"string"}): ConstantKind.STRING,
@@ -38,8 +46,8 @@ _LOWER: Final = {Form.ELEMENTS: Form.ELEMENTS_LOWER, Form.VALUES: Form.VALUES_LO
 
 
 @dataclass(slots=True)
-class _Question:
-    """What is asked of one value: probes and their constants, of one kind and in one form."""
+class _Probes:
+    """What is found of one value: probes and their constants, of one kind and in one form."""
 
     probes: list[Probe]
     constants: list[Constant]
@@ -47,54 +55,54 @@ class _Question:
     lower: set[bool]
 
 
-def exists(operand: Operand | None, variable: str, predicate: Node, *, negated: bool) -> Said:
-    """Whether one of the values at an operand, called `variable`, satisfies a predicate; no operand: unsaid."""
+def exists(operand: Operand | None, variable: str, predicate: Node, *, negated: bool) -> Predicates:
+    """Whether one of the values at an operand, called `variable`, satisfies a predicate; no operand: unsupported."""
     if operand is None:
-        return Unsaid()
-    operands = _plainly(flatten_all(predicate), variable)
+        return Unsupported()
+    operands = _conditions(flatten_all(predicate), variable)
     guard = guard_of(operands, variable)
     if guard is None:
-        return Unsaid()
-    asked = _Question([], [], set(), set())
-    unasked = [
+        return Unsupported()
+    found = _Probes([], [], set(), set())
+    unsupported = [
         operand
         for operand in operands
-        if _guarded(operand, variable) is None and not _ask(asked, operand, variable, lenient=bool(guard))
+        if _guarded(operand, variable) is None and not _add_probe(found, operand, variable, lenient=bool(guard))
     ]
-    if unasked and (negated or not asked.probes):
-        return Unsaid()
-    if guard and any(probe.negated for probe in asked.probes):
-        asked.probes.append(Probe(Op.HAS))
-    if not asked.probes or len(asked.kinds) > 1 or len(asked.lower) > 1:
-        return Unsaid()
-    (kind,) = asked.kinds
+    if unsupported and (negated or not found.probes):
+        return Unsupported()
+    if guard and any(probe.negated for probe in found.probes):
+        found.probes.append(Probe(Op.HAS))
+    if not found.probes or len(found.kinds) > 1 or len(found.lower) > 1:
+        return Unsupported()
+    (kind,) = found.kinds
     if guard and kind not in guard:
-        return Unsaid()
-    if True in asked.lower:
+        return Unsupported()
+    if True in found.lower:
         if operand.form not in _LOWER:
-            return Unsaid()
+            return Unsupported()
         operand = form_of(operand, _LOWER[operand.form])
-    if kind is ConstantKind.NULL and [probe.op for probe in asked.probes] != [Op.EQ]:
-        return Unsaid()
-    if operand.form is Form.NAMED and not all(probe in _OF_NAMED for probe in asked.probes):
-        return Unsaid()
-    constants = () if kind is ConstantKind.NULL else tuple(asked.constants)
-    atom = Atom(operand, Op.EXISTS, kind, constants, negated, tuple(asked.probes))
-    return Unsaid(necessary=(atom,)) if unasked else only(atom)
+    if kind is ConstantKind.NULL and [probe.op for probe in found.probes] != [Op.EQ]:
+        return Unsupported()
+    if operand.form is Form.NAMED and not all(probe in _OF_NAMED for probe in found.probes):
+        return Unsupported()
+    constants = () if kind is ConstantKind.NULL else tuple(found.constants)
+    atom = Atom(operand, Op.EXISTS, kind, constants, negated, tuple(found.probes))
+    return Unsupported(necessary=(atom,)) if unsupported else only(atom)
 
 
 _OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 """An extension that is a map equals no constant, in every other comparison it is an error."""
 
 
-def _plainly(predicate: Node, variable: str) -> tuple[Node, ...]:
-    """The conditions that a predicate joins by `&&`, regular expressions in other words."""
+def _conditions(predicate: Node, variable: str) -> tuple[Node, ...]:
+    """The conditions that a predicate joins by `&&`, regular expressions as plain ones."""
     conditions: list[Node] = []
-    for operand in predicate.operands if isinstance(predicate, And) else (predicate,):
+    for operand in operands_of(And, predicate):
         match operand:
             case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target is not None:
                 simpler = conditions_of(target, pattern) or operand
-                conditions += simpler.operands if isinstance(simpler, And) else (simpler,)
+                conditions += operands_of(And, simpler)
             case Not(And(guarded)) if guard_of(guarded, variable):
                 conditions += _each_negated(guarded, variable)
             case _:
@@ -130,7 +138,7 @@ def _guarded(node: Node, variable: str) -> ConstantKind | None:
     return _GUARDS.get(names, ConstantKind.NONE)
 
 
-def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
+def _add_probe(found: _Probes, node: Node, variable: str, *, lenient: bool) -> bool:
     """Adds one condition about the variable; False when it is no probe."""
     negated = isinstance(node, Not)
     inner = node.operand if isinstance(node, Not) else node
@@ -140,10 +148,10 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
         if not guard or len(rest) != 1:
             return False
         inner, lenient = rest[0], True
-        before = set(asked.kinds)
-        if not _ask(asked, Not(inner), variable, lenient=True):
+        before = set(found.kinds)
+        if not _add_probe(found, Not(inner), variable, lenient=True):
             return False
-        return asked.kinds <= (before | guard)
+        return found.kinds <= (before | guard)
     constants: tuple[Literal, ...]
     match inner:
         case Compare(comparison, Call("size") as call, Literal(LiteralKind.INT, int(size))):
@@ -152,18 +160,18 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
                 return False
             (left,) = arguments_of(call)
             pattern, opposite = _sized(comparison, size)
-            op, negated, constants = Op.LIKE, negated is not opposite, (Literal(LiteralKind.STRING, pattern),)
-        case Compare(comparison, left, Literal() as literal) if not isinstance(literal.value, bytes):
+            op, negated, constants = Op.LIKE, negated is not opposite, (literal(pattern),)
+        case Compare(comparison, left, Literal() as constant) if not isinstance(constant.value, bytes):
             op = ORDERS.get(comparison, Op.EQ)
             negated = negated is not (comparison is Comparison.NE)
-            constants = (literal,)
+            constants = (constant,)
         case In(left, ListOf(items)):
             constants = tuple(item for item in items if isinstance(item, Literal) and not isinstance(item.value, bytes))
             op = Op.IN
-            if len(constants) < len(items) or not constants or asked.probes:
+            if len(constants) < len(items) or not constants or found.probes:
                 return False
-        case Call(function, left, (Literal(LiteralKind.STRING) as literal,)) if function in METHODS:
-            op, constants = METHODS[function], (literal,)
+        case Call(function, left, (Literal(LiteralKind.STRING) as constant,)) if function in METHODS:
+            op, constants = METHODS[function], (constant,)
         case _:
             return False
     lower = False
@@ -174,17 +182,17 @@ def _ask(asked: _Question, node: Node, variable: str, *, lenient: bool) -> bool:
             pass
         case _:
             return False
-    if name != variable or any(probe.op is Op.IN for probe in asked.probes) or not _all_sayable(constants):
+    if name != variable or any(probe.op is Op.IN for probe in found.probes) or not _all_supported(constants):
         return False
     if op in ORDERS.values() and constants[0].kind is LiteralKind.NULL:
         return False
-    asked.lower.add(lower)
-    asked.kinds |= {KINDS[constant.kind] for constant in constants}
-    asked.constants += [constant_of(constant) for constant in constants]
+    found.lower.add(lower)
+    found.kinds |= {KINDS[constant.kind] for constant in constants}
+    found.constants += [constant_of(constant) for constant in constants]
     if op is Op.IN and len(constants) == 1:
         op = Op.EQ
     equality = op in {Op.EQ, Op.IN} and not lower
-    asked.probes.append(Probe(op, negated, lenient or equality))
+    found.probes.append(Probe(op, negated, lenient or equality))
     return True
 
 
@@ -203,6 +211,6 @@ def _sized(comparison: Comparison, size: int) -> tuple[str, bool]:
             return "_" * size, comparison is Comparison.NE
 
 
-def _all_sayable(literals: Iterable[Literal]) -> bool:
+def _all_supported(literals: Iterable[Literal]) -> bool:
     values = [literal.value for literal in literals]
     return not any(isinstance(value, float) and abs(value) > EXACT_DOUBLE_MAX for value in values)

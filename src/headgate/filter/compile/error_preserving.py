@@ -16,7 +16,7 @@ from headgate.filter.compile.plan import CompiledFilter, Form, Operand, PlanRow,
 NOTE: Final = "candidate: onFilterError asks for every event for which the filter may be an error"
 
 
-def watchful(compiled: CompiledFilter) -> CompiledFilter:
+def preserve_errors(compiled: CompiledFilter) -> CompiledFilter:
     """The same filter, with rows that no event escapes for which it is true or an error."""
     rows = dict.fromkeys(map(_row, compiled.rows))
     return CompiledFilter(compiled.cel, tuple(rows), (*compiled.notes, NOTE), compiled.sure_bytes)

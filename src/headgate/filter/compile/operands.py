@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.event import rfc3339
 from headgate.event.attributes import CONTEXT_ATTRIBUTES
@@ -25,19 +26,6 @@ from headgate.filter.cel.ast import (
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
-
-TYPE_NAMES: Final = {
-    "bool": "bool",
-    "bytes": "bytes",
-    "double": "double",
-    "int": "int",
-    "list": "list",
-    "map": "map",
-    "null_type": "null_type",
-    "string": "string",
-    "uint": "uint",
-}
-"""Types as an expression names them, and what `Form.TYPE` calls them."""
 
 EXACT_DOUBLE_MAX: Final = 2**53 - 1
 """Beyond it a double stands for several integers: cel-cpp compares an int with a double as two doubles."""
@@ -70,18 +58,26 @@ _UNITS: Final = {
 
 
 def path_of(node: Node) -> Operand | None:
-    """The value that a path reads, or None when `node` is no path (or reads the whole of `ce`)."""
+    """The value that a path reads; None when `node` is no path, or one of which the matcher does not read the value.
+
+    Those are the whole of `ce` and of `data`, and attributes by a name that JSON escapes.
+    """
     names: list[str] = []
     while isinstance(node, Select):
         names.append(node.field)
         node = node.operand
     match node:
-        case Name("data"):
+        case Name("data") if names:
             return Operand(Root.DATA, tuple(reversed(names)))
-        case Name("ce") if len(names) == 1:
+        case Name("ce") if len(names) == 1 and _is_read(names[0]):
             return Operand(Root.CE, (names[0],))
         case _:
             return None
+
+
+def _is_read(attribute: str) -> bool:
+    """Whether the matcher finds an attribute: it compares names byte by byte in the JSON text of extensions."""
+    return json.dumps(attribute, ensure_ascii=False) == f'"{attribute}"'
 
 
 def arguments_of(call: Call) -> tuple[Node, ...]:
@@ -105,7 +101,7 @@ def operand_of(node: Node) -> Operand | None:
             operands = arguments_of(node)
             form = _FORMS.get(function)
             operand = path_of(operands[0]) if form is not None and len(operands) == 1 else None
-            if form is None or operand is None or operand == TIME or not operand.path:
+            if form is None or operand is None or operand == TIME:
                 return None
             return Operand(operand.root, operand.path, form)
         case _:
@@ -113,7 +109,7 @@ def operand_of(node: Node) -> Operand | None:
 
 
 NAMED: Final = "@named"
-"""What `words.py` writes for the values of extensions whose names begin with a text; no filter can."""
+"""What `desugar.py` writes for the values of extensions whose names begin with a text; no filter can."""
 _CONTEXT: Final = (*CONTEXT_ATTRIBUTES, TIME_TEXT)
 
 
@@ -122,9 +118,8 @@ def many_of(node: Node) -> Operand | None:
     match node:
         case Call(function, None, (Literal(LiteralKind.STRING, str(prefix)),)) if function == NAMED:
             # The value of an extension may be a map, which equals no constant.
-            return (
-                None if any(name.startswith(prefix) for name in _CONTEXT) else Operand(Root.CE, (prefix,), Form.NAMED)
-            )
+            is_extension = _is_read(prefix) and not any(name.startswith(prefix) for name in _CONTEXT)
+            return Operand(Root.CE, (prefix,), Form.NAMED) if is_extension else None
         case Call(function, None, (Name("data"), path)) if function == _VALUES:
             names = [item.value for item in getattr(path, "items", ()) if isinstance(item, Literal)]
             if not names or not all(isinstance(name, str) for name in names):
@@ -132,7 +127,7 @@ def many_of(node: Node) -> Operand | None:
             return Operand(Root.DATA, tuple(map(str, names)), Form.VALUES)
         case _:
             operand = path_of(node)
-            if operand is None or operand.root is not Root.DATA or not operand.path:
+            if operand is None or operand.root is not Root.DATA:
                 return None
             return Operand(operand.root, operand.path, Form.ELEMENTS)
 
@@ -198,7 +193,7 @@ def _span(node: Node) -> Fraction | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class IntegerBound:
     """`operand comparison constant`."""
 
     operand: Operand
@@ -210,7 +205,7 @@ NEVER: Final = 0.5
 """No integer equals it."""
 
 
-def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[Bound, ...] | None:
+def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[IntegerBound, ...] | None:
     """`data.x * 2 + 1 > 10` as bounds of `data.x`, the integer, that hold together (for `!=`: one of which holds).
 
     Exact for integers that a double can tell apart; the matcher leaves larger ones, and nothing else, to cel-cpp.
@@ -226,59 +221,67 @@ def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[B
     return None if any(abs(bound.constant) > EXACT_DOUBLE_MAX for bound in made) else tuple(made)
 
 
+class _Step(NamedTuple):
+    """`operand sign constant`; `mirrored`: `constant sign operand`."""
+
+    sign: str
+    operand: Node
+    constant: int
+    mirrored: bool
+
+
+def _step(node: Node) -> _Step | None:
+    """The outermost of arithmetic with integers."""
+    match node:
+        case Call("_+_" | "_-_" | "_*_" as sign, None, (Literal(LiteralKind.INT, int(constant)), operand)):
+            return _Step(sign, operand, constant, mirrored=True)
+        case Call("_+_" | "_-_" | "_*_" | "_/_" as sign, None, (operand, Literal(LiteralKind.INT, int(constant)))):
+            return _Step(sign, operand, constant, mirrored=False)
+        case _:
+            return None
+
+
 def _integer(node: Node) -> Operand | None:
     """The one path inside arithmetic with integers."""
-    match node:
-        case Call("_+_" | "_-_" | "_*_", None, (Literal(LiteralKind.INT), right)):
-            return _integer(right)
-        case Call("_+_" | "_-_" | "_*_" | "_/_", None, (left, Literal(LiteralKind.INT))):
-            return _integer(left)
-        case _:
-            operand = path_of(node)
-            return None if operand is None or operand == TIME or not operand.path else operand
+    while (step := _step(node)) is not None:
+        node = step.operand
+    operand = path_of(node)
+    return None if operand is None or operand == TIME or not operand.path else operand
 
 
 def _reach(node: Node) -> int | None:
     """How large the value may become, in absolute terms; None when that could leave int64."""
-    match node:
-        case Call("_+_" | "_-_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
-            "_+_" | "_-_", None, (other, Literal(LiteralKind.INT, int(constant)))
-        ):
-            reach = _reach(other)
-            reach = None if reach is None else reach + abs(constant)
-        case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
-            "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
-        ):
-            reach = _reach(other)
-            reach = None if reach is None or constant == 0 else reach * abs(constant)
-        case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
-            reach = None if constant == 0 else _reach(other)
-        case _:
-            reach = EXACT_DOUBLE_MAX
-    return reach if reach is not None and reach <= INT64_MAX else None
+    step = _step(node)
+    if step is None:
+        return EXACT_DOUBLE_MAX
+    reach = _reach(step.operand)
+    if reach is None or (step.sign in {"_*_", "_/_"} and step.constant == 0):
+        return None
+    if step.sign == "_*_":
+        reach *= abs(step.constant)
+    elif step.sign != "_/_":
+        reach += abs(step.constant)
+    return reach if reach <= INT64_MAX else None
 
 
 _Bounds = tuple[tuple[Comparison, Fraction], ...]
 
 
 def _solve(node: Node, comparison: Comparison, k: Fraction) -> _Bounds | None:
-    match node:
-        case Call("_+_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
-            "_+_", None, (other, Literal(LiteralKind.INT, int(constant)))
-        ):
-            return _solve(other, comparison, k - constant)
-        case Call("_-_", None, (other, Literal(LiteralKind.INT, int(constant)))):
-            return _solve(other, comparison, k + constant)
-        case Call("_-_", None, (Literal(LiteralKind.INT, int(constant)), other)):
-            return _solve(other, comparison.mirrored, constant - k)
-        case Call("_*_", None, (Literal(LiteralKind.INT, int(constant)), other)) | Call(
-            "_*_", None, (other, Literal(LiteralKind.INT, int(constant)))
-        ):
-            return _solve(other, comparison if constant > 0 else comparison.mirrored, k / constant)
-        case Call("_/_", None, (other, Literal(LiteralKind.INT, int(constant)))):
-            return _solve_division(other, comparison, k, constant)
-        case _:
+    step = _step(node)
+    match step:
+        case None:
             return ((comparison, k),)
+        case _Step("_+_", operand, constant):
+            return _solve(operand, comparison, k - constant)
+        case _Step("_-_", operand, constant, mirrored=False):
+            return _solve(operand, comparison, k + constant)
+        case _Step("_-_", operand, constant):
+            return _solve(operand, comparison.mirrored, constant - k)
+        case _Step("_*_", operand, constant):
+            return _solve(operand, comparison if constant > 0 else comparison.mirrored, k / constant)
+        case _Step(_, operand, constant):
+            return _solve_division(operand, comparison, k, constant)
 
 
 def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: int) -> _Bounds | None:
@@ -315,7 +318,7 @@ def _whole_bound(comparison: Comparison, k: Fraction) -> int:
     return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
 
 
-def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> Bound:
+def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> IntegerBound:
     if comparison in {Comparison.EQ, Comparison.NE}:
-        return Bound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
-    return Bound(operand, comparison, _whole_bound(comparison, k))
+        return IntegerBound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
+    return IntegerBound(operand, comparison, _whole_bound(comparison, k))

@@ -1,4 +1,4 @@
-"""Which plain conditions say what a regular expression says? Prefixes, suffixes, parts and lists of whole texts.
+"""Regular expressions as plain conditions: prefixes, suffixes, parts and lists of whole texts.
 
 RE2 searches: without an anchor a pattern may stand anywhere. `.` is any character but a line feed, unless `(?s)` says
 otherwise. A pattern is read as alternatives of texts and gaps between them; whatever else it holds makes it cel-cpp's.
@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import And, Call, Compare, Comparison, Literal, LiteralKind, Node, Not, Or
+from headgate.filter.cel.ast import And, Call, Compare, Comparison, Node, Not, Or
+from headgate.filter.cel.build import call, joined, literal, method
 
 ALTERNATIVES_MAX: Final = 32
 """Texts that a pattern may be written out as."""
@@ -39,14 +40,14 @@ _Piece = str | _Gap
 _Sequence = tuple[_Piece, ...]
 
 
-class _Unsaid(Exception):
+class _Unsupported(Exception):
     """The pattern holds something that only a regular expression can say."""
 
 
 def conditions_of(subject: Node, pattern: str) -> Node | None:
-    """`subject.matches(pattern)` in other words, exact where `subject` is a string; None when there are none.
+    """`subject.matches(pattern)` as plain conditions, exact where `subject` is a string; None when there are none.
 
-    For any other value the regular expression is an error, and the words may be false.
+    For any other value the regular expression is an error, and the conditions may be false.
     """
     flags = _FLAGS.match(pattern)
     fold, lines = (flag in flags[1] if flags is not None else False for flag in "is")
@@ -58,9 +59,9 @@ def conditions_of(subject: Node, pattern: str) -> Node | None:
     try:
         alternatives = _Reader(pattern, lines=lines).alternatives()
         parts = [_condition(subject, one, fold=fold) for one in alternatives]
-    except _Unsaid:
+    except _Unsupported:
         return None
-    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+    return joined(Or, parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,11 @@ class _Reader:
             end = self._anchor("$")
             found += [_Alternative(start, sequence, end) for sequence in sequences]
             if len(found) > ALTERNATIVES_MAX:
-                raise _Unsaid
+                raise _Unsupported
             if not self._peek():
                 return found
             if self._take() != "|":
-                raise _Unsaid
+                raise _Unsupported
 
     def _anchor(self, sign: str) -> bool:
         if self._peek() == sign:
@@ -112,7 +113,7 @@ class _Reader:
             pieces = self._repeated(self._piece())
             found = [_joined(before, piece) for before in found for piece in pieces]
             if len(found) > ALTERNATIVES_MAX:
-                raise _Unsaid
+                raise _Unsupported
         return found
 
     def _piece(self) -> list[_Sequence]:
@@ -121,7 +122,7 @@ class _Reader:
             case "\\":
                 escaped = self._take() if self._peek() else ""
                 if escaped not in _ESCAPED:
-                    raise _Unsaid
+                    raise _Unsupported
                 return [(escaped,)]
             case "[":
                 return [(character,) for character in self._class()]
@@ -130,7 +131,7 @@ class _Reader:
             case ".":
                 return [(_Gap(1, bounded=True, lines=self._lines),)]
             case _ if sign in _SPECIAL:
-                raise _Unsaid
+                raise _Unsupported
             case _:
                 return [(sign,)]
 
@@ -141,12 +142,12 @@ class _Reader:
             if sign == "\\":
                 sign = self._take() if self._peek() else ""
                 if sign not in _ESCAPED:
-                    raise _Unsaid
+                    raise _Unsupported
             elif sign in {"", "^", "[", "-"}:
-                raise _Unsaid
+                raise _Unsupported
             characters.append(sign)
         if not characters or len(characters) > ALTERNATIVES_MAX:
-            raise _Unsaid
+            raise _Unsupported
         return list(dict.fromkeys(characters))
 
     def _group(self) -> list[_Sequence]:
@@ -154,12 +155,12 @@ class _Reader:
         if self._anchor("?"):
             self._lines |= self._anchor("s")
             if not self._anchor(":"):
-                raise _Unsaid
+                raise _Unsupported
         found = self._sequences()
         while self._anchor("|"):
             found += self._sequences()
         if not self._anchor(")") or len(found) > ALTERNATIVES_MAX:
-            raise _Unsaid
+            raise _Unsupported
         self._lines = outside
         return found
 
@@ -169,14 +170,14 @@ class _Reader:
             return pieces
         self._take()
         if self._peek() in {"?", "+", "*"}:
-            raise _Unsaid  # lazy, or repeated again
+            raise _Unsupported  # lazy, or repeated again
         if sign == "?":
             return [(), *pieces]
         match pieces:
             case [(_Gap(1, True, lines),)] if sign in "*+":
                 return [(_Gap(0 if sign == "*" else 1, lines=lines),)]
             case _:
-                raise _Unsaid
+                raise _Unsupported
 
 
 def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
@@ -186,7 +187,7 @@ def _joined(before: _Sequence, after: _Sequence) -> _Sequence:
                 return (*before[:-1], left + right, *after[1:])
             case _Gap() as left, _Gap() as right:
                 if left.lines is not right.lines:
-                    raise _Unsaid
+                    raise _Unsupported
                 both = _Gap(left.least + right.least, left.bounded and right.bounded, left.lines)
                 return (*before[:-1], both, *after[1:])
     return before + after
@@ -201,20 +202,20 @@ def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
         pieces.pop()
     match alternative.start, pieces, alternative.end:
         case True, [], True:
-            return _compare(subject, Comparison.EQ, "")
+            return Compare(Comparison.EQ, subject, literal(""))
         case True, [str(text)], True:
-            return _compare(subject, Comparison.EQ, text)
+            return Compare(Comparison.EQ, subject, literal(text))
         case _, [], _:
-            return _method(subject, "startsWith", "")
+            return method(subject, "startsWith", "")
         case True, [str(text)], False:
-            return _method(subject, "startsWith", text)
+            return method(subject, "startsWith", text)
         case False, [str(text)], True:
-            return _method(subject, "endsWith", text)
+            return method(subject, "endsWith", text)
         case False, [str(text)], False:
-            return _method(subject, "contains", text)
+            return method(subject, "contains", text)
         case True, [str(text), _Gap(1, lines=False)], False:
-            no_line = Not(_method(subject, "startsWith", text + "\n"))
-            return And((_method(subject, "startsWith", text), no_line, _longer(subject, len(text) + 1)))
+            no_line = Not(method(subject, "startsWith", text + "\n"))
+            return And((method(subject, "startsWith", text), no_line, _longer(subject, len(text) + 1)))
         case True, [*_], True:
             return _whole(subject, pieces)
         case _ if all(isinstance(piece, str) or piece.lines for piece in pieces):
@@ -222,7 +223,7 @@ def _condition(subject: Node, alternative: _Alternative, *, fold: bool) -> Node:
             start = [] if alternative.start else [open_end]
             return _whole(subject, [*start, *pieces, *([] if alternative.end else [open_end])])
         case _:
-            raise _Unsaid
+            raise _Unsupported
 
 
 _NOTHING: Final = (_Gap(0), _Gap(0, lines=True))
@@ -234,37 +235,37 @@ def _whole(subject: Node, pieces: list[_Piece]) -> Node:
     if any(isinstance(piece, _Gap) and not piece.lines for piece in pieces):
         # Within one line all gaps are alike; in a text of several, only those of `(?s)` may hold a line feed.
         if any("\n" in piece if isinstance(piece, str) else piece.lines for piece in pieces):
-            raise _Unsaid
-        parts.append(Not(_method(subject, "contains", "\n")))
+            raise _Unsupported
+        parts.append(Not(method(subject, "contains", "\n")))
     match pieces:
         case [_Gap() as gap]:
-            parts.append(_method(subject, "startsWith", ""))  # a list has a size, too
+            parts.append(method(subject, "startsWith", ""))  # a list has a size, too
             parts.append(_longer(subject, gap.least))
             if gap.bounded:
-                parts.append(Compare(Comparison.LE, _size(subject), Literal(LiteralKind.INT, gap.least)))
+                parts.append(Compare(Comparison.LE, _size(subject), literal(gap.least)))
         case [str(text), _Gap(0, False)]:
-            parts.append(_method(subject, "startsWith", text))
+            parts.append(method(subject, "startsWith", text))
         case [_Gap(0, False), str(text)]:
-            parts.append(_method(subject, "endsWith", text))
+            parts.append(method(subject, "endsWith", text))
         case [_Gap(0, False), str(text), _Gap(0, False)]:
-            parts.append(_method(subject, "contains", text))
+            parts.append(method(subject, "contains", text))
         case _:
             if isinstance(pieces[0], str):
-                parts.append(_method(subject, "startsWith", pieces[0]))
+                parts.append(method(subject, "startsWith", pieces[0]))
             if isinstance(pieces[-1], str):
-                parts.append(_method(subject, "endsWith", pieces[-1]))
+                parts.append(method(subject, "endsWith", pieces[-1]))
             parts.append(_between(subject, pieces))
-    return parts[0] if len(parts) == 1 else And(tuple(parts))
+    return joined(And, parts)
 
 
 def _between(subject: Node, pieces: list[_Piece]) -> Node:
     """What stands between the ends. With one gap it is the length: with it the ends cannot overlap."""
     gaps = [piece for piece in pieces if isinstance(piece, _Gap)]
     if len(gaps) > 1:
-        return _method(subject, LIKE, "".join(map(_like, pieces)))
+        return method(subject, LIKE, "".join(map(_like, pieces)))
     length = gaps[0].least + sum(len(piece) for piece in pieces if isinstance(piece, str))
     comparison = Comparison.EQ if gaps[0].bounded else Comparison.GE
-    return Compare(comparison, _size(subject), Literal(LiteralKind.INT, length))
+    return Compare(comparison, _size(subject), literal(length))
 
 
 def _like(piece: _Piece) -> str:
@@ -286,19 +287,11 @@ def _lower(text: str) -> str:
     return "".join(character.lower() if character.isascii() else character for character in text)
 
 
-def _method(subject: Node, function: str, text: str) -> Node:
-    return Call(function, subject, (Literal(LiteralKind.STRING, text),))
-
-
-def _compare(subject: Node, comparison: Comparison, text: str) -> Node:
-    return Compare(comparison, subject, Literal(LiteralKind.STRING, text))
-
-
 def _longer(subject: Node, least: int) -> Node:
-    return Compare(Comparison.GE, _size(subject), Literal(LiteralKind.INT, least))
+    return Compare(Comparison.GE, _size(subject), literal(least))
 
 
 def _size(subject: Node) -> Node:
     if isinstance(subject, Call) and subject.function == "lowerAscii" and subject.target is not None:
         subject = subject.target  # as long
-    return Call("size", None, (subject,))
+    return call("size", subject)

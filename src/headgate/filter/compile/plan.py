@@ -1,4 +1,4 @@
-"""What does a filter ask of an event, as rows of a join?
+"""Plans: what a filter needs of an event, as rows of a join.
 
 A filter is a disjunction of conjunctions (`filter/cel/rewrite.py`). A conjunction's *shape* is its `Signature`; its
 constants are one `PlanRow`. The matcher's query depends on the set of signatures only; the rows are data of
@@ -15,6 +15,10 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from headgate.filter.cel.budget import UNBOUNDED_BYTES
+
+PLAN_VERSION: Final = 1
+"""Raised by hand whenever the compiler makes another plan of some filter, or a plan means something else. A plan of
+another version is compiled anew and not read. `tests/filter/golden_plans.py` notices that plans have changed."""
 
 Constant = str | int | float | bool | None
 """A CEL constant as Python has it; `None` is CEL's null. CEL's uint is an int here: numbers compare across types.

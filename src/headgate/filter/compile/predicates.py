@@ -1,4 +1,4 @@
-"""What can the matcher say? Atoms: comparisons in the operators of `plan.Op`, and what literals are there."""
+"""The predicates that the matcher supports: atoms in the operators of `plan.Op`, and their constants."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsaid:
-    """The matcher cannot say it.
+class Unsupported:
+    """A condition that the matcher has no operator for.
 
     Attributes:
         why: For people.
-        necessary: What it can say, and what must hold for the condition to be true.
+        necessary: What the matcher can check, and what must hold for the condition to be true.
     """
 
     why: str = "no operator of the matcher says it"
     necessary: tuple[Atom, ...] = ()
 
 
-Said = tuple[tuple[Atom, ...], ...] | Unsaid
+Predicates = tuple[tuple[Atom, ...], ...] | Unsupported
 """Alternatives, each of atoms that must hold together: none is never true, an empty one always."""
 
 
-def only(*together: Atom) -> Said:
+def only(*together: Atom) -> Predicates:
     """Atoms that must hold together, without an alternative."""
     return (together,)
 

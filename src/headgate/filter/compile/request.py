@@ -1,4 +1,4 @@
-"""A filter as a request says it: CEL text, JSON as in a trigger's spec, or a message of `rpc/pulsar.proto`."""
+"""A filter as a request brings it: CEL text, JSON as in a trigger's spec, or a message of `rpc/pulsar.proto`."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ _T = TypeVar("_T")
 _HINT: Final = "CEL text, or JSON as in a trigger's spec"
 
 
-def filter_of(said: str | Mapping[str, object]) -> Mapping[str, object]:
-    """What a request says in one field, as `spec.filter` has it: an object as it is or as JSON text, else CEL.
+def filter_of(given: str | Mapping[str, object]) -> Mapping[str, object]:
+    """What a request has in one field, as `spec.filter` has it: an object as it is or as JSON text, else CEL.
 
     Raises:
         FilterError: Text that begins as an object and is none.
     """
-    if not isinstance(said, str):
-        return said
-    return _json(said, "filter", dict[str, object]) if said.lstrip()[:1] == "{" else {"cel": said}
+    if not isinstance(given, str):
+        return given
+    return _json(given, "filter", dict[str, object]) if given.lstrip()[:1] == "{" else {"cel": given}
 
 
-def condition(said: str | Mapping[str, object], field: str) -> str:
+def condition(given: str | Mapping[str, object], field: str) -> str:
     """The canonical CEL of a place's condition; empty for none.
 
     Args:
-        said: CEL text, or an object as in `spec.filter`, or its JSON text.
+        given: CEL text, or an object as in `spec.filter`, or its JSON text.
         field: What the request calls it, for errors.
 
     Raises:
         FilterError: It is refused.
     """
-    if not said:
+    if not given:
         return ""
     try:
-        return compile_filter(filter_of(said)).cel
+        return compile_filter(filter_of(given)).cel
     except FilterError as error:
         raise error.at_field(error.field.replace("filter", field, 1)) from None
 
 
 def filter_and_filters(one: str | None, listed: str | None) -> tuple[Mapping[str, object] | None, Sequence[object]]:
-    """Two texts as `spec.filter` and `spec.filters`; None where the request says nothing.
+    """Two texts as `spec.filter` and `spec.filters`; None where the request has none.
 
     Raises:
         FilterError: Text that is no JSON.
@@ -63,18 +63,18 @@ def text_of_message(expression: wire.Expr) -> str:
     return msgspec.json.encode({"pulsar": base64.b64encode(raw).decode()}).decode()
 
 
-def texts_of(asked: pb.Filter) -> tuple[str | None, str | None]:
-    """What a `Filter` message says, as `filter_and_filters` reads it.
+def texts_of(message: pb.Filter) -> tuple[str | None, str | None]:
+    """What a `Filter` message holds, as `filter_and_filters` reads it.
 
     Raises:
-        InvalidInputError: It says one filter in several ways.
+        InvalidInputError: It gives one filter in several ways.
     """
-    said = [text for text in (asked.filter, asked.cel) if text]
-    if asked.HasField("expression"):
-        said.append(text_of_message(asked.expression))
-    if len(said) > 1:
+    given = [text for text in (message.filter, message.cel) if text]
+    if message.HasField("expression"):
+        given.append(text_of_message(message.expression))
+    if len(given) > 1:
         raise InvalidInputError("filter, cel and expression each say one filter: give one of them")
-    return said[0] if said else None, asked.filters or None
+    return given[0] if given else None, message.filters or None
 
 
 def _json(text: str, name: str, kind: type[_T]) -> _T:

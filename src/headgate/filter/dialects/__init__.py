@@ -1,4 +1,4 @@
-"""In which ways can a filter be written? Each dialect is one file and one row of `DIALECTS`; CEL is what all become.
+"""The ways to write a filter. Each dialect is one row of `DIALECTS` and becomes CEL.
 
 A dialect is a function from the JSON value of its field to CEL text. It refuses what it does not understand with a
 `FilterError` that names the field: a filter that is not understood must never match.

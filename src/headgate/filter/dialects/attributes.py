@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
-from headgate.filter.cel.ast import And, Call, Compare, Comparison, Has, Literal, LiteralKind, Name, Node, Select
+from headgate.filter.cel.ast import And, Compare, Comparison, Has, Node
+from headgate.filter.cel.build import CE, attribute, call, flattened, joined, literal, method
 from headgate.filter.cel.engine import is_timestamp
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
-_CE: Final = Name("ce")
 _TIME: Final = "time"
 
 AttributeTest = Callable[[str, str, str], Node]
@@ -30,7 +30,7 @@ def attributes(value: object, field: str) -> str:
         FilterError: No object of strings, an invalid attribute name, or too many.
     """
     conditions = of_attributes(value, field, _equal_or_any)
-    return unparse(joined(conditions)) if conditions else "true"
+    return unparse(joined(And, flattened(And, conditions)))
 
 
 def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node, ...]:
@@ -42,18 +42,8 @@ def of_attributes(value: object, field: str, test: AttributeTest) -> tuple[Node,
     if not isinstance(value, Mapping):
         raise FilterError("must be an object of attribute names and values", field=field)
     if len(value) > FILTER_LIST_ITEMS_MAX:
-        raise FilterError(
-            f"has {len(value)} attributes: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)",
-            field=field,
-            limit="FILTER_LIST_ITEMS_MAX",
-        )
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"has {len(value)} attributes", field=field)
     return tuple(_condition(name, wanted, field, test) for name, wanted in value.items())
-
-
-def joined(conditions: tuple[Node, ...]) -> Node:
-    """All of at least one condition."""
-    flat = tuple(part for one in conditions for part in (one.operands if isinstance(one, And) else (one,)))
-    return flat[0] if len(flat) == 1 else And(flat)
 
 
 def equal(name: str, wanted: str, field: str) -> Node:
@@ -62,37 +52,29 @@ def equal(name: str, wanted: str, field: str) -> Node:
     Raises:
         FilterError: `time` is compared with what is no time: that would never hold.
     """
-    if name != _TIME:
-        return _present(name, Compare(Comparison.EQ, Select(_CE, name), text_literal(wanted)))
-    if not is_timestamp(wanted):
+    if name == _TIME and not is_timestamp(wanted):
         raise FilterError("is no RFC 3339 time", field=field, hint='write it as "2026-01-31T12:00:00Z"')
-    return _present(name, Compare(Comparison.EQ, Select(_CE, name), Call("timestamp", None, (text_literal(wanted),))))
+    value = call("timestamp", literal(wanted)) if name == _TIME else literal(wanted)
+    return _present(name, Compare(Comparison.EQ, attribute(name), value))
 
 
 def affix(function: str) -> AttributeTest:
     """The attribute is there and `startsWith` or `endsWith` the value; `time` in its RFC 3339 form in UTC."""
 
     def test(name: str, wanted: str, field: str) -> Node:
-        read: Node = Select(_CE, name)
-        if name == _TIME:
-            read = Call("string", None, (read,))
-        return _present(name, Call(function, read, (text_literal(wanted),)))
+        read = call("string", attribute(name)) if name == _TIME else attribute(name)
+        return _present(name, method(read, function, wanted))
 
     return test
 
 
-def text_literal(text: str) -> Literal:
-    """A string constant."""
-    return Literal(LiteralKind.STRING, text)
-
-
 def _present(name: str, condition: Node) -> Node:
     """Absent is false, not an error: it has to stay so inside `not`."""
-    return condition if name in REQUIRED_ATTRIBUTES else And((Has(_CE, name), condition))
+    return condition if name in REQUIRED_ATTRIBUTES else And((Has(CE, name), condition))
 
 
 def _equal_or_any(name: str, wanted: str, field: str) -> Node:
-    return equal(name, wanted, field) if wanted else Has(_CE, name)
+    return equal(name, wanted, field) if wanted else Has(CE, name)
 
 
 def _condition(name: object, wanted: object, field: str, test: AttributeTest) -> Node:

@@ -1,4 +1,4 @@
-"""Which filter does a consumer's metadata ask for? By name: `tags`, or one of the group `headgate.consumer_filters`.
+"""Filters from a consumer's metadata, by name: `tags`, or one of the group `headgate.consumer_filters`.
 
 What Pulsar's ConsumerFilter factory is for: people who own a convention ("team", "tier") give it a filter, once, and
 whoever consumes says only what it is. Such a filter is a `CustomDialect` whose value is the metadata, an object of

@@ -1,4 +1,4 @@
-"""Which ways to write a filter do installed packages add? Entry points of the group `headgate.dialects`.
+"""Dialects that installed packages add: entry points of the group `headgate.dialects`.
 
 A package's dialect is a name, a JSON schema of its values and a function from a value to CEL text, and nothing else: it
 never sees an event. Its text goes the way of every filter's, through the compiler with all its limits, so the worst it
@@ -89,14 +89,14 @@ class Installed:
         return text
 
     def _translated(self, dialect: CustomDialect, value: object) -> str:
-        said: list[str | FilterError] = []
+        results: list[str | FilterError] = []
         copy = json.loads(json.dumps(value))
 
         def work() -> None:
             try:
-                said.append(self._checked(dialect, copy))
+                results.append(self._checked(dialect, copy))
             except FilterError as error:
-                said.append(error)
+                results.append(error)
             finally:
                 self._busy.release()
 
@@ -107,7 +107,7 @@ class Installed:
         if not self._busy.acquire(timeout=CUSTOM_DIALECT_S_MAX):
             raise self.refusal(f"took longer than {CUSTOM_DIALECT_S_MAX:g} s (CUSTOM_DIALECT_S_MAX)", limit=True)
         self._busy.release()
-        (result,) = said
+        (result,) = results
         if isinstance(result, FilterError):
             raise result
         return result
@@ -124,7 +124,7 @@ class Installed:
             raise self.refusal(f"gave {type(text).__name__}, not CEL text")
         if len(text) > FILTER_CHARACTERS_MAX:
             what = f"gave {len(text)} characters of CEL: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-            raise FilterError(self._said(what), field="", limit="FILTER_CHARACTERS_MAX")
+            raise FilterError(self._message(what), field="", limit="FILTER_CHARACTERS_MAX")
         if not text.strip():
             raise self.refusal("gave an empty text")
         return text
@@ -132,9 +132,9 @@ class Installed:
     def refusal(self, what: str, *, limit: bool = False) -> FilterError:
         """The refusal that is the dialect's fault and not the filter's."""
         hint = f"this is a fault of the package {self.package}, not of the filter"
-        return FilterError(self._said(what), field="", hint=hint, limit="CUSTOM_DIALECT_S_MAX" if limit else "")
+        return FilterError(self._message(what), field="", hint=hint, limit="CUSTOM_DIALECT_S_MAX" if limit else "")
 
-    def _said(self, what: str) -> str:
+    def _message(self, what: str) -> str:
         return f"the {self.kind} {self.name} of {self.package} {_shortened(what)}"
 
 

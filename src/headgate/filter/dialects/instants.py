@@ -1,11 +1,12 @@
-"""Which CEL timestamp is so many milliseconds after 1970 began?"""
+"""Timestamps in CEL, from milliseconds since 1970 or a datetime."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from headgate.filter.cel.ast import Call, Literal, LiteralKind, Node
+from headgate.filter.cel.ast import Node
+from headgate.filter.cel.build import call, literal
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -25,4 +26,4 @@ def timestamp_text(instant: datetime) -> Node:
     """`timestamp("...")` of a datetime with a zone."""
     text = instant.astimezone(UTC).isoformat().removesuffix("+00:00")
     text = text.rstrip("0") if "." in text else text
-    return Call("timestamp", None, (Literal(LiteralKind.STRING, f"{text}Z"),))
+    return call("timestamp", literal(f"{text}Z"))

@@ -1,4 +1,4 @@
-"""Which words is a text of a dialect like SQL made of? Tokens with their places, taken one by one.
+"""Tokens of dialects like SQL, with their places, taken one by one.
 
 CESQL and selectors differ in what their words look like (`Lexicon`) and in their grammars (parsers on `Words`).
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from headgate.filter.cel.errors import FilterError, caret
+from headgate.filter.cel.errors import FilterError, caret, over_limit
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
 
 _NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
@@ -75,9 +75,7 @@ def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
         FilterError: Too long, or something that is no word.
     """
     if len(text) > FILTER_CHARACTERS_MAX:
-        what = f"the {lexicon.what} has {len(text)} characters"
-        reason = f"{what}: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-        raise FilterError(reason, limit="FILTER_CHARACTERS_MAX")
+        raise over_limit("FILTER_CHARACTERS_MAX", f"the {lexicon.what} has {len(text)} characters", field="filter")
     position, words = 0, 0
     while position < len(text):
         found = lexicon.pattern.match(text, position)

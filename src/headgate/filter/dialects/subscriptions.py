@@ -1,4 +1,4 @@
-"""`spec.filters`: which events do all of these filters want? CloudEvents Subscriptions API 1.0, section 3.2.4.
+"""`spec.filters`: a list of filters that must all hold. CloudEvents Subscriptions API 1.0, section 3.2.4.
 
 `exact`, `prefix` and `suffix` test attributes, `all`, `any` and `not` join filters; every other dialect may be an
 element as well. An absent attribute makes a test false, and `not` of it true. What says nothing (`{}`, `""`, `[]`) is
@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headgate.filter.cel.ast import TRUE, And, Node, Not, Or
+from headgate.filter.cel.build import flattened, joined
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.parsing import parse
-from headgate.filter.dialects.attributes import AttributeTest, affix, equal, joined, of_attributes
+from headgate.filter.dialects.attributes import AttributeTest, affix, equal, of_attributes
 from headgate.filter.dialects.expression import without_version
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTERS_DEPTH_MAX, FILTERS_MAX
 
@@ -44,7 +45,7 @@ def filters_tree(filters: Sequence[object], field: str, leaves: Mapping[str, Lea
     """
     _check_size(filters, field)
     conditions = tuple(_element(value, f"{field}[{at}]", leaves) for at, value in enumerate(filters))
-    return joined(conditions)
+    return joined(And, flattened(And, conditions))
 
 
 def _check_size(filters: Sequence[object], field: str) -> None:
@@ -116,7 +117,7 @@ def _tested(value: object, field: str, test: AttributeTest) -> Node:
     conditions = of_attributes(value, field, not_empty)
     if not conditions:
         raise FilterError("is empty", field=field, hint="name at least one attribute")
-    return joined(conditions)
+    return joined(And, flattened(And, conditions))
 
 
 def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mapping[str, Leaf]) -> Node:
@@ -125,7 +126,7 @@ def _listed(value: object, field: str, join: type[And] | type[Or], leaves: Mappi
     if not value:
         raise FilterError("is empty", field=field, hint="write at least one filter")
     conditions = tuple(_element(one, f"{field}[{at}]", leaves) for at, one in enumerate(value))
-    return conditions[0] if len(conditions) == 1 else joined(conditions) if join is And else Or(conditions)
+    return joined(join, flattened(join, conditions) if join is And else conditions)
 
 
 def _leaf(value: object, field: str, dialect: Leaf) -> Node:

@@ -11,18 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.filter.cel.ast import (
-    And,
-    Call,
-    Index,
-    Literal,
-    LiteralKind,
-    Macro,
-    MacroKind,
-    Name,
-    Node,
-)
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.ast import And, Index, Macro, MacroKind, Name, Node
+from headgate.filter.cel.build import CE, joined, method
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.text_values import text_is_one_of
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_LIST_ITEMS_MAX
@@ -45,16 +36,14 @@ def tags(value: object, field: str) -> str:
     if not value:
         raise FilterError("names no tag, and would want every event", field=field, hint=_HINT)
     if len(value) > FILTER_LIST_ITEMS_MAX:
-        reason = f"has {len(value)} tags: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"has {len(value)} tags", field=field)
     for name, tag in value.items():
         if not isinstance(name, str) or not name.startswith((ANY, ALL)):
             raise FilterError("must begin with anytag or alltag", field=f"{field}.{name}", hint=_HINT)
         if not isinstance(tag, str):
             raise FilterError("must be a string", field=f"{field}.{name}")
         if len(tag) > FILTER_CHARACTERS_MAX:
-            reason = f"has {len(tag)} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-            raise FilterError(reason, field=f"{field}.{name}", limit="FILTER_CHARACTERS_MAX")
+            raise over_limit("FILTER_CHARACTERS_MAX", f"has {len(tag)} characters", field=f"{field}.{name}")
     return unparse(_condition(value))
 
 
@@ -70,11 +59,11 @@ def _condition(wanted: Mapping[str, str]) -> Node:
         conditions.append(_carried(any_of))
     every = dict.fromkeys(tag for name, tag in wanted.items() if name.startswith(ALL))
     conditions.extend(_carried([tag]) for tag in every)
-    return conditions[0] if len(conditions) == 1 else And(tuple(conditions))
+    return joined(And, conditions)
 
 
 def _carried(wanted: list[str]) -> Node:
     """`ce.exists(name, name.startsWith("tag") && ce[name] in [...])`."""
-    is_tag = Call("startsWith", _VARIABLE, (Literal(LiteralKind.STRING, _PREFIX),))
-    equal = text_is_one_of(Index(Name("ce"), _VARIABLE), wanted)
-    return Macro(MacroKind.EXISTS, Name("ce"), _VARIABLE.name, And((is_tag, equal)), None)
+    equal = text_is_one_of(Index(CE, _VARIABLE), wanted)
+    is_tag = method(_VARIABLE, "startsWith", _PREFIX)
+    return Macro(MacroKind.EXISTS, CE, _VARIABLE.name, And((is_tag, equal)), None)

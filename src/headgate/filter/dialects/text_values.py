@@ -1,7 +1,7 @@
-"""Which values of an attribute have this text? A dialect in which every property is text compares with all of them.
+"""The values of an attribute that have a text, for dialects in which every property is text.
 
-In Pulsar a property is a string. An attribute that came as an HTTP header is one, too; in JSON it may have come as an
-integer or a boolean, and then counts as its text: 5 is "5", true is "true".
+Such a dialect compares with all of them. In Pulsar a property is a string. An attribute that came as an HTTP header is
+one, too; in JSON it may have come as an integer or a boolean, and then counts as its text: 5 is "5", true is "true".
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
-from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, LiteralKind, Node
+from headgate.filter.cel.ast import Literal, LiteralKind, Node
+from headgate.filter.cel.build import call, literal, one_of
 from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,9}")
@@ -21,17 +22,14 @@ def text_is_one_of(value: Node, texts: Iterable[str]) -> Node:
     """Whether the text of an attribute's value is one of `texts`: `value in ["5", 5]`."""
     constants = tuple(dict.fromkeys(constant for text in texts for constant in _constants(text)))
     if len(constants) > FILTER_LIST_ITEMS_MAX:
-        value = Call("string", None, (value,))
+        value = call("string", value)
         constants = tuple(constant for constant in constants if constant.kind is LiteralKind.STRING)
-    if len(constants) == 1:
-        return Compare(Comparison.EQ, value, constants[0])
-    return In(value, ListOf(constants))
+    return one_of(value, constants)
 
 
 def _constants(text: str) -> tuple[Literal, ...]:
-    literal = Literal(LiteralKind.STRING, text)
     if text in {"true", "false"}:
-        return (literal, TRUE if text == "true" else FALSE)
+        return (literal(text), literal(text == "true"))
     if _INTEGER.fullmatch(text) and INT32_MIN <= int(text) <= INT32_MAX:
-        return (literal, Literal(LiteralKind.INT, int(text)))
-    return (literal,)
+        return (literal(text), literal(int(text)))
+    return (literal(text),)

@@ -1,4 +1,4 @@
-"""When is a condition true, and when is it false? SQL's three-valued logic as two CEL expressions that never meet.
+"""SQL's three-valued logic as two CEL expressions, one for true and one for false, that never hold together.
 
 Selectors and property expressions are *unknown* where a property is missing, and a missing property is nothing out of
 the ordinary: it must not count as a filter error. So each condition is translated twice, to what makes it true and to
@@ -17,25 +17,13 @@ from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel import attribute_names
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Compare,
-    Comparison,
-    Name,
-    Node,
-    Not,
-    Or,
-    Select,
-)
-
-_CE: Final = Name("ce")
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Comparison, Node, Not, Or
+from headgate.filter.cel.build import joined, operands_of
 
 
-def attribute(name: str) -> Node:
-    """The value of an attribute: `ce.name`."""
-    return Select(_CE, name)
+def required(name: str) -> tuple[str, ...]:
+    """What a comparison of an attribute needs: that it is present, where not every event has it."""
+    return () if name in REQUIRED_ATTRIBUTES else (name,)
 
 
 def present(name: str) -> Node:
@@ -60,7 +48,7 @@ class When:
         if self.body == FALSE:
             return FALSE
         guards = tuple(guard for guard in map(present, self.needs) if guard != TRUE)
-        return _join(And, (*guards, *_operands(And, self.body)), TRUE)
+        return joined(And, (*guards, *_operands(And, self.body)))
 
 
 NEVER: Final = When((), FALSE)
@@ -135,7 +123,7 @@ def _all(parts: list[When]) -> When:
     bodies = tuple(operand for part in parts for operand in _operands(And, part.body))
     if FALSE in bodies:
         return NEVER
-    return When(_names(parts), _join(And, bodies, TRUE))
+    return When(_names(parts), joined(And, bodies))
 
 
 def _any(parts: list[When]) -> When:
@@ -144,9 +132,9 @@ def _any(parts: list[When]) -> When:
         return NEVER
     if all(frozenset(part.needs) == frozenset(possible[0].needs) for part in possible):
         bodies = tuple(operand for part in possible for operand in _operands(Or, part.body))
-        return When(possible[0].needs, TRUE if TRUE in bodies else _join(Or, bodies, FALSE))
+        return When(possible[0].needs, TRUE if TRUE in bodies else joined(Or, bodies))
     bodies = tuple(operand for part in possible for operand in _operands(Or, part.cel()))
-    return When((), TRUE if TRUE in bodies else _join(Or, bodies, FALSE))
+    return When((), TRUE if TRUE in bodies else joined(Or, bodies))
 
 
 def _names(parts: list[When]) -> tuple[str, ...]:
@@ -154,12 +142,4 @@ def _names(parts: list[When]) -> tuple[str, ...]:
 
 
 def _operands(join: type[And] | type[Or], node: Node) -> tuple[Node, ...]:
-    if isinstance(node, join):
-        return node.operands
-    return () if node == (TRUE if join is And else FALSE) else (node,)
-
-
-def _join(join: type[And] | type[Or], operands: tuple[Node, ...], empty: Node) -> Node:
-    if not operands:
-        return empty
-    return operands[0] if len(operands) == 1 else join(operands)
+    return tuple(operand for operand in operands_of(join, node) if operand != (TRUE if join is And else FALSE))

@@ -1,4 +1,4 @@
-"""Which filter value does an event carry into its chunk's Bloom filter? One string, by its broker's rule.
+"""The filter value of an event: the one string that its chunk's Bloom filter holds, by its broker's rule.
 
 A rule is an attribute's name or CEL text. Its producer may give an event another one, in the extension `filtervalue`.
 """
@@ -14,7 +14,6 @@ from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel.ast import reads_publish_time
 from headgate.filter.cel.cost import check_limits
-from headgate.filter.cel.decode import decode
 from headgate.filter.cel.engine import Expression, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import is_plain_field
@@ -66,7 +65,7 @@ def filter_value_rule(text: str) -> FilterValueRule:
         raise FilterError(
             f"a filter value is a string, this expression is of type {result.lower()}", hint="string(...) converts"
         )
-    tree = decode(expression.checked().expr)
+    tree = expression.tree()
     if reads_publish_time(tree):
         raise FilterError(
             "a filter value cannot depend on publish_time: it is made before the event is stored",

@@ -1,4 +1,4 @@
-r"""Which texts must stand in an event's bytes for a filter to be true of it? Constants to look for before decoding.
+r"""Texts that must stand in an event's bytes for a filter to be true of it, to look for before decoding.
 
 A *clause* is a set of texts of which at least one occurs, byte for byte in UTF-8, in every event that satisfies the
 filter: in the event's attributes as the log's columns hold them, or in its JSON data. A reader that finds none of them
@@ -10,18 +10,17 @@ be written as `\uXXXX`, so bytes that hold `\u` prove nothing where a clause is 
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from headgate.filter.cel.ast import (
-    And,
     Call,
     Compare,
     Comparison,
-    Conditional,
     In,
     ListOf,
     Literal,
@@ -29,19 +28,11 @@ from headgate.filter.cel.ast import (
     MacroKind,
     Name,
     Node,
-    Or,
     Select,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import branches, rewrite
-from headgate.limits import (
-    FILTER_CANONICAL_CHARACTERS_MAX,
-    FILTERS_CACHED_MAX,
-    LITERAL_BYTES_MIN,
-    LITERAL_CLAUSES_MAX,
-    LITERAL_STRINGS_MAX,
-)
+from headgate.filter.cel.fold import Fold
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.limits import FILTERS_CACHED_MAX, LITERAL_BYTES_MIN, LITERAL_CLAUSES_MAX, LITERAL_STRINGS_MAX
 
 ESCAPE: Final = b"\\u"
 """In bytes that hold it, a clause about data proves nothing."""
@@ -80,8 +71,7 @@ def literals(cel: str) -> tuple[Clause, ...]:
     Raises:
         FilterError: It is no expression.
     """
-    expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    clauses = dict.fromkeys(_clauses(rewrite(decode(expression.checked().expr)), None, {}))
+    clauses = dict.fromkeys(_clauses(None)(simplified_tree(cel)))
     return tuple(sorted(clauses, key=_worth, reverse=True)[:LITERAL_CLAUSES_MAX])
 
 
@@ -90,20 +80,13 @@ def _worth(clause: Clause) -> tuple[int, int]:
     return min(map(len, clause.texts)), -len(clause.texts)
 
 
-_Known = dict[tuple[Node, str | None], list[Clause]]
-
-
-def _clauses(node: Node, element: str | None, known: _Known) -> list[Clause]:
+def _clauses(element: str | None) -> Callable[[Node], list[Clause]]:
     """Clauses of a condition; `element` names an element of JSON data, inside a macro over it."""
+    return Fold(lambda node: _of_leaf(node, element), lambda parts: list(itertools.chain(*parts)), _any_of)
+
+
+def _of_leaf(node: Node, element: str | None) -> list[Clause]:
     match node:
-        case And(operands):
-            return [clause for operand in operands for clause in _clauses(operand, element, known)]
-        case Or(operands):
-            return _any_of([_clauses(operand, element, known) for operand in operands])
-        case Conditional():
-            if (node, element) not in known:
-                known[node, element] = _any_of([_clauses(branch, element, known) for branch in branches(node)])
-            return known[node, element]
         case Compare(Comparison.EQ, left, right):
             return _clause(_in_data(left, element), (right,))
         case In(left, ListOf(items)):
@@ -114,7 +97,7 @@ def _clauses(node: Node, element: str | None, known: _Known) -> list[Clause]:
             return _clause(_in_data(target, element), (text,))
         case Macro(MacroKind.EXISTS, source, variable, predicate, None) if variable not in _ROOTS:
             inside = predicate is not None and (_in_data(source, element) or _are_values(source))
-            return _clauses(predicate, variable, known) if inside and predicate is not None else []
+            return _clauses(variable)(predicate) if inside and predicate is not None else []
         case _:
             return []
 
@@ -158,10 +141,10 @@ def _clause(in_data: bool | None, items: Sequence[Node]) -> list[Clause]:
     return [Clause(tuple(texts), in_data)]
 
 
-def _any_of(branches: list[list[Clause]]) -> list[Clause]:
+def _any_of(parts: list[list[Clause]]) -> list[Clause]:
     """A clause of every branch, joined; none when a branch promises nothing."""
-    if not all(branches):
+    if not all(parts):
         return []
-    best = [max(clauses, key=_worth) for clauses in branches]
+    best = [max(clauses, key=_worth) for clauses in parts]
     texts = tuple(dict.fromkeys(text for clause in best for text in clause.texts))
     return [Clause(texts, any(clause.in_data for clause in best))] if 0 < len(texts) <= LITERAL_STRINGS_MAX else []

@@ -1,4 +1,4 @@
-r"""Which numbers must stand in an event's data for a filter to be true of it? Members and ranges to look for.
+r"""Numbers that must stand in an event's data for a filter to be true of it: members and ranges to look for.
 
 A *bound* is a condition by itself: in every event that satisfies the filter a member of that name has a number of that
 range, somewhere in its JSON data. A reader looks for `"name": number` in the bytes of a whole chunk at once, at any
@@ -21,10 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.filter.cel.ast import And, Compare, Comparison, In, ListOf, Literal, Name, Node, Select
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import rewrite
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.limits import FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
 
 _NUMBER: Final = rb'"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
 _ESCAPED: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
@@ -32,7 +30,7 @@ _ESCAPED: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class NumberRange:
     """A member with a number from `least` to `most` occurs.
 
     Attributes:
@@ -64,7 +62,7 @@ def _pattern(name: bytes) -> re.Pattern[bytes]:
 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
-def bounds(cel: str) -> tuple[Bound, ...]:
+def number_ranges(cel: str) -> tuple[NumberRange, ...]:
     """The bounds of a filter, each a condition by itself; empty when nothing can be promised.
 
     Args:
@@ -73,33 +71,32 @@ def bounds(cel: str) -> tuple[Bound, ...]:
     Raises:
         FilterError: It is no expression.
     """
-    expression = compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX)
-    found = dict.fromkeys(_bounds(rewrite(decode(expression.checked().expr))))
+    found = dict.fromkeys(_ranges(simplified_tree(cel)))
     return tuple(found)[:LITERAL_CLAUSES_MAX]
 
 
-def _bounds(node: Node) -> Iterator[Bound]:
+def _ranges(node: Node) -> Iterator[NumberRange]:
     match node:
         case And(operands):
             for operand in operands:
-                yield from _bounds(operand)
+                yield from _ranges(operand)
         case Compare(operator, left, right) if operator is not Comparison.NE:
-            yield from _bound(left, operator, right)
-            yield from _bound(right, operator.mirrored, left)
+            yield from _range(left, operator, right)
+            yield from _range(right, operator.mirrored, left)
         case In(left, ListOf(items)):
             numbers = [number for item in items if (number := _number(item)) is not None]
             name = _member(left)
             if name is not None and numbers and len(numbers) == len(items):
-                yield Bound(name, min(numbers), max(numbers))
+                yield NumberRange(name, min(numbers), max(numbers))
 
 
-def _bound(path: Node, operator: Comparison, constant: Node) -> Iterator[Bound]:
+def _range(path: Node, operator: Comparison, constant: Node) -> Iterator[NumberRange]:
     name, number = _member(path), _number(constant)
     if name is None or number is None:
         return
     most = number if operator in (Comparison.EQ, Comparison.LT, Comparison.LE) else math.inf
     least = number if operator in (Comparison.EQ, Comparison.GT, Comparison.GE) else -math.inf
-    yield Bound(name, least, most)
+    yield NumberRange(name, least, most)
 
 
 def _member(node: Node) -> bytes | None:

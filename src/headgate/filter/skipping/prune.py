@@ -1,4 +1,4 @@
-"""Which chunks of the log need not be read for this filter? Promises derived from its text, for readers to skip by.
+"""Promises derived from a filter's text about chunks of the log that it cannot match, for readers to skip by.
 
 A chunk keeps a Bloom filter over its events' *filter values* and the range of their times. A filter that is only true
 of few filter values (it *pins* them), or only within a time range, cannot match in a chunk that holds none of those.
@@ -8,6 +8,7 @@ nothing. An event on which the filter is an error does not satisfy it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,11 +19,9 @@ from headgate.event import rfc3339
 from headgate.filter.cel.ast import (
     FALSE,
     PUBLISH_TIME,
-    And,
     Call,
     Compare,
     Comparison,
-    Conditional,
     Has,
     In,
     ListOf,
@@ -30,13 +29,12 @@ from headgate.filter.cel.ast import (
     LiteralKind,
     Name,
     Node,
-    Or,
-    Select,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
-from headgate.filter.cel.rewrite import branches, resolve, rewrite, whole_text
-from headgate.limits import FILTER_CANONICAL_CHARACTERS_MAX, FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
+from headgate.filter.cel.build import attribute
+from headgate.filter.cel.fold import Fold
+from headgate.filter.cel.parsing import simplified_tree, tree_of
+from headgate.filter.cel.rewrite import resolve, whole_text
+from headgate.limits import FILTERS_CACHED_MAX, PRUNE_VALUES_MAX
 
 FILTER_VALUE: Final = "ce.type"
 """What an event's filter value is unless its broker says otherwise."""
@@ -115,7 +113,7 @@ def _meet(wanted: tuple[int | None, int | None], found: tuple[int, int] | None) 
 
 @lru_cache(maxsize=FILTERS_CACHED_MAX)
 def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
-    """What the filter `cel` asks of an event.
+    """What an event must have for the filter `cel`.
 
     Args:
         cel: CEL text of a filter, as admission took it or canonical.
@@ -125,12 +123,8 @@ def pruning(cel: str, value: str = FILTER_VALUE) -> Pruning:
     Raises:
         FilterError: One of the texts is no expression.
     """
-    tree = rewrite(_tree(cel))
-    return Pruning(_pinned(tree, resolve(_tree(value))), _times(tree, _TIME, {}), _times(tree, _PUBLISHED, {}))
-
-
-def _tree(text: str) -> Node:
-    return decode(compile_expression(text, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr)
+    tree = simplified_tree(cel)
+    return Pruning(_pinned(tree, resolve(tree_of(value))), _range(tree, _TIME), _range(tree, _PUBLISHED))
 
 
 # --- filter values --------------------------------------------------------------------------------------------------
@@ -143,7 +137,7 @@ def _pinned(tree: Node, value: Node) -> _Strings:
     """Strings of which `value` is one wherever `tree` is true; None when there may be any number."""
     if isinstance(value, Literal):
         return frozenset({value.value}) if isinstance(value.value, str) else None
-    found = _strings(tree, value, {})
+    found = _strings(value)(tree)
     match value:
         case Call("_+_", None, (left, right)) if found is None:
             heads, tails = _pinned(tree, left), _pinned(tree, right)
@@ -154,30 +148,29 @@ def _pinned(tree: Node, value: Node) -> _Strings:
             return found
 
 
-def _strings(node: Node, value: Node, known: dict[Node, _Strings]) -> _Strings:
-    match node:
-        case And(operands):
-            parts = [found for operand in operands if (found := _strings(operand, value, known)) is not None]
-            return frozenset.intersection(*parts) if parts else None
-        case Or(operands):
-            return _union(_strings(operand, value, known) for operand in operands)
-        case Conditional():
-            if node not in known:
-                known[node] = _union(_strings(branch, value, known) for branch in branches(node))
-            return known[node]
-        case Compare(Comparison.EQ, left, Literal(LiteralKind.STRING, str(text))) if left == value:
-            return frozenset({text})
-        case In(element, ListOf(items)) if element == value:
-            texts = [item.value for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
-            # What is no string has no filter value, and how it is told apart is the writer's business.
-            return frozenset(texts) if len(texts) == len(items) <= PRUNE_VALUES_MAX else None
-        case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target == value:
-            whole = whole_text(pattern)
-            return None if whole is None else frozenset({whole})
-        case _ if node == FALSE:
-            return frozenset()
-        case _:
-            return None
+def _strings(value: Node) -> Callable[[Node], _Strings]:
+    """Strings of which `value` is one wherever a condition is true."""
+
+    def leaf(node: Node) -> _Strings:
+        match node:
+            case Compare(Comparison.EQ, left, Literal(LiteralKind.STRING, str(text))) if left == value:
+                return frozenset({text})
+            case In(element, ListOf(items)) if element == value:
+                texts = [item.value for item in items if isinstance(item, Literal) and isinstance(item.value, str)]
+                # What is no string has no filter value, and how it is told apart is the writer's business.
+                return frozenset(texts) if len(texts) == len(items) <= PRUNE_VALUES_MAX else None
+            case Call("matches", target, (Literal(LiteralKind.STRING, str(pattern)),)) if target == value:
+                whole = whole_text(pattern)
+                return None if whole is None else frozenset({whole})
+            case _:
+                return frozenset() if node == FALSE else None
+
+    return Fold(leaf, _common, _union)
+
+
+def _common(parts: Iterable[_Strings]) -> _Strings:
+    known = [part for part in parts if part is not None]
+    return frozenset.intersection(*known) if known else None
 
 
 def _union(parts: Iterable[_Strings]) -> _Strings:
@@ -190,34 +183,34 @@ def _union(parts: Iterable[_Strings]) -> _Strings:
 
 # --- times ----------------------------------------------------------------------------------------------------------
 
-_Range = tuple[int | None, int | None]
-_TIME: Final = Select(Name("ce"), "time")
+_Range = tuple[float, float]
+"""Microseconds from and to, both included; an open end is infinite."""
+_TIME: Final = attribute("time")
 _PUBLISHED: Final = Name(PUBLISH_TIME)
+_ANY: Final[_Range] = (-math.inf, math.inf)
 _EMPTY: Final[_Range] = (1, 0)
 
 
-def _times(node: Node, time: Node, known: dict[Node, _Range | None]) -> _Range | None:
-    """The range of a time wherever `node` is true; None when it may be any, and of `ce.time` when there may be none."""
-    match node:
-        case And(operands):
-            found = [part for operand in operands if (part := _times(operand, time, known)) is not None]
-            return _intersection(found) if found else None
-        case Or(operands):
-            return _hull([_times(operand, time, known) for operand in operands])
-        case Conditional():
-            if node not in known:
-                known[node] = _hull([_times(branch, time, known) for branch in branches(node)])
-            return known[node]
-        case Compare(comparison, left, right) if left == time:
-            return _bounded(comparison, right)
-        case Compare(comparison, left, right) if right == time and comparison is not Comparison.NE:
-            return _bounded(comparison.mirrored, left)
-        case Has(Name("ce"), "time") if time == _TIME:
-            return (None, None)
-        case _ if node == FALSE:
-            return _EMPTY
-        case _:
-            return None
+def _range(tree: Node, time: Node) -> tuple[int | None, int | None] | None:
+    """The range of a time wherever `tree` is true; None when it may be any, and of `ce.time` when there may be none."""
+
+    def leaf(node: Node) -> _Range | None:
+        match node:
+            case Compare(comparison, left, right) if left == time:
+                return _bounded(comparison, right)
+            case Compare(comparison, left, right) if right == time and comparison is not Comparison.NE:
+                return _bounded(comparison.mirrored, left)
+            case Has(Name("ce"), "time") if time == _TIME:
+                return _ANY
+            case _:
+                return _EMPTY if node == FALSE else None
+
+    found = Fold(leaf, _intersection, _hull)(tree)
+    return None if found is None else (_end(found[0]), _end(found[1]))
+
+
+def _end(micros: float) -> int | None:
+    return None if math.isinf(micros) else int(micros)
 
 
 def _bounded(comparison: Comparison, bound: Node) -> _Range:
@@ -228,35 +221,25 @@ def _bounded(comparison: Comparison, bound: Node) -> _Range:
         case _:
             instant = None
     if instant is None:
-        return (None, None)
+        return _ANY
     match comparison:
         case Comparison.LT | Comparison.LE:
-            return (None, instant)
+            return (-math.inf, instant)
         case Comparison.GT | Comparison.GE:
-            return (instant, None)
+            return (instant, math.inf)
         case Comparison.EQ:
             return (instant, instant)
         case _:
-            return (None, None)
+            return _ANY
 
 
-def _intersection(ranges: list[_Range]) -> _Range:
-    lows = [low for low, _ in ranges if low is not None]
-    highs = [high for _, high in ranges if high is not None]
-    return (max(lows, default=None), min(highs, default=None))
+def _intersection(ranges: list[_Range | None]) -> _Range | None:
+    known = [one for one in ranges if one is not None]
+    return (max(low for low, _ in known), min(high for _, high in known)) if known else None
 
 
 def _hull(ranges: list[_Range | None]) -> _Range | None:
-    known: list[_Range] = []
-    for one in ranges:
-        if one is None:
-            return None
-        if one[0] is None or one[1] is None or one[0] <= one[1]:
-            known.append(one)
-    lows, highs = [low for low, _ in known], [high for _, high in known]
-    if not known:
-        return _EMPTY
-    return (
-        None if None in lows else min(low for low in lows if low is not None),
-        None if None in highs else max(high for high in highs if high is not None),
-    )
+    if None in ranges:
+        return None
+    known = [one for one in ranges if one is not None and one[0] <= one[1]]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else _EMPTY

@@ -1,4 +1,4 @@
-"""What should the author of a valid filter hear? Looks at what was written only; cel-cpp is not needed for it."""
+"""Remarks on valid filters, from what was written alone; cel-cpp is not needed for it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Advice:
 
 
 def advice(filter_object: Mapping[str, object] | None, filters: Sequence[object] = ()) -> tuple[Advice, ...]:
-    """What is said of an admitted `spec.filter` and `spec.filters`."""
-    return tuple(_said(filter_object, filters))
+    """Remarks on an admitted `spec.filter` and `spec.filters`."""
+    return tuple(_remarks(filter_object, filters))
 
 
-def _said(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> Iterator[Advice]:
+def _remarks(filter_object: Mapping[str, object] | None, filters: Sequence[object]) -> Iterator[Advice]:
     if filters and filter_object:
         message = "spec.filter has no effect beside spec.filters: remove it, or move it there as an element"
         yield Advice("FilterOverridden", message)
-    written = list(_written(filter_object, "spec.filter"))
+    written = list(_fields(filter_object, "spec.filter"))
     for at, one in enumerate(filters):
-        written.extend(_written(one, f"spec.filters[{at}]"))
+        written.extend(_fields(one, f"spec.filters[{at}]"))
     deprecated = [f"{field}.{name}" for field, name, _ in written if name == _DEPRECATED]
     if deprecated:
         message = f"{', '.join(deprecated)}: {_DEPRECATED} is deprecated, write attributes instead"
@@ -59,7 +59,7 @@ def _said(filter_object: Mapping[str, object] | None, filters: Sequence[object])
                 yield Advice("NameImpossible", message)
 
 
-def _written(value: object, field: str) -> Iterator[tuple[str, str, object]]:
+def _fields(value: object, field: str) -> Iterator[tuple[str, str, object]]:
     """Fields of filters, nested ones too: path of the filter, the field's name, its value."""
     if not isinstance(value, Mapping):
         return
@@ -69,6 +69,6 @@ def _written(value: object, field: str) -> Iterator[tuple[str, str, object]]:
         inner = value.get(name)
         if isinstance(inner, list | tuple):
             for at, one in enumerate(inner):
-                yield from _written(one, f"{field}.{name}[{at}]")
+                yield from _fields(one, f"{field}.{name}[{at}]")
         else:
-            yield from _written(inner, f"{field}.{name}")
+            yield from _fields(inner, f"{field}.{name}")

@@ -1,4 +1,4 @@
-"""How will a filter be matched, what does it cost, and why so? Its rows in words, for people and as data."""
+"""How a filter will be matched, what it costs, and why: its rows in words, for people and as data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.filter.cel.cost import static_cost
+from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.unparse import is_plain_field, string_literal
 from headgate.filter.compile.plan import (
     DOUBTFUL,
@@ -141,7 +142,7 @@ def explain(compiled: CompiledFilter, *, filter_value: str = FILTER_VALUE) -> Ex
         cost=Cost(
             lookups=sum(bool(signature.key) for signature in signatures),
             scans=sum(not row.signature.key for row in compiled.rows),
-            steps=static_cost(compiled.cel),
+            steps=static_cost(tree_of(compiled.cel)),
         ),
         skips=_skips(pruning(compiled.cel, filter_value), filter_value),
         notes=compiled.notes,
@@ -161,17 +162,17 @@ def _row(row: PlanRow) -> ExplainedRow:
 def _skips(found: Pruning, filter_value: str) -> Skips:
     values = None if found.values is None else tuple(sorted(found.values))
     times, published = found.time_range_us, found.published_us
-    said = []
+    skipped = []
     if values is not None:
         some = ", ".join(string_literal(value) if value else "none" for value in values[:VALUES_SHOWN])
         more = f" and {len(values) - VALUES_SHOWN} more" if len(values) > VALUES_SHOWN else ""
-        said.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
+        skipped.append(f"chunks without {filter_value} {some}{more}" if values else "every chunk")
     if times is not None:
-        said.append("chunks whose events' times all lie outside of the range asked for, or that have none")
+        skipped.append("chunks whose events' times all lie outside of the range asked for, or that have none")
     if published is not None:
-        said.append("chunks that were stored outside of the range asked for")
+        skipped.append("chunks that were stored outside of the range asked for")
     nothing = f"nothing: the filter is not limited to some values of {filter_value} or a range of times"
-    return Skips(filter_value, values, times, published, "; ".join(said) or nothing)
+    return Skips(filter_value, values, times, published, "; ".join(skipped) or nothing)
 
 
 def _operand(operand: Operand) -> str:

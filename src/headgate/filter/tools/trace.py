@@ -1,4 +1,4 @@
-"""Why is a filter true or false of this event, or an error? The value of each part, and the part that decided.
+"""The value of each part of a filter on one event, and the part that decided.
 
 Every part is compiled as a text of its own and evaluated by cel-cpp: there is no second evaluator that could be of
 another opinion. The body of a macro is evaluated for one element by giving it to a macro over that element alone.
@@ -22,10 +22,10 @@ from headgate.filter.cel.ast import (
     children,
     map_children,
 )
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import Activation, Outcome, Shown, compile_expression
+from headgate.filter.cel.engine import Activation, FilterOutcome, Shown, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
+from headgate.filter.cel.parsing import tree_of
 from headgate.filter.cel.rewrite import flatten_all, resolve
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.cel.view import EventView
@@ -74,7 +74,7 @@ class Trace:
     """
 
     text: str
-    outcome: Outcome
+    outcome: FilterOutcome
     parts: tuple[Part, ...]
     left_out: bool
 
@@ -130,17 +130,13 @@ def trace(cel: str, view: EventView) -> Trace:
     Raises:
         FilterError: The text is no expression.
     """
-    tree = flatten_all(resolve(_tree(cel)))
+    tree = flatten_all(resolve(tree_of(cel)))
     text = unparse(tree)
     tracer = _Tracer(view.activation)
     root = _At(tree, 0, len(text), 0, ())
     tracer.visit(root, text)
     tracer.mark(tracer.decider(root, text))
     return Trace(text, program(cel).evaluate_view(view), tuple(tracer.parts), tracer.left_out)
-
-
-def _tree(cel: str) -> Node:
-    return decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr)
 
 
 class _Tracer:

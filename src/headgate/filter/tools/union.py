@@ -1,4 +1,4 @@
-"""Which events does any of these filters want? One CEL text that is true wherever one of them is.
+"""The union of filters: one CEL text that is true wherever one of them is.
 
 A source applies it before it sends. The promise is one-sided: for every event on which one of the filters is true, the
 union is true; it may be true of more. On other events it may be false or an error (CEL's `||`: true wins over an
@@ -36,24 +36,21 @@ from headgate.filter.cel.ast import (
     Literal,
     LiteralKind,
     Macro,
-    Name,
     Node,
     Or,
-    Select,
     children,
     reads_publish_time,
 )
 from headgate.filter.cel.budget import ROUNDS_MAX
-from headgate.filter.cel.decode import decode
-from headgate.filter.cel.engine import compile_expression
+from headgate.filter.cel.build import attribute, call, literal, one_of, operands_of
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.evaluate import program
-from headgate.filter.cel.rewrite import has_macro, rewrite
+from headgate.filter.cel.parsing import simplified_tree
+from headgate.filter.cel.rewrite import has_macro, literal_order
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Form, KeyKind, PlanRow, Root
 from headgate.limits import (
-    FILTER_CANONICAL_CHARACTERS_MAX,
     FILTER_LIST_ITEMS_MAX,
     UNION_CHARACTERS_MAX,
     UNION_FILTERS_MAX,
@@ -115,7 +112,7 @@ def _before_storing(one: CompiledFilter) -> CompiledFilter:
     """A filter that is true wherever `one` may become true once the event is stored: no source knows `publish_time`."""
     if PUBLISH_TIME not in one.cel:
         return one
-    return compile_cel(unparse(_relaxed(_tree(one.cel))))
+    return compile_cel(unparse(_relaxed(simplified_tree(one.cel))))
 
 
 def _relaxed(node: Node) -> Node:
@@ -131,7 +128,7 @@ def _as_written(filters: Collection[CompiledFilter], characters_max: int) -> Uni
     """The filters as they are written, as far as they can stand together; None when that is too long."""
     exact = True
     alternatives: list[frozenset[Node]] = []
-    trees = [_tree(one.cel) for one in filters]
+    trees = [simplified_tree(one.cel) for one in filters]
     macros = [_macros(tree) for tree in trees]
     alone = sum(map(len, macros)) == 1  # last, it has all rounds, as in its filter
     for one, tree, its in zip(filters, trees, macros, strict=True):
@@ -161,9 +158,9 @@ def _guards(alternatives: Iterable[frozenset[Node]]) -> list[frozenset[Node]]:
     macros = [macro for alternative in alternatives for node in alternative for macro in _macros(node)]
     if len(macros) < 2:
         return []
-    share = Literal(LiteralKind.INT, (ROUNDS_MAX - 1) // len(macros))
+    share = literal((ROUNDS_MAX - 1) // len(macros))
     ranges = dict.fromkeys(macro.range for macro in macros)
-    return [frozenset({Compare(Comparison.GT, Call("size", None, (one,)), share)}) for one in ranges]
+    return [frozenset({Compare(Comparison.GT, call("size", one), share)}) for one in ranges]
 
 
 class _Key(NamedTuple):
@@ -175,7 +172,7 @@ class _Key(NamedTuple):
 
     def node(self) -> Node:
         """The same in CEL."""
-        path, text = Select(Name("ce"), self.name), Literal(LiteralKind.STRING, self.text)
+        path, text = attribute(self.name), literal(self.text)
         if self.kind is KeyKind.STRING:
             return Compare(Comparison.EQ, path, text)
         return Call("startsWith" if self.kind is KeyKind.PREFIX else "endsWith", path, (text,))
@@ -218,16 +215,11 @@ def _widenings(filters: Iterable[CompiledFilter]) -> Iterator[dict[_Keys, None]]
         yield keys
 
 
-def _tree(cel: str) -> Node:
-    return rewrite(decode(compile_expression(cel, characters_max=FILTER_CANONICAL_CHARACTERS_MAX).checked().expr))
-
-
 def _alternatives(tree: Node) -> Iterator[frozenset[Node]]:
     """The alternatives of a filter, each as conditions that hold together."""
-    for alternative in tree.operands if isinstance(tree, Or) else (tree,):
+    for alternative in operands_of(Or, tree):
         if alternative != FALSE:
-            operands = alternative.operands if isinstance(alternative, And) else (alternative,)
-            yield frozenset(operands) - {TRUE}
+            yield frozenset(operands_of(And, alternative)) - {TRUE}
 
 
 # --- joining --------------------------------------------------------------------------------------------------------
@@ -263,7 +255,8 @@ def _merged_at(path: Node, alternatives: list[frozenset[Node]]) -> list[frozense
             kept[alternative] = None
     for rest, constants in groups.items():
         for some in _pieces(list(constants)):
-            kept[rest | {_one_of(path, some)}] = None
+            ordered = sorted(some, key=literal_order)
+            kept[rest | {one_of(path, ordered)}] = None
     return list(kept)
 
 
@@ -284,13 +277,6 @@ def _equality(node: Node) -> _Equality | None:
             return _Equality(path, constants, node) if len(constants) == len(items) > 0 else None
         case _:
             return None
-
-
-def _one_of(path: Node, constants: list[Literal]) -> Node:
-    if len(constants) == 1:
-        return Compare(Comparison.EQ, path, constants[0])
-    ordered = sorted(constants, key=lambda literal: (literal.kind, repr(literal.value)))
-    return In(path, ListOf(tuple(ordered)))
 
 
 def _pieces(constants: list[Literal]) -> Iterator[list[Literal]]:

@@ -1,4 +1,4 @@
-"""Which functions does CEL have here beside its own? Pure Python functions that cel-cpp calls; one module a subject.
+"""Functions that CEL has here beside its own: pure Python that cel-cpp calls, one module a subject.
 
 A dialect whose operator CEL cannot say is translated to one of these, so that there is one evaluator: cel-cpp. A
 function is total on its declared types or raises `FunctionError`, which is the CEL error of that call and nothing more.

@@ -1,4 +1,4 @@
-"""Which operations of CESQL 1.0 has CEL no word for? Casts between its three types, and its string functions.
+"""Operations of CESQL 1.0 that CEL lacks: casts between its three types, and its string functions.
 
 CESQL's values are strings, booleans and integers of 32 bits. Each function is CESQL's own where that gives a value, and
 a CEL error where CESQL's result comes with an error (CloudEvents SQL, sections 3.5 and 3.7).

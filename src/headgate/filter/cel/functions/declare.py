@@ -1,4 +1,4 @@
-"""How is a CEL function written down? Name, static types, and the Python that computes it."""
+"""Declaration of a CEL function: name, static types, and the Python that computes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is this text an IP address of a network? CEL has no addresses of its own."""
+"""IP addresses and networks, of which CEL has none of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which functions do selectors need beside CEL's own? Arithmetic of numbers that never converts anything else."""
+"""Arithmetic of selectors: of numbers, and never a conversion of anything else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What lies at a path of a JSON value, through arrays on the way? Event patterns ask so: any element may answer.
+"""Values and objects at a path of a JSON value, through arrays on the way, as event patterns need them.
 
-Both functions are total on JSON, up to a limit on what they look at. They walk each value at most once, without
-recursion. cel-cpp converts the arguments of a function to Python's values, and a whole event's data takes long: a
-program asks `..._of_data` instead, which means the same of `data` and finds it where the evaluation has left it.
+Any element of an array may answer. Both functions are total on JSON, up to a limit on what they look at. They walk each
+value at most once, without recursion. cel-cpp converts the arguments of a function to Python's values, and a whole
+event's data takes long: a program asks `..._of_data` instead, which means the same of `data` and finds it where the
+evaluation has left it.
 """
 
 from __future__ import annotations

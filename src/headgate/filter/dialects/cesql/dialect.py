@@ -12,14 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import assert_never
 
-from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, Name, Node
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Name, Node
+from headgate.filter.cel.build import call, literal
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.cesql import tree
 from headgate.filter.dialects.cesql.functions import arguments_of
 from headgate.filter.dialects.cesql.parser import parse
 from headgate.filter.dialects.cesql.to_cel import Translator
-from headgate.filter.dialects.cesql.values import Aim, Type, literal
+from headgate.filter.dialects.cesql.values import Aim, Type
 from headgate.filter.dialects.sql_tokens import fault
 
 
@@ -104,7 +105,7 @@ def _otherwise(parsed: tree.Tree, translator: Translator) -> Iterator[Node]:
             if part.type is Type.INTEGER:
                 yield TRUE
             elif part.type is Type.ANY:
-                yield Compare(Comparison.EQ, Call("type", None, (part.node,)), Name("int"))
+                yield Compare(Comparison.EQ, call("type", part.node), Name("int"))
             yield FALSE
         case tree.Invocation(name, arguments, position):
             found = translator.signature(name, len(arguments), position)

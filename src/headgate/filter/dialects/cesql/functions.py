@@ -1,4 +1,4 @@
-"""Which functions has CESQL, and what are they in CEL? One row each (CloudEvents SQL 1.0, section 3.5)."""
+"""CESQL's functions in CEL, one row each (CloudEvents SQL 1.0, section 3.5)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Final
 
 from headgate.event.attributes import INT32_MAX, INT32_MIN
 from headgate.filter.cel.ast import Call, Compare, Comparison, Conditional, ListOf, Node
-from headgate.filter.dialects.cesql.values import Part, Type, cast, literal, of_all
+from headgate.filter.cel.build import literal
+from headgate.filter.dialects.cesql.values import Part, Type, cast, of_all
 
 _S, _I, _B, _A = Type.STRING, Type.INTEGER, Type.BOOLEAN, Type.ANY
 _LENGTH_MAX: Final = INT32_MAX

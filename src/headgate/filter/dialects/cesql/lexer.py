@@ -1,4 +1,4 @@
-"""What do CESQL's words look like (CloudEvents SQL 1.0, section 2.3)?"""
+"""The tokens of CESQL (CloudEvents SQL 1.0, section 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a CESQL expression say? Its grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
+"""CESQL's grammar, by recursive descent (CloudEvents SQL 1.0, sections 2 and 3.6).
 
 From loose to tight: AND, OR and XOR, all three alike; comparisons; `+ -`; `* / %`; LIKE and IN; NOT and `-`. What binds
 alike is taken from left to right.

@@ -1,4 +1,4 @@
-"""When is a CESQL value equal to, one of, or like something? In CEL that the matcher knows, wherever that is exact.
+"""CESQL's `=`, IN and LIKE in CEL that the matcher knows, wherever that is exact.
 
 An extension may be an Integer or a Boolean, and equal to the text that is written so. Where the constants are no such
 texts, the comparison is plain: what is no string is then not equal in CESQL and not equal, or an error, in CEL.
@@ -7,16 +7,18 @@ texts, the comparison is plain: what is no string is then not equal in CESQL and
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
 from headgate.filter.cel.ast import FALSE, Call, Compare, In, ListOf, Literal, Name, Node, Or, Select
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.build import literal
+from headgate.filter.cel.build import one_of as one_of_constants
 from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
-from headgate.filter.cel.like import Pattern, Wildcard, like, plain_text
-from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, literal, negated, read
+from headgate.filter.cel.like import Pattern, Wildcard, like, pattern_of, plain_text
+from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, negated, read
 
 _INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INTEGER_CHARACTERS: Final = frozenset("-0123456789")
@@ -92,10 +94,8 @@ def _in(operand: Part, texts: list[str], aim: Aim) -> Part:
     return condition(_member(operand.node, values), operand)
 
 
-def _member(node: Node, values: list[str | int | bool]) -> Node:
-    if len(values) == 1:
-        return Compare(Op.EQ, node, literal(values[0]))
-    return In(node, ListOf(tuple(map(literal, values))))
+def _member(node: Node, values: Iterable[str | int | bool]) -> Node:
+    return one_of_constants(node, tuple(map(literal, values)))
 
 
 def _is_integer_text(text: str) -> bool:
@@ -135,25 +135,16 @@ def _call_one_of(operand: Part, constants: Iterable[str | int | bool]) -> Node:
     return Call("cesql.one_of", None, (operand.node, ListOf(tuple(map(literal, constants)))))
 
 
-def _pattern(text: str) -> Pattern:
+def _pieces(text: str) -> Iterator[str | Wildcard]:
     """A LIKE pattern taken apart; a backslash is itself unless it stands before `%` or `_`."""
-    parts: list[str | Wildcard] = []
-    for found in re.finditer(r"\\([%_])|(%+)|(_)|([^%_\\]+|\\)", text):
+    for found in re.finditer(r"\\([%_])|(%)|(_)|([^%_\\]+|\\)", text):
         escaped, many, one, plain = found.groups()
-        if many:
-            parts.append(Wildcard.ANY)
-        elif one:
-            parts.append(Wildcard.ONE)
-        elif parts and isinstance(parts[-1], str):
-            parts[-1] += escaped or plain
-        else:
-            parts.append(escaped or plain)
-    return Pattern(tuple(parts))
+        yield Wildcard.ANY if many else Wildcard.ONE if one else escaped or plain
 
 
 def is_like(operand: Part, pattern: str, aim: Aim) -> Part:
     """`operand LIKE pattern`: the operand is cast to String."""
-    parts = _pattern(pattern)
+    parts = pattern_of(_pieces(pattern))
     text = plain_text(parts)
     if text is not None:
         return _equal_text(operand, text, aim)

@@ -1,4 +1,4 @@
-"""What is a CESQL expression in CEL? Every cast is written out, and what is an error in CESQL is one in CEL.
+"""CESQL in CEL. Every cast is written out, and what is an error in CESQL is one in CEL.
 
 CESQL evaluates from left to right and any error spoils the whole: `a OR b` is an error when `a` is one, whatever `b`
 says, where CEL's `||` would be true. So `a OR b` is `a || b` only if `a` cannot fail, or only for lack of an attribute
@@ -12,19 +12,9 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from headgate.event.attributes import INT32_MAX, REQUIRED_ATTRIBUTES
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Call,
-    Compare,
-    Conditional,
-    Has,
-    Node,
-    Or,
-    children,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Conditional, Has, Node, Or, children
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.build import CE, call, flattened, joined
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.dialects.cesql import functions
 from headgate.filter.dialects.cesql.texts import equal, is_like, one_of
@@ -43,7 +33,6 @@ from headgate.filter.dialects.cesql.tree import (
     Tree,
 )
 from headgate.filter.dialects.cesql.values import (
-    CE,
     Aim,
     Part,
     Type,
@@ -131,7 +120,7 @@ class Translator:
                 return self._not(operand, aim)
             case Minus(operand):
                 number = cast(self.part(operand), Type.INTEGER)
-                return within_32_bits(Call("-_", None, (number.node,)), -number.high, -number.low, number)
+                return within_32_bits(call("-_", number.node), -number.high, -number.low, number)
             case Arithmetic():
                 return self._arithmetic(tree)
             case Comparison(operator, left, right):
@@ -169,14 +158,14 @@ class Translator:
     def _not(self, operand: Tree, aim: Aim) -> Part:
         part = self.part(operand, aim.opposite)
         if part.type in {Type.INTEGER, Type.ANY}:
-            return Part(Call("cesql.not", None, (part.node,)), Type.BOOLEAN, None, part.needs)
+            return Part(call("cesql.not", part.node), Type.BOOLEAN, None, part.needs)
         part = cast(part, Type.BOOLEAN)
         return replace(part, node=negated(part.node), constant=None)
 
     def _arithmetic(self, tree: Arithmetic) -> Part:
         left = cast(self.part(tree.left), Type.INTEGER)
         right = cast(self.part(tree.right), Type.INTEGER)
-        node = Call(f"_{tree.operator}_", None, (left.node, right.node))
+        node = call(f"_{tree.operator}_", left.node, right.node)
         match tree.operator:
             case "+":
                 return within_32_bits(node, left.low + right.low, left.high + right.high, left, right)
@@ -273,7 +262,4 @@ def _count(found: functions.Signature) -> str:
 
 def _plainly(join: type[And] | type[Or], run: list[Node]) -> Node:
     """A run of conditions, the last one first, joined by `&&` or `||`."""
-    flat: list[Node] = []
-    for node in reversed(run):
-        flat.extend(node.operands if isinstance(node, join) else (node,))
-    return flat[0] if len(flat) == 1 else join(tuple(flat))
+    return joined(join, flattened(join, reversed(run)))

@@ -1,4 +1,4 @@
-"""What is a CESQL expression made of? A closed tree; every node knows its place in the text."""
+"""The syntax tree of CESQL: a closed set of nodes, each with its place in the text."""
 
 from __future__ import annotations
 

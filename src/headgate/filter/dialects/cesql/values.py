@@ -1,4 +1,4 @@
-"""What is a part of a CESQL expression in CEL, and when does it fail? Parts, and casts between CESQL's three types."""
+"""Parts of a CESQL expression in CEL, with when they fail, and casts between CESQL's three types."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from headgate.filter.cel.ast import (
     FALSE,
     TRUE,
     And,
-    Call,
     Compare,
     Comparison,
     Conditional,
     Literal,
     LiteralKind,
-    Name,
     Node,
     Not,
     Or,
-    Select,
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
+from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
-
-CE: Final = Name("ce")
 
 
 class Type(StrEnum):
@@ -79,7 +75,7 @@ def constant(value: str | int | bool) -> Part:
     """A literal."""
     match value:
         case bool():
-            return Part(TRUE if value else FALSE, Type.BOOLEAN, constant=value)
+            return Part(literal(value), Type.BOOLEAN, constant=value)
         case int():
             return Part(literal(value), Type.INTEGER, low=value, high=value, constant=value)
         case str():
@@ -88,15 +84,9 @@ def constant(value: str | int | bool) -> Part:
             assert_never(value)
 
 
-def literal(value: str | int | bool) -> Literal:
-    """A CEL constant."""
-    kinds = {str: LiteralKind.STRING, int: LiteralKind.INT, bool: LiteralKind.BOOL}
-    return Literal(kinds[type(value)], value)
-
-
 def read(name: str) -> Part:
     """The value of an attribute; `time` as its text."""
-    node: Node = Select(CE, TIME_TEXT if name == "time" else name)
+    node = attribute(TIME_TEXT if name == "time" else name)
     missing = frozenset[str]() if name in REQUIRED_ATTRIBUTES else frozenset({name})
     # An extension may be an integer or a boolean, if it was sent in JSON.
     return Part(node, Type.STRING if name in CONTEXT_ATTRIBUTES else Type.ANY, missing, missing)
@@ -112,13 +102,13 @@ def cast(part: Part, wanted: Type) -> Part:
         except FunctionError:
             pass  # an error on every event: cel-cpp says so
     if wanted is Type.STRING:
-        return replace(part, node=Call("string", None, (part.node,)), type=wanted, constant=None)
+        return replace(part, node=call("string", part.node), type=wanted, constant=None)
     if wanted is Type.INTEGER and part.type is Type.BOOLEAN:
         return replace(part, node=Conditional(part.node, literal(1), literal(0)), type=wanted, low=0, high=1)
     if wanted is Type.BOOLEAN and part.type is Type.INTEGER:
         return replace(part, node=Compare(Comparison.NE, part.node, literal(0)), type=wanted, constant=None)
     function = "cesql.int" if wanted is Type.INTEGER else "cesql.bool"
-    return Part(Call(function, None, (part.node,)), wanted, None, part.needs)
+    return Part(call(function, part.node), wanted, None, part.needs)
 
 
 _CASTS: Final[Mapping[Type, Callable[[object], str | int | bool]]] = {
@@ -133,7 +123,7 @@ def within_32_bits(node: Node, low: int, high: int, *parts: Part) -> Part:
     fails, needs = of_all(parts)
     if low >= INT32_MIN and high <= INT32_MAX:
         return Part(node, Type.INTEGER, fails, needs, low, high)
-    return Part(Call("cesql.int", None, (node,)), Type.INTEGER, None, needs)
+    return Part(call("cesql.int", node), Type.INTEGER, None, needs)
 
 
 def of_all(parts: tuple[Part, ...]) -> tuple[frozenset[str] | None, frozenset[str]]:

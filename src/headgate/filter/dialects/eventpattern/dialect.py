@@ -14,25 +14,12 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    Call,
-    Compare,
-    Comparison,
-    Has,
-    ListOf,
-    Macro,
-    MacroKind,
-    Name,
-    Node,
-    Not,
-    Select,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Has, ListOf, Macro, MacroKind, Name, Node, Not
 from headgate.filter.cel.attribute_names import is_written_plainly
+from headgate.filter.cel.build import CE, all_of, any_of, attribute, call, literal
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.unparse import unparse
-from headgate.filter.dialects.eventpattern.matchers import both, either, literal, tests
+from headgate.filter.dialects.eventpattern.matchers import tests
 from headgate.filter.dialects.eventpattern.rules import AnyOf, Exact, Exists, Field, Item, Matcher, items_of
 from headgate.filter.dialects.eventpattern.text import Pattern
 from headgate.filter.dialects.eventpattern.time import time_tests
@@ -107,11 +94,11 @@ def _bound(items: tuple[Item, ...], pattern: Pattern, bind: Bind) -> tuple[Item,
 def _all(items: tuple[Item, ...]) -> Node:
     """Every item holds: attributes first, they are cheapest, then the data, then alternatives."""
     fields = [item for item in items if isinstance(item, Field)]
-    return both(
+    return all_of(
         [
             *(_attribute(field) for field in fields if field.names[0] == "ce"),
             *_members(Name("data"), [replace(f, names=f.names[1:]) for f in fields if f.names[0] == "data"], 0),
-            *(either(map(_all, item.branches)) for item in items if isinstance(item, AnyOf)),
+            *(any_of(map(_all, item.branches)) for item in items if isinstance(item, AnyOf)),
         ]
     )
 
@@ -120,16 +107,16 @@ def _attribute(field: Field) -> Node:
     name = field.names[1]
     asked = [matcher for matcher in field.matchers if not isinstance(matcher, Exists)]
     asked = [matcher for matcher in asked if not isinstance(matcher, Exact) or matcher.value is not None]
-    value = Select(Name("ce"), name)
+    value = attribute(name)
     found = time_tests(asked) if name == "time" else tests(value, asked, is_string=name in TEXT_ATTRIBUTES)
-    present: Node = TRUE if name in REQUIRED_ATTRIBUTES else Has(Name("ce"), name)
+    present: Node = TRUE if name in REQUIRED_ATTRIBUTES else Has(CE, name)
     if Exists(True) in field.matchers:
         found = TRUE
-    matched = FALSE if found == FALSE else both((present, found))
+    matched = FALSE if found == FALSE else all_of((present, found))
     if Exists(False) not in field.matchers:
         return matched
     absent = FALSE if present == TRUE else Not(present)
-    return TRUE if Exists(True) in field.matchers else either((absent, found))
+    return TRUE if Exists(True) in field.matchers else any_of((absent, found))
 
 
 def _members(root: Node, fields: list[Field], depth: int) -> list[Node]:
@@ -163,12 +150,12 @@ def _group(root: Node, fields: list[Field], depth: int) -> list[Node]:
     conditions = _members(element, below, depth + 1)
     if may_all_be_absent:
         # Of members that may all be absent at least one is there, or the whole event has none of them.
-        conditions.append(either(_present(element, field) for field in below))
-        absent = both(_leaf(root, (*prefix, *field.names), (Exists(False),)) for field in below)
+        conditions.append(any_of(_present(element, field) for field in below))
+        absent = all_of(_leaf(root, (*prefix, *field.names), (Exists(False),)) for field in below)
         if all(set(field.matchers) == {Exists(False)} for field in below):
             return [*asked, absent]
-        return [*asked, either((_exists("json.objects", root, prefix, element, both(conditions)), absent))]
-    return [*asked, _exists("json.objects", root, prefix, element, both(conditions))]
+        return [*asked, any_of((_exists("json.objects", root, prefix, element, all_of(conditions)), absent))]
+    return [*asked, _exists("json.objects", root, prefix, element, all_of(conditions))]
 
 
 def _present(root: Node, field: Field) -> Node:
@@ -180,25 +167,25 @@ def _leaf(root: Node, names: tuple[str, ...], matchers: tuple[Matcher, ...]) -> 
     wanted = {matcher.wanted for matcher in matchers if isinstance(matcher, Exists)}
     if wanted == {True, False}:
         return TRUE
-    sizes = [Call("size", None, (_at("json.values", root, path),)) for path in _spellings(names)]
+    sizes = [call("size", _at("json.values", root, path)) for path in _spellings(names)]
     if True in wanted:
-        return either(Compare(Comparison.GT, size, literal(0)) for size in sizes)
+        return any_of(Compare(Comparison.GT, size, literal(0)) for size in sizes)
     asked = [matcher for matcher in matchers if not isinstance(matcher, Exists)]
     found = _exists("json.values", root, names, Name("v"), tests(Name("v"), asked, is_string=False)) if asked else FALSE
-    absent = both(Compare(Comparison.EQ, size, literal(0)) for size in sizes) if wanted else FALSE
-    return either((found, absent))
+    absent = all_of(Compare(Comparison.EQ, size, literal(0)) for size in sizes) if wanted else FALSE
+    return any_of((found, absent))
 
 
 def _exists(function: str, root: Node, names: tuple[str, ...], variable: Name, condition: Node) -> Node:
     if condition == FALSE:
         return FALSE
-    return either(
+    return any_of(
         Macro(MacroKind.EXISTS, _at(function, root, path), variable.name, condition, None) for path in _spellings(names)
     )
 
 
 def _at(function: str, root: Node, names: tuple[str, ...]) -> Node:
-    return Call(function, None, (root, ListOf(tuple(map(literal, names)))))
+    return call(function, root, ListOf(tuple(map(literal, names))))
 
 
 def _spellings(names: tuple[str, ...]) -> list[tuple[str, ...]]:

@@ -1,28 +1,14 @@
-"""How is a matcher of an event pattern asked of one value, in CEL? As a test that is never an error on any JSON."""
+"""Matchers of an event pattern as CEL tests of one value, which are never an error on any JSON."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Iterable
-from typing import Final, assert_never
+from typing import Final
 
-from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
-    Call,
-    Compare,
-    Comparison,
-    In,
-    ListOf,
-    Literal,
-    LiteralKind,
-    Name,
-    Node,
-    Not,
-    Or,
-)
+from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, Name, Node, Not
+from headgate.filter.cel.build import all_of, any_of, call, literal, method, one_of
 from headgate.filter.dialects.eventpattern.rules import (
     AnythingBut,
     Cidr,
@@ -56,70 +42,20 @@ def tests(value: Node, matchers: Iterable[Matcher], *, is_string: bool) -> Node:
             exact[(type(matcher.value), matcher.value)] = literal(matcher.value)
         else:
             others[_test(value, matcher, is_string=is_string)] = None
-    return either([*([_one_of(value, tuple(exact.values()))] if exact else []), *others])
-
-
-def literal(value: Scalar) -> Literal:
-    """A JSON scalar as a CEL literal."""
-    match value:
-        case None:
-            return Literal(LiteralKind.NULL, None)
-        case bool():
-            return Literal(LiteralKind.BOOL, value)
-        case int():
-            return Literal(LiteralKind.INT if value < 2**63 else LiteralKind.UINT, value)
-        case float():
-            return Literal(LiteralKind.DOUBLE, value)
-        case str():
-            return Literal(LiteralKind.STRING, value)
-        case _:
-            assert_never(value)
-
-
-def both(nodes: Iterable[Node]) -> Node:
-    """All of them, without the ones that are true anyway."""
-    kept: dict[Node, None] = {}
-    for node in nodes:
-        kept.update(dict.fromkeys(node.operands if isinstance(node, And) else (node,)))
-    kept.pop(TRUE, None)
-    if FALSE in kept:
-        return FALSE
-    return TRUE if not kept else next(iter(kept)) if len(kept) == 1 else And(tuple(kept))
-
-
-def either(nodes: Iterable[Node]) -> Node:
-    """One of them, without the ones that are never true."""
-    kept: dict[Node, None] = {}
-    for node in nodes:
-        kept.update(dict.fromkeys(node.operands if isinstance(node, Or) else (node,)))
-    kept.pop(FALSE, None)
-    if TRUE in kept:
-        return TRUE
-    return FALSE if not kept else next(iter(kept)) if len(kept) == 1 else Or(tuple(kept))
-
-
-def method(value: Node, name: str, text: str) -> Node:
-    """`value.name("text")`."""
-    return Call(name, value, (literal(text),))
-
-
-def _one_of(value: Node, literals: tuple[Literal, ...]) -> Node:
-    if len(literals) == 1:
-        return Compare(Comparison.EQ, value, literals[0])
-    return In(value, ListOf(literals))
+    return any_of([*([one_of(value, tuple(exact.values()))] if exact else []), *others])
 
 
 def _test(value: Node, matcher: Matcher, *, is_string: bool) -> Node:
     match matcher:
         case Exact():
-            return _one_of(value, (literal(matcher.value),))
+            return one_of(value, (literal(matcher.value),))
         case Prefix() | Suffix() | IgnoreCase() | Wildcard():
             return _of_string(value, _text_test(value, matcher), is_string=is_string)
         case Numeric(bounds):
-            tested = both(Compare(Comparison(operator), value, literal(bound)) for operator, bound in bounds)
+            tested = all_of(Compare(Comparison(operator), value, literal(bound)) for operator, bound in bounds)
             if bounds[0][0] == "==":
                 return tested
-            return both((In(Call("type", None, (value,)), _NUMBER_TYPES), tested))
+            return all_of((In(call("type", value), _NUMBER_TYPES), tested))
         case Cidr(network):
             return _of_string(value, _in_network(value, network), is_string=is_string)
         case AnythingBut(unwanted):
@@ -135,8 +71,8 @@ def _any_unwanted(value: Node, unwanted: tuple[Matcher, ...], *, is_string: bool
     folded = [item.text.lower() for item in unwanted if isinstance(item, IgnoreCase) and item.text.isascii()]
     if len(folded) == len(unwanted):
         lowered = Call("lowerAscii", value, ())
-        return _of_string(value, _one_of(lowered, tuple(map(literal, folded))), is_string=is_string)
-    found = either(_text_test(value, item) for item in unwanted if not isinstance(item, Exact))
+        return _of_string(value, one_of(lowered, tuple(map(literal, folded))), is_string=is_string)
+    found = any_of(_text_test(value, item) for item in unwanted if not isinstance(item, Exact))
     return _of_string(value, found, is_string=is_string)
 
 
@@ -148,7 +84,7 @@ def _of_string(value: Node, test: Node, *, is_string: bool) -> Node:
     """The test, with the type asked before it unless it is known or the test itself asks it."""
     if is_string or test == FALSE or (isinstance(test, Compare) and test.left == value):
         return test
-    return both((Compare(Comparison.EQ, Call("type", None, (value,)), Name("string")), test))
+    return all_of((Compare(Comparison.EQ, call("type", value), Name("string")), test))
 
 
 def _text_test(value: Node, matcher: Matcher) -> Node:
@@ -189,11 +125,11 @@ def _wildcard(value: Node, pieces: tuple[str, ...]) -> Node:
         return method(value, "contains", middle[0])
     if middle:
         text = "^" + ".*".join(map(_quoted, pieces)) + "$"
-        return both((*known, method(value, "matches", f"(?s){text}")))
+        return all_of((*known, method(value, "matches", f"(?s){text}")))
     if first and last and any(first.endswith(last[:size]) for size in range(1, min(len(first), len(last)) + 1)):
-        size = Compare(Comparison.GE, Call("size", None, (value,)), literal(len(first) + len(last)))
-        return both((*known, size))
-    return both(known)
+        size = Compare(Comparison.GE, call("size", value), literal(len(first) + len(last)))
+        return all_of((*known, size))
+    return all_of(known)
 
 
 def _quoted(text: str) -> str:
@@ -203,10 +139,10 @@ def _quoted(text: str) -> str:
 
 def _in_network(value: Node, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> Node:
     """An IPv4 address has one spelling, so its whole octets are a prefix that an index can find."""
-    inside = Call("ip.within", None, (value, literal(str(network))))
+    inside = call("ip.within", value, literal(str(network)))
     if network.version == 6 or network.prefixlen < _OCTET_BITS:
         return inside
     octets = str(network.network_address).split(".")[: network.prefixlen // _OCTET_BITS]
     if len(octets) == 4:
         return Compare(Comparison.EQ, value, literal(".".join(octets)))
-    return both((method(value, "startsWith", ".".join(octets) + "."), inside))
+    return all_of((method(value, "startsWith", ".".join(octets) + "."), inside))

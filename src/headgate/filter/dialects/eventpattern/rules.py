@@ -1,4 +1,4 @@
-"""What does an event pattern ask for? Its JSON as fields with matchers, every rule of the language checked.
+"""An event pattern's JSON as fields with matchers, every rule of the language checked.
 
 The language is that of Amazon EventBridge and its library event-ruler: values stand in arrays, of which one must match;
 members of an object must all match; `$or` lists alternatives. Of a field given twice the later one counts.

@@ -1,4 +1,4 @@
-"""Where in its text does an event pattern go wrong? The pattern's JSON, and faults that name the place.
+"""The JSON of an event pattern, and faults that name the place in its text.
 
 A pattern comes as a JSON object inside a filter or as the text of one. Only in text are number literals and places
 still to be seen, so a fault has a path always and a position in text.
@@ -11,7 +11,7 @@ import math
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError, caret
+from headgate.filter.cel.errors import FilterError, caret, over_limit
 from headgate.limits import FILTER_CHARACTERS_MAX
 
 Step = str | int
@@ -46,8 +46,7 @@ class Pattern:
 
     def _decode(self, text: str) -> object:
         if len(text) > FILTER_CHARACTERS_MAX:
-            reason = f"has {len(text)} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-            raise FilterError(reason, field=self._field, limit="FILTER_CHARACTERS_MAX")
+            raise over_limit("FILTER_CHARACTERS_MAX", f"has {len(text)} characters", field=self._field)
         try:
             return json.loads(
                 text, parse_float=_float, parse_constant=_no_constant, object_pairs_hook=_without_duplicates

@@ -1,4 +1,4 @@
-"""How is a matcher of an event pattern asked of `ce.time`, which is an instant and no text?"""
+"""Matchers of an event pattern as tests of `ce.time`, which is an instant and no text."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.event import rfc3339
-from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, Name, Node, Not, Select
-from headgate.filter.dialects.eventpattern.matchers import both, either, literal, tests
+from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Node, Not
+from headgate.filter.cel.build import all_of, any_of, attribute, call, literal
+from headgate.filter.dialects.eventpattern.matchers import tests
 from headgate.filter.dialects.eventpattern.rules import AnythingBut, Exact, Matcher, Numeric, Prefix
 
-_TIME: Final = Select(Name("ce"), "time")
+_TIME: Final = attribute("time")
 _BEGINNING: Final = re.compile(r"([0-9]{4})(?:-|-([0-9]{2})(?:-|-([0-9]{2})(?:T|T([0-9]{2})(?::|:([0-9]{2}):?)?)?)?)?")
 _STEPS: Final = (None, None, timedelta(days=1), timedelta(hours=1), timedelta(minutes=1))
 
@@ -23,7 +24,7 @@ def time_tests(matchers: Iterable[Matcher]) -> Node:
     A whole timestamp is equal as an instant, and the beginning of one is a range of instants in UTC; everything else
     is asked of the time's canonical text in UTC.
     """
-    return either(_test(matcher) for matcher in matchers)
+    return any_of(_test(matcher) for matcher in matchers)
 
 
 def _test(matcher: Matcher) -> Node:
@@ -52,11 +53,11 @@ def _is_instant(matcher: Matcher) -> bool:
 
 
 def _as_text(matcher: Matcher) -> Node:
-    return tests(Call("string", None, (_TIME,)), (matcher,), is_string=True)
+    return tests(call("string", _TIME), (matcher,), is_string=True)
 
 
 def _compared(comparison: Comparison, text: str) -> Node:
-    return Compare(comparison, _TIME, Call("timestamp", None, (literal(text),)))
+    return Compare(comparison, _TIME, call("timestamp", literal(text)))
 
 
 def _beginning(text: str) -> Node | None:
@@ -76,7 +77,7 @@ def _beginning(text: str) -> Node | None:
             end = end.replace(month=1) if len(given) == 2 and month == 12 else end
     except (ValueError, OverflowError):
         return None
-    return both((_compared(Comparison.GE, _text(start)), _compared(Comparison.LT, _text(end))))
+    return all_of((_compared(Comparison.GE, _text(start)), _compared(Comparison.LT, _text(end))))
 
 
 def _text(instant: datetime) -> str:

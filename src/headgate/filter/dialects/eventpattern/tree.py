@@ -1,8 +1,9 @@
-"""Which fields of an event pattern must be asked together? Its items without overridden fields and tangled `$or`s.
+"""An event pattern's items without overridden fields and tangled `$or`s.
 
-A pattern means what it means with every `$or` written out, one rule a combination of branches, in which of a path given
-twice the later one counts. Here a `$or` stays where it is, unless it shares a path or a member of the data with what
-stands beside it: only then its branches take in what it shares.
+Fields that must be asked together stand together here. A pattern means what it means with every `$or` written out, one
+rule a combination of branches, in which of a path given twice the later one counts. Here a `$or` stays where it is,
+unless it shares a path or a member of the data with what stands beside it: only then its branches take in what it
+shares.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.dialects.eventpattern.rules import AnyOf, Field, Item
 from headgate.limits import PATTERN_FIELDS_MAX
 
@@ -87,5 +88,4 @@ def _key(field: Field) -> str:
 
 
 def _too_many() -> FilterError:
-    reason = f"has too many fields with its $or written out: the limit is {PATTERN_FIELDS_MAX} (PATTERN_FIELDS_MAX)"
-    return FilterError(reason, limit="PATTERN_FIELDS_MAX")
+    return over_limit("PATTERN_FIELDS_MAX", "has too many fields with its $or written out", field="filter")

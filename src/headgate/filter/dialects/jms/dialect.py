@@ -2,7 +2,7 @@
 
     JMSType = 'car' AND color = 'blue' AND weight > 2500
 
-A name is a context attribute or extension, as it stands; headers are found by `jms_names.py`. The data cannot be asked,
+A name is a context attribute or extension, as it stands; headers are found by `names.py`. The data cannot be asked,
 and strings and numbers never convert. A selector is unknown where a property is missing: then it does not match, and
 nor does its negation; in CEL that is false and no error.
 """

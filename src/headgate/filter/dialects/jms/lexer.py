@@ -1,4 +1,4 @@
-"""What do a selector's words look like (Jakarta Messaging 3.1, section 3.8.1.1)?"""
+"""The tokens of a selector (Jakarta Messaging 3.1, section 3.8.1.1)."""
 
 from __future__ import annotations
 

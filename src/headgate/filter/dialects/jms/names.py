@@ -1,4 +1,4 @@
-"""Which attribute does a selector's name mean? Headers of JMS and AMQP by table, any other name as it stands."""
+"""Attributes by the names that selectors use: headers of JMS and AMQP by table, any other name as it stands."""
 
 from __future__ import annotations
 

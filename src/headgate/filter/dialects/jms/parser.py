@@ -1,4 +1,4 @@
-"""What does a selector say? Its grammar, by recursive descent: OR, AND, NOT, comparison, sum, product, sign.
+"""A selector's grammar, by recursive descent: OR, AND, NOT, comparison, sum, product, sign.
 
 Jakarta Messaging 3.1, section 3.8.1. Operators of one level are taken from left to right; a comparison's result is
 nothing to compare. What other brokers allow beyond it is refused, with the hint how to write it.

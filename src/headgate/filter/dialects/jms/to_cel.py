@@ -1,4 +1,4 @@
-"""What is a selector in CEL? Each condition as what makes it true and what makes it false (see `three_valued.py`).
+"""Selectors in CEL. Each condition is what makes it true and what makes it false (see `three_valued.py`).
 
 Jakarta Messaging 3.1 compares like with like: numbers with numbers, strings with strings, booleans with booleans. With
 unlike values every comparison is false, `<>` too, which is why the CEL asks for a type there. Arithmetic is done in
@@ -11,14 +11,12 @@ import operator
 from dataclasses import dataclass, replace
 from typing import Any, Final, assert_never
 
-from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
     FALSE,
     INT64_MAX,
     INT64_MIN,
     TRUE,
     And,
-    Call,
     Compare,
     In,
     ListOf,
@@ -30,13 +28,14 @@ from headgate.filter.cel.ast import (
     Or,
 )
 from headgate.filter.cel.ast import Comparison as Op
+from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.like import PatternError, Wildcard, like, parse_pattern, plain_text
 from headgate.filter.dialects import three_valued
 from headgate.filter.dialects.instants import timestamp_of
 from headgate.filter.dialects.jms import tree
 from headgate.filter.dialects.jms.names import Attribute, Constant, Type, Unknown, meaning
 from headgate.filter.dialects.sql_tokens import fault
-from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, truth
+from headgate.filter.dialects.three_valued import Truth, When, both, compared, constant, either, required, truth
 
 _OPS: Final = {"=": Op.EQ, "<>": Op.NE, "<": Op.LT, "<=": Op.LE, ">": Op.GT, ">=": Op.GE}
 _FOLDED: Final[dict[str, Any]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
@@ -125,9 +124,8 @@ class _Translator:
 
     def _named(self, name: str, position: int) -> _Value:
         match meaning(name):
-            case Attribute(attribute, type_):
-                needs = () if attribute in REQUIRED_ATTRIBUTES else (attribute,)
-                return _Value(type_, three_valued.attribute(attribute), needs)
+            case Attribute(name, type_):
+                return _Value(type_, attribute(name), required(name))
             case Constant(str(value)):
                 return _text(value)
             case Constant(value):
@@ -140,7 +138,7 @@ class _Translator:
         if value.type is Type.NUMBER:
             return value
         if value.type is Type.ANY:
-            return _computed(Call("jms.number", None, (value.node,)), value)
+            return _computed(call("jms.number", value.node), value)
         raise fault(self._text, position, f"arithmetic is for numbers, not for {_called(value.type)}")
 
     # --- conditions ---
@@ -296,12 +294,13 @@ def _unlike(left: _Value, right: _Value) -> Truth:
 
 
 def _number(value: int | float) -> _Value:
+    # Of more than 64 bits it stays an int, which CEL refuses: a selector has no unsigned numbers.
     kind = LiteralKind.INT if isinstance(value, int) else LiteralKind.DOUBLE
     return _Value(Type.NUMBER, Literal(kind, value), literal=value)
 
 
 def _text(value: str) -> _Value:
-    return _Value(Type.TEXT, Literal(LiteralKind.STRING, value), literal=value)
+    return _Value(Type.TEXT, literal(value), literal=value)
 
 
 def _computed(node: Node, *operands: _Value) -> _Value:
@@ -310,8 +309,8 @@ def _computed(node: Node, *operands: _Value) -> _Value:
 
 def _double(value: _Value) -> Node:
     if value.literal is not None:
-        return Literal(LiteralKind.DOUBLE, float(value.literal))
-    return value.node if value.type is Type.NUMBER else Call("jms.number", None, (value.node,))
+        return literal(float(value.literal))
+    return value.node if value.type is Type.NUMBER else call("jms.number", value.node)
 
 
 def _signed(sign: str, value: _Value) -> _Value:
@@ -319,12 +318,12 @@ def _signed(sign: str, value: _Value) -> _Value:
         return value
     if isinstance(value.literal, int | float):
         return _number(-value.literal)
-    return _computed(Call("-_", None, (value.node,)), value)
+    return _computed(call("-_", value.node), value)
 
 
 def _arithmetic(sign: str, left: _Value, right: _Value) -> _Value:
-    operands = (_double(left), _double(right))
-    return _computed(Call("jms.divide" if sign == "/" else f"_{sign}_", None, operands), left, right)
+    function = "jms.divide" if sign == "/" else f"_{sign}_"
+    return _computed(call(function, _double(left), _double(right)), left, right)
 
 
 def _folded(sign: str, left: object, right: object) -> _Value | None:
@@ -340,7 +339,7 @@ def _folded(sign: str, left: object, right: object) -> _Value | None:
 
 
 def _type(value: _Value) -> Node:
-    return Call("type", None, (value.node,))
+    return call("type", value.node)
 
 
 def _is_text(value: _Value) -> Node:

@@ -1,4 +1,4 @@
-"""What does a selector look like once it is parsed? Values, and conditions on them, each with its place in the text."""
+"""The syntax tree of selectors: values, and conditions on them, each with its place in the text."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.dialects.pulsar.protobuf import decode_text
 from headgate.filter.dialects.pulsar.to_cel import translate
@@ -85,8 +85,7 @@ def _check_size(value: object, field: str) -> None:
             reason = f"the expression has more than {FILTER_TOKENS_MAX} values (FILTER_TOKENS_MAX)"
             raise FilterError(reason, field=field, limit="FILTER_TOKENS_MAX")
     if characters > FILTER_CHARACTERS_MAX:
-        reason = f"the texts have {characters} characters: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
+        raise over_limit("FILTER_CHARACTERS_MAX", f"the texts have {characters} characters", field=field)
 
 
 def to_json(expression: Expr) -> JsonObject:
@@ -113,8 +112,7 @@ def _expression(value: object, field: str, depth: int) -> Expr:
     if not isinstance(value, Mapping):
         raise FilterError("must be an object", field=field, hint=_HINT)
     if depth > FILTER_DEPTH_MAX:
-        reason = f"the expression is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_DEPTH_MAX")
+        raise over_limit("FILTER_DEPTH_MAX", "the expression is nested too deeply", field=field)
     joins = [name for name in ("and", "or", "not") if name in value]
     if not joins:
         return _predicate(value, field)
@@ -127,8 +125,7 @@ def _expression(value: object, field: str, depth: int) -> Expr:
     if not isinstance(inner, list | tuple) or not inner:
         raise FilterError("must be a list of one expression or more", field=f"{field}.{name}", hint=_HINT)
     if len(inner) > FILTER_LIST_ITEMS_MAX:
-        reason = f"{len(inner)} expressions: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise FilterError(reason, field=f"{field}.{name}", limit="FILTER_LIST_ITEMS_MAX")
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"{len(inner)} expressions", field=f"{field}.{name}")
     operands = tuple(_expression(item, f"{field}.{name}[{index}]", depth + 1) for index, item in enumerate(inner))
     return AllOf(operands) if name == "and" else AnyOf(operands)
 

@@ -14,7 +14,7 @@ from typing import Final
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.dialects.pulsar.tree import (
     AllOf,
     AnyOf,
@@ -61,8 +61,7 @@ def decode(message: bytes, field: str = "filter.pulsar") -> Expr:
         FilterError: No such message, no filter expression, or over a limit.
     """
     if len(message) > FILTER_CHARACTERS_MAX:
-        reason = f"the message has {len(message)} bytes: the limit is {FILTER_CHARACTERS_MAX} (FILTER_CHARACTERS_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_CHARACTERS_MAX")
+        raise over_limit("FILTER_CHARACTERS_MAX", f"the message has {len(message)} bytes", field=field)
     try:
         parsed = wire.Expr.FromString(message)
     except DecodeError:
@@ -129,8 +128,7 @@ def _text(value: Value) -> str:
 
 def _expression(message: wire.Expr, field: str, depth: int) -> Expr:
     if depth > FILTER_DEPTH_MAX:
-        reason = f"the expression is nested too deeply: the limit is {FILTER_DEPTH_MAX} (FILTER_DEPTH_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_DEPTH_MAX")
+        raise over_limit("FILTER_DEPTH_MAX", "the expression is nested too deeply", field=field)
     _check_fields(message, field)
     match message.tp:
         case wire.Expr.PREDICATE:
@@ -140,8 +138,7 @@ def _expression(message: wire.Expr, field: str, depth: int) -> Expr:
         case join:
             operands = tuple(_operands(message, join, field, depth))
             if len(operands) > FILTER_LIST_ITEMS_MAX:
-                reason = f"{len(operands)} expressions: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-                raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+                raise over_limit("FILTER_LIST_ITEMS_MAX", f"{len(operands)} expressions", field=field)
             return AllOf(operands) if join == wire.Expr.AND else AnyOf(operands)
 
 

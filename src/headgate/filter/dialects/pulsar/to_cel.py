@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from headgate.event import rfc3339
-from headgate.event.attributes import REQUIRED_ATTRIBUTES, TEXT_ATTRIBUTES
+from headgate.event.attributes import TEXT_ATTRIBUTES
 from headgate.filter.cel.ast import (
     PUBLISH_TIME,
     Call,
@@ -28,6 +28,7 @@ from headgate.filter.cel.ast import (
     Not,
     Or,
 )
+from headgate.filter.cel.build import attribute, call, literal, one_of
 from headgate.filter.cel.like import Pattern, like, plain_text
 from headgate.filter.cel.like import parse_pattern as parse_like
 from headgate.filter.dialects.instants import timestamp_text
@@ -46,7 +47,7 @@ from headgate.filter.dialects.pulsar.tree import (
     Value,
 )
 from headgate.filter.dialects.text_values import text_is_one_of
-from headgate.filter.dialects.three_valued import Truth, attribute, both, compared, either
+from headgate.filter.dialects.three_valued import Truth, both, compared, either, required
 
 _ORDERS: Final = {
     Operator.GREATER_THAN: Comparison.GT,
@@ -92,12 +93,8 @@ def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) 
             read, kind = "double", LiteralKind.DOUBLE
         case _:
             assert_never(subject.type)
-    number = Call(read, None, (attribute(subject.name),))
-    return _compare(operator, _needs(subject.name), number, [Literal(kind, value) for value in values])
-
-
-def _needs(name: str) -> tuple[str, ...]:
-    return () if name in REQUIRED_ATTRIBUTES else (name,)
+    number = call(read, attribute(subject.name))
+    return _compare(operator, required(subject.name), number, [Literal(kind, value) for value in values])
 
 
 def _compare(operator: Operator, needs: tuple[str, ...], read: Node, values: list[Node]) -> Truth:
@@ -119,8 +116,7 @@ def _compare(operator: Operator, needs: tuple[str, ...], read: Node, values: lis
 
 
 def _in(read: Node, values: list[Node]) -> Node:
-    unique = tuple(dict.fromkeys(values))
-    return Compare(Comparison.EQ, read, unique[0]) if len(unique) == 1 else In(read, ListOf(unique))
+    return one_of(read, tuple(dict.fromkeys(values)))
 
 
 def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
@@ -148,13 +144,13 @@ def _text(operator: Operator, name: str, texts: list[str]) -> Truth:
         case Operator.CONTAINS_NONE:
             return _text(Operator.CONTAINS_ANY, name, texts).negated()
         case _:
-            return _compare(operator, _needs(name), _as_text(name), [_string(text) for text in texts])
+            return _compare(operator, required(name), _as_text(name), [literal(text) for text in texts])
 
 
 def _equal(name: str, texts: list[str]) -> Truth:
     value = attribute(name)
-    same = _in(value, [_string(text) for text in texts]) if name in TEXT_ATTRIBUTES else text_is_one_of(value, texts)
-    return compared(_needs(name), same)
+    same = _in(value, [literal(text) for text in texts]) if name in TEXT_ATTRIBUTES else text_is_one_of(value, texts)
+    return compared(required(name), same)
 
 
 def _like(name: str, pattern: Pattern) -> Truth:
@@ -164,7 +160,7 @@ def _like(name: str, pattern: Pattern) -> Truth:
     parts = [part for part in pattern.parts if isinstance(part, str)]
     plain = name in TEXT_ATTRIBUTES or any(not _in_a_number_or_flag(part) for part in parts)
     return compared(
-        _needs(name), like(attribute(name) if plain else _as_text(name), pattern), Not(like(_as_text(name), pattern))
+        required(name), like(attribute(name) if plain else _as_text(name), pattern), Not(like(_as_text(name), pattern))
     )
 
 
@@ -177,13 +173,13 @@ def _called(
 ) -> Truth:
     """A method of strings: of the attribute as it is where the text of no integer and no boolean can pass."""
     plain = name in TEXT_ATTRIBUTES or not (_NUMERIC.fullmatch(text) or says("true", text) or says("false", text))
-    arguments = (_string(text),)
+    arguments = (literal(text),)
     asked = Call(function, change(attribute(name) if plain else _as_text(name)), arguments)
     if plain and change is _lower_call and name not in TEXT_ATTRIBUTES:
         # The matcher cannot say lowerAscii of string(x); no text of an integer or a boolean passes.
-        no_text = In(Call("type", None, (attribute(name),)), ListOf((Name("int"), Name("bool"))))
-        return compared(_needs(name), asked, Or((no_text, Not(asked))))
-    return compared(_needs(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
+        no_text = In(call("type", attribute(name)), ListOf((Name("int"), Name("bool"))))
+        return compared(required(name), asked, Or((no_text, Not(asked))))
+    return compared(required(name), asked, Not(Call(function, change(_as_text(name)), arguments)))
 
 
 def _in_a_number_or_flag(text: str) -> bool:
@@ -191,7 +187,7 @@ def _in_a_number_or_flag(text: str) -> bool:
 
 
 def _as_text(name: str) -> Node:
-    return attribute(name) if name in TEXT_ATTRIBUTES else Call("string", None, (attribute(name),))
+    return attribute(name) if name in TEXT_ATTRIBUTES else call("string", attribute(name))
 
 
 def _lower(text: str) -> str:
@@ -201,10 +197,6 @@ def _lower(text: str) -> str:
 
 def _lower_call(node: Node) -> Node:
     return Call("lowerAscii", node, ())
-
-
-def _string(text: str) -> Literal:
-    return Literal(LiteralKind.STRING, text)
 
 
 def _instant(value: Value) -> Node:

@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, TIMESTAMP_END_S, TIMESTAMP_START_S
-from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.like import PatternError, parse_pattern
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -197,8 +197,7 @@ def _check_pattern(pattern: str, field: str) -> None:
 
 def _check_count(operator: Operator, count: int, field: str) -> None:
     if count > FILTER_LIST_ITEMS_MAX:
-        reason = f"{count} values: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
-        raise FilterError(reason, field=field, limit="FILTER_LIST_ITEMS_MAX")
+        raise over_limit("FILTER_LIST_ITEMS_MAX", f"{count} values", field=field)
     if operator in LISTS:
         if not count:
             raise FilterError(f"{operator} takes one value or more", field=field)

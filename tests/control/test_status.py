@@ -10,17 +10,17 @@ import pytest
 from headgate.control.admission import Admission
 from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
-from headgate.control.reconcile import BrokerFact, RoutedFacts, trigger_status
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
+from headgate.control.status import BrokerState, StatusInputs, trigger_status
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
 from tests.control.test_subscriptions import subscription
 
 T1 = ObjectKey(Kind.TRIGGER, "default", "t1")
 DEFAULT = ObjectKey(Kind.BROKER, "default", "default")
-READY_BROKER = BrokerFact(served=True, ready=True)
-FACTS = RoutedFacts(READY_BROKER, None, "http://x/", needs=3, active_generation=3)
+READY_BROKER = BrokerState(served=True, ready=True)
+FACTS = StatusInputs(READY_BROKER, None, "http://x/", needs=3, active_generation=3)
 
 
 class Clock:
@@ -51,11 +51,11 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "reason"),
+    ("inputs", "status", "reason"),
     [
         (FACTS, "True", ""),
         (replace(FACTS, broker=None), "False", "BrokerDoesNotExist"),
-        (replace(FACTS, broker=BrokerFact(True, ready=False, reason="Why")), "False", "Why"),
+        (replace(FACTS, broker=BrokerState(True, ready=False, reason="Why")), "False", "Why"),
         (replace(FACTS, subscriber_uri=""), "False", "RefNotResolvable"),
         (replace(FACTS, active_generation=2), "Unknown", "FilterNotInForce"),
         (replace(FACTS, active_generation=2, broker=None), "False", "BrokerDoesNotExist"),
@@ -64,15 +64,15 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
         (replace(FACTS, active_generation=9), "True", ""),
     ],
 )
-def test_ready_from_facts(admission: Admission, facts: RoutedFacts, status: str, reason: str) -> None:
+def test_ready_from_facts(admission: Admission, inputs: StatusInputs, status: str, reason: str) -> None:
     obj = admission.create(Kind.TRIGGER, trigger()).obj
     assert isinstance(obj, Trigger)
-    made = trigger_status(obj, facts, now="2026-01-01T00:00:00Z")
+    made = trigger_status(obj, inputs, now="2026-01-01T00:00:00Z")
     found = next(condition for condition in made.conditions if condition.type == "Ready")
     assert (found.status, found.reason) == (status, reason)
     assert made.observed_generation == obj.metadata.generation
     # C10: a Ready trigger has its subscriberUri; one that cannot be resolved has none.
-    assert made.subscriber_uri == facts.subscriber_uri
+    assert made.subscriber_uri == inputs.subscriber_uri
 
 
 def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> None:

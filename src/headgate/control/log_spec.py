@@ -1,4 +1,4 @@
-"""How are a broker's events stored? `spec.log` with types and defaults."""
+"""`spec.log`: how a broker's events are stored, with types and defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LogRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedBroker:
     """A broker that accepts events.
 
     Attributes:
@@ -76,8 +76,8 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
             yield invalid("spec.log.filterValue", spec.filter_value, error.message)
 
 
-def changed_value(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
-    """A broker's rule never changes: readers skip chunks by it. One made anew is another broker."""
+def filter_value_causes(old: LogSpec | None, new: LogSpec | None) -> Iterator[Cause]:
+    """A broker's rule never changes: readers skip chunks by it. A broker that is created again is another one."""
     before, after = ((spec or LogSpec()).filter_value or DEFAULT for spec in (old, new))
     if before != after:
         yield invalid("spec.log.filterValue", after, "field is immutable")

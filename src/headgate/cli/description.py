@@ -1,4 +1,4 @@
-"""An object as text for people, in the order in which they ask: what is it, what is it to be, what is wrong with it."""
+"""The text of `headgate describe`: metadata, spec, status and conditions of an object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION
 
 _COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
-"""Annotations that repeat what the spec says."""
+"""Annotations that repeat the spec."""
 _INDENT: Final = "  "
 _CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
 
@@ -59,7 +59,7 @@ def _items(values: list[Any], depth: int) -> Iterator[str]:
 
 
 def _conditions(conditions: list[Mapping[str, str]]) -> Iterator[str]:
-    """A table, and below each row that is not True what it says."""
+    """A table, with the message below each row that is not True."""
     yield "Conditions:" if conditions else "Conditions: <none>"
     if not conditions:
         return

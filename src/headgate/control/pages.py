@@ -1,4 +1,4 @@
-"""Which objects come next? Pages of stored JSON."""
+"""Pages of stored objects, as JSON."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.facts import counter
 from headgate.control.objects import Kind, ObjectKey
+from headgate.control.rows import counter
 
 Selector = Callable[[dict[str, str]], bool]
 """Whether labels are wanted."""

@@ -1,4 +1,4 @@
-"""How does an error look to a Kubernetes client? As a `Status` object; any other body would lose the message."""
+"""Kubernetes' `Status` objects for errors and deletions."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _hinted(error: InvalidObjectError) -> tuple[Cause, ...]:
     return (Cause(first.field, first.reason, f"{first.message} (hint: {error.hint})"), *others)
 
 
-def success(obj: Object) -> Status:
+def deleted(obj: Object) -> Status:
     """What a delete answers."""
     meta = obj.metadata
     kind = Kind(obj.kind)

@@ -1,4 +1,4 @@
-"""A bound on how long an answer is held for a client that takes nothing of it."""
+"""A bound on how long a response is held for a client that does not read it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from termios import TIOCOUTQ
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from headgate.limits import ANSWER_UNREAD_S_MAX
+from headgate.limits import WRITE_STALLED_S_MAX
 
 
-class UnreadBoundProtocol(HttpToolsProtocol):
-    """Breaks a connection off whose client takes nothing of an answer for ANSWER_UNREAD_S_MAX.
+class WriteTimeoutProtocol(HttpToolsProtocol):
+    """Breaks a connection off whose client takes nothing of an answer for WRITE_STALLED_S_MAX.
 
     A client that takes it slowly keeps it. An answer that fits into the sockets' buffers costs no timer.
     """
@@ -36,7 +36,7 @@ class UnreadBoundProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def _watch_answer(self) -> None:
-        self._unread_timer = self.loop.call_later(ANSWER_UNREAD_S_MAX, self._look_at_answer, self._waiting_bytes())
+        self._unread_timer = self.loop.call_later(WRITE_STALLED_S_MAX, self._look_at_answer, self._waiting_bytes())
 
     def _unwatch_answer(self) -> None:
         if self._unread_timer is not None:

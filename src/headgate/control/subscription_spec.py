@@ -1,4 +1,4 @@
-"""How is a subscription consumed, and what does it want? Its spec with types, defaults and tags."""
+"""A subscription's spec with types, defaults and tags, and the filters that the compiler gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.control.delivery import delivery_causes
+from headgate.control.delivery_spec import delivery_causes
 from headgate.control.durations import duration_s
 from headgate.control.errors import Cause, invalid
 from headgate.control.objects import DeliverySpec, JsonObject, Routed, Subscription, SubscriptionSpec
@@ -34,11 +34,11 @@ _NOW: Final = "now"
 _BEGINNING: Final = "beginning"
 
 
-def pull_spec(obj: Subscription) -> PullRules:
+def pull_rules(obj: Subscription) -> PullRules:
     """The rules of a valid subscription."""
     spec = obj.spec
     history = "" if spec.filter_from == _NOW else spec.filter_from
-    written = msgspec.json.encode((*wanted(obj), history), order="sorted")
+    written = msgspec.json.encode((*compiler_input(obj), history), order="sorted")
     return PullRules(
         _TYPES[spec.type or TYPE_DEFAULT],
         duration_s(spec.ack_timeout) if spec.ack_timeout else ACK_TIMEOUT_S_DEFAULT,
@@ -83,27 +83,27 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
         yield invalid("spec.consumerMetadata", len(spec.consumer_metadata), detail)
 
 
-def wanted(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:
+def compiler_input(obj: Routed) -> tuple[JsonObject | None, Sequence[JsonObject]]:
     """What the compiler is given: the filters as written, and what consumer metadata asks for beside them.
 
     Raises:
         FilterError: The consumer filter refuses the metadata.
     """
     spec = obj.spec
-    asked: JsonObject | None = None
+    tags: JsonObject | None = None
     if isinstance(obj, Subscription):
-        asked = consumer_filter(obj.spec.consumer_filter, obj.spec.consumer_metadata)
-    if asked is None:
+        tags = consumer_filter(obj.spec.consumer_filter, obj.spec.consumer_metadata)
+    if tags is None:
         return spec.filter, spec.filters
     written = spec.filters or ((spec.filter,) if spec.filter else ())
-    return None, (*written, asked)
+    return None, (*written, tags)
 
 
-def written_field(obj: Routed, field: str) -> str:
-    """The field below `spec` that the compiler's word for a place of `wanted` means."""
+def field_as_written(obj: Routed, field: str) -> str:
+    """The field below `spec` that the compiler's word for a place of `compiler_input` means."""
     if field.startswith("consumer"):
         return field
-    filters = wanted(obj)[1]
+    filters = compiler_input(obj)[1]
     if filters is obj.spec.filters:
         return field
     last = f"filters[{len(filters) - 1}]."

@@ -1,4 +1,4 @@
-"""What does the store know about a trigger or subscription beside the object? Rows to facts."""
+"""Rows of control.db as typed values: brokers, and triggers and subscriptions with the inputs of their status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, cast
 
 from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
-from headgate.control.reconcile import BrokerFact, RoutedFacts, broker_fact, sink_of
+from headgate.control.status import BrokerState, StatusInputs, broker_state, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
@@ -24,7 +24,7 @@ _BY_OBJECT = f"""SELECT {_COLUMNS} FROM objects o CROSS JOIN targets t
                  ON t.kind = o.kind AND t.namespace = o.namespace AND t.name = o.name {_REPORTS}"""
 
 
-class Which(StrEnum):
+class RowSelection(StrEnum):
     """Which of them are looked at; each reads through an index, so that few cost little among many."""
 
     ALL = _BY_TARGET
@@ -39,19 +39,19 @@ class Which(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RoutedRow:
-    """A trigger or subscription with the facts of its status.
+    """A trigger or subscription with the inputs of its status.
 
     Attributes:
         version: The object's resourceVersion.
         target: Its target id.
         obj: As stored.
-        facts: At the same moment.
+        inputs: At the same moment.
     """
 
     version: int
     target: int
     obj: Routed
-    facts: RoutedFacts
+    inputs: StatusInputs
 
 
 def counter(connection: sqlite3.Connection, name: str) -> int:
@@ -81,9 +81,9 @@ def broker_at(connection: sqlite3.Connection, path: str) -> Broker | None:
 
 
 def routed_rows(
-    connection: sqlite3.Connection, which: Which = Which.ALL, parameters: tuple[object, ...] = ()
+    connection: sqlite3.Connection, which: RowSelection = RowSelection.ALL, parameters: tuple[object, ...] = ()
 ) -> Iterator[RoutedRow]:
-    """Triggers and subscriptions with their facts, decoded one by one.
+    """Triggers and subscriptions with their inputs, decoded one by one.
 
     Args:
         connection: In a transaction.
@@ -116,7 +116,7 @@ def routed_rows(
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
         sink = fact.sink if inherits and fact else sink_of(obj.metadata, obj.spec.delivery, url)
-        facts = RoutedFacts(
+        inputs = StatusInputs(
             broker=fact,
             subscriber_broker=known.get(subscriber_broker) if subscriber_broker else None,
             subscriber_uri=subscriber,
@@ -133,7 +133,7 @@ def routed_rows(
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )
-        yield RoutedRow(version, target, obj, facts)
+        yield RoutedRow(version, target, obj, inputs)
 
 
 def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
@@ -154,10 +154,10 @@ class _Brokers:
     def __init__(self, connection: sqlite3.Connection, public_url: str) -> None:
         self._connection = connection
         self._public_url = public_url
-        self._known: dict[str, BrokerFact | None] = {}
+        self._known: dict[str, BrokerState | None] = {}
 
-    def get(self, path: str) -> BrokerFact | None:
+    def get(self, path: str) -> BrokerState | None:
         if path not in self._known:
             found = broker_at(self._connection, path)
-            self._known[path] = broker_fact(found, self._public_url) if found else None
+            self._known[path] = broker_state(found, self._public_url) if found else None
         return self._known[path]

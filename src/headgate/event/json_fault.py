@@ -1,4 +1,4 @@
-"""Which attribute of which event is to blame for a JSON text that was refused as a whole? Only error messages ask."""
+"""The attribute and event that made a JSON text invalid; used for error messages only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _decoder: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 
 
-def find(body: bytes) -> tuple[int | None, str]:
+def locate(body: bytes) -> tuple[int | None, str]:
     """Looks for the first member whose value or name `json_text.parse` refuses, or that appears twice.
 
     Args:

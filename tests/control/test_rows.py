@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
-from headgate.control.facts import Which
 from headgate.control.objects import Kind
+from headgate.control.rows import RowSelection
 from tests.control.support import trigger
 
 
-@pytest.mark.parametrize("which", [one for one in Which if one is not Which.ALL])
-def test_no_question_reads_every_trigger(admission: Admission, tmp_path: Path, which: Which) -> None:
+@pytest.mark.parametrize("which", [one for one in RowSelection if one is not RowSelection.ALL])
+def test_no_question_reads_every_trigger(admission: Admission, tmp_path: Path, which: RowSelection) -> None:
     admission.create(Kind.TRIGGER, trigger())
     connection = sqlite3.connect(tmp_path / "control.db")
     plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {which}", (1,) * which.count("?"))]

@@ -1,9 +1,9 @@
-"""Are all events of a batch of the usual kind? Then they are read and checked at once, column by column.
+"""The fast path for batches: common events are decoded and checked at once, column by column.
 
 Reading one event after the other spends most of its time in the interpreter. Most batches hold events of version 1.0
 with JSON data, plain text and the extensions that earlier batches had: msgspec checks their types while it decodes, and
-what is left to check is checked once for every different value. Whatever is not of this kind is nobody's error: the
-caller then reads the batch event by event, which finds the same events or says what is wrong.
+what is left to check is checked once for every different value. A batch of another kind is no error: the
+caller then reads it event by event, which finds the same events or the error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from headgate.event import json_text
-from headgate.event.attributes import OPTIONAL_ATTRIBUTES, USUAL_TIME, is_source, media_type
+from headgate.event.attributes import COMMON_TIME, OPTIONAL_ATTRIBUTES, is_source, media_type
 from headgate.event.data import decode_batch_data
 from headgate.event.model import DataKind, Event, EventColumns
 from headgate.limits import FAST_PATH_EXTENSIONS_MAX, JSON_DEPTH_MAX
@@ -25,7 +25,7 @@ from headgate.limits import FAST_PATH_EXTENSIONS_MAX, JSON_DEPTH_MAX
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _REQUIRED: Final = ("id", "source", "type")
 _ATTRIBUTES: Final = 1 + len(_REQUIRED) + len(OPTIONAL_ATTRIBUTES)
-_are_usual_times: Final = re.compile(f"(?:(?:{USUAL_TIME})?\n)*").fullmatch
+_are_common_times: Final = re.compile(f"(?:(?:{COMMON_TIME})?\n)*").fullmatch
 
 
 @lru_cache(16)
@@ -39,20 +39,20 @@ def _decoder(extensions: tuple[str, ...]) -> Callable[[bytes], list[msgspec.Stru
     fields += [("data", object, msgspec.UNSET)]
     # `omit_defaults`: what was not there is not written when the events are encoded again.
     element = msgspec.defstruct(
-        "Usual", fields, gc=False, forbid_unknown_fields=True, omit_defaults=True, rename=members
+        "CommonEvent", fields, gc=False, forbid_unknown_fields=True, omit_defaults=True, rename=members
     )
     return msgspec.json.Decoder(list[element]).decode  # type: ignore[valid-type]
 
 
-class UsualEvents:
-    """Reads batches of usual events; remembers the names of the extensions that came lately."""
+class BatchFastPath:
+    """Reads batches of common events; remembers the names of recent extensions."""
 
     def __init__(self) -> None:
         self._extensions: tuple[str, ...] = ()
         self._names: frozenset[str] = frozenset()
 
     def learn(self, events: Iterable[Event]) -> None:
-        """Takes the extensions of a batch that was not usual into account from now on."""
+        """Adds the extensions of a batch that the fast path did not take."""
         fresh = set[str]().union(*[event.extensions for event in events])
         if fresh.issubset(self._extensions):
             return
@@ -63,7 +63,7 @@ class UsualEvents:
             self._extensions, self._names = tuple(sorted(known)), frozenset(known)
 
     def read(self, body: bytes) -> EventColumns | None:
-        """The events of a batch in plain ASCII without escapes; None when it must be looked at event by event."""
+        """The events of a batch in plain ASCII without escapes; None when it must be read event by event."""
         try:
             elements = _decoder(self._extensions)(body)
             json_text.check_lengths(body)
@@ -78,7 +78,7 @@ class UsualEvents:
         data = [bytes(holder.data) for holder in decode_batch_data(body)]
         if not (
             all(map(is_source, set(sources)))
-            and _are_usual_times("\n".join([time or "" for time in times]) + "\n")
+            and _are_common_times("\n".join([time or "" for time in times]) + "\n")
             and all(map(_is_json, set(content_types)))
             and schemas.count(None) == len(schemas)
             and msgspec.UNSET not in trees

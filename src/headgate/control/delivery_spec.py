@@ -1,4 +1,4 @@
-"""How is an event delivered? `spec.delivery` with units and defaults."""
+"""`spec.delivery`: its rules, units and defaults."""
 
 from __future__ import annotations
 
@@ -91,23 +91,23 @@ def order_causes(metadata: Metadata) -> Iterator[Cause]:
 
 
 def is_ordered(metadata: Metadata) -> bool:
-    """Whether a trigger asked for its events one after the other."""
+    """Whether a trigger's annotations order its events."""
     annotations = metadata.annotations
     return _ORDERS.get(annotations.get(ORDER_ANNOTATION, annotations.get(ORDER_ANNOTATION_KAFKA, "")), False)
 
 
-def buries_filter_errors(delivery: DeliverySpec | None) -> bool:
+def keeps_filter_errors(delivery: DeliverySpec | None) -> bool:
     """Whether events for which the filter is an error shall be dead letters: its plan must name them then."""
     return delivery is not None and _ON_FILTER_ERROR.get(delivery.on_filter_error, False)
 
 
 @functools.lru_cache(maxsize=1024)
-def resolve(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
-    """Complete rules, in seconds; what is not said has a default.
+def delivery_rules(chosen: DeliverySpec | None, *, ordered: bool, dead_letter_uri: str | None = None) -> DeliveryRules:
+    """Complete rules, in seconds; what is left out has a default.
 
     Args:
         chosen: `spec.delivery` of the trigger, else of its broker, as a whole; validated.
-        ordered: Whether the trigger asked for order by an annotation; `order` says more.
+        ordered: Whether the trigger has the annotation for order; `order` counts more.
         dead_letter_uri: Where its `deadLetterSink` is; None when it has none, empty when that has no address.
     """
     chosen = chosen if chosen is not None else DeliverySpec()

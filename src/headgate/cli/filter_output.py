@@ -1,4 +1,4 @@
-"""How are a filter's plan and its trace shown to a person? Lines and a small table."""
+"""The output of a filter's plan and trace: lines and small tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECIDED: Final = {
     "matcher": "the matcher, exactly",
     "cel": "cel-cpp, for every event that the matcher finds",
     "both": "the matcher, and cel-cpp for events that only a candidate row finds",
-    "nobody": "nobody: the filter is false for every event",
+    "nobody": "no part: the filter is false for every event",
 }
 
 

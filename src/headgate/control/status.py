@@ -1,4 +1,4 @@
-"""Is an object ready, and if not, why? Status from facts; pure."""
+"""Conditions and status of brokers, triggers and subscriptions. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from headgate.control.logrules import Served, log_rule
+from headgate.control.log_spec import ServedBroker, log_rule
 from headgate.control.objects import (
     API_VERSION,
     BROKER_CLASS,
@@ -45,7 +45,7 @@ class DeadLetterSink:
     """Where dead letters go.
 
     Attributes:
-        uri: None without a sink; empty when the sink that was asked for has no address.
+        uri: None without a sink; empty when the sink has no address.
         broker: `namespace/name` of the broker that the sink refers to, else empty.
         written: How the sink is named, for people.
     """
@@ -56,7 +56,7 @@ class DeadLetterSink:
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerFact:
+class BrokerState:
     """A broker as its triggers see it.
 
     Attributes:
@@ -73,7 +73,7 @@ class BrokerFact:
 
 
 @dataclass(frozen=True, slots=True)
-class RoutedFacts:
+class StatusInputs:
     """What the status of a trigger or subscription depends on beside the object; a subscription has no subscriber.
 
     Attributes:
@@ -94,8 +94,8 @@ class RoutedFacts:
         backlog: What is wrong with its backlog now, as `trouble`.
     """
 
-    broker: BrokerFact | None
-    subscriber_broker: BrokerFact | None
+    broker: BrokerState | None
+    subscriber_broker: BrokerState | None
     subscriber_uri: str
     needs: int
     active_generation: int
@@ -104,7 +104,7 @@ class RoutedFacts:
     last_error: str = ""
     last_error_event: str = ""
     sink: DeadLetterSink = DeadLetterSink()
-    sink_broker: BrokerFact | None = None
+    sink_broker: BrokerState | None = None
     trouble: str = ""
     dropped: int = 0
     last_dropped: str = ""
@@ -118,26 +118,25 @@ def is_served(broker: Broker) -> bool:
 
 def identity_of(broker: Broker) -> str:
     """The identity of a stored broker."""
-    meta = broker.metadata
-    return identity(f"{meta.namespace}/{meta.name}", meta.uid)
+    return identity(broker.metadata.path, broker.metadata.uid)
 
 
-def served_brokers(brokers: Iterable[Broker]) -> dict[str, Served]:
+def served_brokers(brokers: Iterable[Broker]) -> dict[str, ServedBroker]:
     """Those that are served here, by "namespace/name"."""
     return {
-        f"{broker.metadata.namespace}/{broker.metadata.name}": Served(identity_of(broker), log_rule(broker.spec.log))
+        broker.metadata.path: ServedBroker(identity_of(broker), log_rule(broker.spec.log))
         for broker in brokers
         if is_served(broker)
     }
 
 
-def broker_fact(broker: Broker, public_url: str = "") -> BrokerFact:
+def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     """A stored broker as its triggers see it."""
     sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerFact(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
-    return BrokerFact(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
+        return BrokerState(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
+    return BrokerState(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
 
 
 def broker_url(public_url: str, namespace: str, name: str) -> str:
@@ -225,61 +224,61 @@ def broker_status(
     )
 
 
-def routed_status(obj: Routed, facts: RoutedFacts, *, now: str) -> TriggerStatus | SubscriptionStatus:
+def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
     """The status of a trigger or subscription; see `trigger_status`."""
     match obj:
         case Trigger():
-            return trigger_status(obj, facts, now=now)
+            return trigger_status(obj, inputs, now=now)
         case Subscription():
-            return subscription_status(obj, facts, now=now)
+            return subscription_status(obj, inputs, now=now)
         case _:
             assert_never(obj)
 
 
-def subscription_status(subscription: Subscription, facts: RoutedFacts, *, now: str) -> SubscriptionStatus:
+def subscription_status(subscription: Subscription, inputs: StatusInputs, *, now: str) -> SubscriptionStatus:
     """The status of a subscription; arguments as `trigger_status` has them."""
-    sink = _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served)
-    needed = [_broker_ready(subscription, facts), sink, _subscribed(facts)]
-    warnings = (_filter_healthy(facts), _backlog_kept(facts), _events_kept(facts), *_filter_advisable(subscription))
+    sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
+    needed = [_broker_ready(subscription, inputs), sink, _subscribed(inputs)]
+    warnings = (_filter_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs), *_filter_advisable(subscription))
     conditions = (*needed, *warnings, _summary(needed))
     return SubscriptionStatus(
         observed_generation=subscription.metadata.generation,
         conditions=_timed(conditions, subscription.status.conditions, now),
-        dead_letter_sink_uri=(facts.sink.uri or "") if sink.status == TRUE else "",
-        filter_errors=facts.filter_errors,
+        dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
+        filter_errors=inputs.filter_errors,
     )
 
 
-def trigger_status(trigger: Trigger, facts: RoutedFacts, *, now: str) -> TriggerStatus:
+def trigger_status(trigger: Trigger, inputs: StatusInputs, *, now: str) -> TriggerStatus:
     """The status of a trigger (C08, C09, C10, C11, C13, C19).
 
     Args:
         trigger: As stored, with its last status.
-        facts: Everything else that counts.
+        inputs: Everything else that counts.
         now: RFC 3339 time for conditions that change.
     """
     needed = [
-        _broker_ready(trigger, facts),
+        _broker_ready(trigger, inputs),
         _dependency_ready(trigger),
-        _subscriber_resolved(trigger, facts),
-        _sink_resolved(facts.sink, facts.sink_broker is not None and facts.sink_broker.served),
-        _subscribed(facts),
+        _subscriber_resolved(trigger, inputs),
+        _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served),
+        _subscribed(inputs),
     ]
-    dispatched = (_subscriber_healthy(facts), _backlog_kept(facts), _events_kept(facts))
-    warnings = (_filter_healthy(facts), *dispatched, *_filter_advisable(trigger))
+    dispatched = (_subscriber_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs))
+    warnings = (_filter_healthy(inputs), *dispatched, *_filter_advisable(trigger))
     conditions = (*needed, *warnings, _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
         observed_generation=trigger.metadata.generation,
         conditions=_timed(conditions, trigger.status.conditions, now),
-        subscriber_uri=facts.subscriber_uri if resolved else "",
-        dead_letter_sink_uri=(facts.sink.uri or "") if needed[3].status == TRUE else "",
-        filter_errors=facts.filter_errors,
+        subscriber_uri=inputs.subscriber_uri if resolved else "",
+        dead_letter_sink_uri=(inputs.sink.uri or "") if needed[3].status == TRUE else "",
+        filter_errors=inputs.filter_errors,
     )
 
 
-def _broker_ready(trigger: Routed, facts: RoutedFacts) -> Condition:
-    broker = facts.broker
+def _broker_ready(trigger: Routed, inputs: StatusInputs) -> Condition:
+    broker = inputs.broker
     if broker is None:
         return _false("BrokerReady", "BrokerDoesNotExist", f'broker "{trigger.broker_key}" does not exist')
     if not broker.ready:
@@ -295,16 +294,16 @@ def _dependency_ready(trigger: Trigger) -> Condition:
     return Condition(type="DependencyReady", status=TRUE)
 
 
-def _subscriber_resolved(trigger: Trigger, facts: RoutedFacts) -> Condition:
+def _subscriber_resolved(trigger: Trigger, inputs: StatusInputs) -> Condition:
     ref = trigger.spec.subscriber.ref
-    if not facts.subscriber_uri:
+    if not inputs.subscriber_uri:
         named = f"{ref.kind} {ref.namespace or trigger.metadata.namespace}/{ref.name}" if ref else "nothing"
         message = (
             f"spec.subscriber.ref names {named}, which cannot be looked up without Kubernetes: use spec.subscriber.uri"
         )
         return _false("SubscriberResolved", "RefNotResolvable", message)
     wanted = referenced_broker(trigger.metadata, trigger.spec.subscriber)
-    if wanted and (facts.subscriber_broker is None or not facts.subscriber_broker.served):
+    if wanted and (inputs.subscriber_broker is None or not inputs.subscriber_broker.served):
         return _false(
             "SubscriberResolved", "BrokerDoesNotExist", f'spec.subscriber.ref: broker "{wanted}" does not exist'
         )
@@ -323,20 +322,20 @@ def _sink_resolved(sink: DeadLetterSink, broker_is_there: bool) -> Condition:
     return Condition(type="DeadLetterSinkResolved", status=TRUE)
 
 
-def _subscribed(facts: RoutedFacts) -> Condition:
-    if facts.plan_error:
-        return _false("Subscribed", "FilterInvalid", facts.plan_error)
-    if facts.active_generation < facts.needs:
-        message = f"generation {facts.needs} of the filters is not in force yet"
+def _subscribed(inputs: StatusInputs) -> Condition:
+    if inputs.plan_error:
+        return _false("Subscribed", "FilterInvalid", inputs.plan_error)
+    if inputs.active_generation < inputs.needs:
+        message = f"generation {inputs.needs} of the filters is not in force yet"
         return Condition(type="Subscribed", status=UNKNOWN, reason="FilterNotInForce", message=message)
     return Condition(type="Subscribed", status=TRUE)
 
 
-def _filter_healthy(facts: RoutedFacts) -> Condition:
-    if not facts.filter_errors:
+def _filter_healthy(inputs: StatusInputs) -> Condition:
+    if not inputs.filter_errors:
         return Condition(type="FilterHealthy", status=TRUE)
-    count = f"{facts.filter_errors} event{'s' if facts.filter_errors > 1 else ''}"
-    last = f"last: {facts.last_error[:ERROR_CHARS_MAX]} (event {facts.last_error_event[:ERROR_CHARS_MAX]})"
+    count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
+    last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
     return Condition(
         type="FilterHealthy",
         status=FALSE,
@@ -346,27 +345,27 @@ def _filter_healthy(facts: RoutedFacts) -> Condition:
     )
 
 
-def _subscriber_healthy(facts: RoutedFacts) -> Condition:
-    return _untroubled("SubscriberHealthy", facts.trouble)
+def _subscriber_healthy(inputs: StatusInputs) -> Condition:
+    return _untroubled("SubscriberHealthy", inputs.trouble)
 
 
-def _events_kept(facts: RoutedFacts) -> Condition:
-    """D19: whoever runs the server is told that an event was given up."""
-    if not facts.dropped:
+def _events_kept(inputs: StatusInputs) -> Condition:
+    """D19: operators see that an event was given up."""
+    if not inputs.dropped:
         return Condition(type="EventsKept", status=TRUE)
-    count = f"{facts.dropped} event{'s were' if facts.dropped > 1 else ' was'}"
+    count = f"{inputs.dropped} event{'s were' if inputs.dropped > 1 else ' was'}"
     return Condition(
         type="EventsKept",
         status=FALSE,
         severity="Warning",
         reason="EventsDropped",
-        message=f"{count} given up and dropped; last: {facts.last_dropped[:ERROR_CHARS_MAX]}",
+        message=f"{count} given up and dropped; last: {inputs.last_dropped[:ERROR_CHARS_MAX]}",
     )
 
 
-def _backlog_kept(facts: RoutedFacts) -> Condition:
-    """Whoever runs the server is told before events are given up for their age or number."""
-    return _untroubled("BacklogKept", facts.backlog)
+def _backlog_kept(inputs: StatusInputs) -> Condition:
+    """Operators see it before events are given up for their age or number."""
+    return _untroubled("BacklogKept", inputs.backlog)
 
 
 def _untroubled(type_: str, trouble: str) -> Condition:
@@ -378,12 +377,12 @@ def _untroubled(type_: str, trouble: str) -> Condition:
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
     """There when the filter works and should be written otherwise."""
-    said = advice(trigger.spec.filter, trigger.spec.filters)
-    if not said:
+    found = advice(trigger.spec.filter, trigger.spec.filters)
+    if not found:
         return ()
-    message = "; ".join(one.message for one in said)
+    message = "; ".join(one.message for one in found)
     return (
-        Condition(type="FilterAdvisable", status=FALSE, severity="Warning", reason=said[0].reason, message=message),
+        Condition(type="FilterAdvisable", status=FALSE, severity="Warning", reason=found[0].reason, message=message),
     )
 
 
@@ -392,7 +391,7 @@ def _false(type_: str, reason: str, message: str) -> Condition:
 
 
 def _summary(needed: list[Condition]) -> Condition:
-    """Ready: False when anything is False, else Unknown when anything is Unknown; the first one says why."""
+    """Ready: False when anything is False, else Unknown when anything is Unknown; with the reason of the first one."""
     for status in (FALSE, UNKNOWN):
         for condition in needed:
             if condition.status == status:

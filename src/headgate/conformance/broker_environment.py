@@ -1,4 +1,4 @@
-"""Where is a broker checked? The broker's addresses, and a server of ours that plays all its subscribers."""
+"""The environment of checks: the broker's addresses, and a server that plays all subscribers."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _REQUEST_S: Final = 30.0
 
 
 class ViolationError(HeadgateError):
-    """The broker does not do what the requirement says; the message says what it did."""
+    """The broker does not meet a requirement; the message is what it did."""
 
     code = "violation"
 
 
 class SkippedError(HeadgateError):
-    """The check cannot be made here; the message says why."""
+    """The check cannot be made here; the message is the reason."""
 
     code = "skipped"
 
 
 class BrokerApiError(HeadgateError):
-    """The API said no."""
+    """The API refused a request."""
 
     code = "refused"
 
@@ -72,7 +72,7 @@ class BrokerAddress:
         restart: A command that kills the broker and returns when it is ready again; empty when it must not be.
         host: Under which the broker reaches this machine.
         patience_s: How long something may take that must happen.
-        quiet_s: How long it is waited for something that must not happen.
+        quiet_s: How long a check waits for something that must not happen.
     """
 
     ingress: str
@@ -145,7 +145,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> Respond:
     return lambda _: (status, body, named)
 
 
-class Stage:
+class CheckEnvironment:
     """A broker to check, and this machine's server for subscribers; a context manager.
 
     Args:
@@ -171,7 +171,7 @@ class Stage:
         self._server = _Server(("0.0.0.0" if where.host != "127.0.0.1" else "127.0.0.1", 0), _handler(self))
         self.port = int(self._server.server_address[1])
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> CheckEnvironment:
         threading.Thread(target=self._server.serve_forever, args=(POLL_S,), daemon=True).start()
         return self
 
@@ -210,7 +210,7 @@ class Stage:
 
 
 def request(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answered:
-    """One request over a connection of its own; raises ViolationError when nobody answers."""
+    """One request over a connection of its own; raises ViolationError when there is no answer."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=_REQUEST_S)
     try:
@@ -233,7 +233,7 @@ class _Server(ThreadingHTTPServer):
         """A broker that breaks off is its own business."""
 
 
-def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
+def _handler(environment: CheckEnvironment) -> type[BaseHTTPRequestHandler]:
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -242,9 +242,9 @@ def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("content-length", "0")))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            inbox = stage.inboxes.get(self.path)
+            inbox = environment.inboxes.get(self.path)
             if inbox is None:
-                self._say((404, b"", {}))
+                self._send((404, b"", {}))
                 return
             delivery = ReceivedRequest(self.command, headers, body, time.monotonic())
             with lock:
@@ -252,16 +252,16 @@ def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
                 inbox.busy += 1
                 inbox.busy_max = max(inbox.busy_max, inbox.busy)
             try:
-                self._say(inbox.respond(delivery))
+                self._send(inbox.respond(delivery))
             finally:
                 with lock:
                     inbox.busy -= 1
 
         do_GET = do_PUT = do_OPTIONS = do_POST
 
-        def _say(self, answered: Answered) -> None:
+        def _send(self, answered: Answered) -> None:
             status, body, headers = answered
-            self.send_response_only(status, "Said")
+            self.send_response_only(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(body)))
@@ -269,6 +269,6 @@ def _handler(stage: Stage) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nothing: the findings say it."""
+            """Nothing: findings are the output."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""No event for which a filter is true or an error escapes its watchful plan."""
+"""No event for which a filter is true or an error escapes its error-preserving plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import OutcomeKind, program
 from headgate.filter.compile.compiler import compile_cel
-from headgate.filter.compile.error_preserving import watchful
+from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import KeyKind, PlanRow
 
 EVENTS = [
@@ -48,7 +48,7 @@ def names(row: PlanRow, event: Event) -> bool:
 
 @pytest.mark.parametrize("text", FILTERS)
 def test_every_error_is_named(text: str) -> None:
-    compiled = watchful(compile_cel(text))
+    compiled = preserve_errors(compile_cel(text))
     assert not any(row.signature.exact for row in compiled.rows)
     for event in EVENTS:
         if program(compiled.cel).evaluate(event).kind is not OutcomeKind.FALSE:
@@ -56,6 +56,6 @@ def test_every_error_is_named(text: str) -> None:
 
 
 def test_the_type_still_selects() -> None:
-    (row,) = watchful(compile_cel('ce.type == "a" && data.n > 17 && ce.tenant == "t"')).rows
+    (row,) = preserve_errors(compile_cel('ce.type == "a" && data.n > 17 && ce.tenant == "t"')).rows
     assert [part.operand.path for part in row.signature.key] == [("type",)]
     assert row.signature.residual == ()

@@ -1,7 +1,7 @@
-"""What does a check of a broker work with? A scene of its own: objects, subscribers, events in, and what must hold.
+"""The context of a check: objects and subscribers of its own, events, and what must hold.
 
 A check raises `ViolationError` with what was wrong, `SkippedError` with why it cannot be made, and else returns what it
-saw, in words that do not change from run to run. A request that nobody answers is a violation, too.
+saw, in words that do not change from run to run. An unanswered request is a violation, too.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
-from headgate.conformance.broker_stage import (
+from headgate.conformance.broker_environment import (
     GROUP,
     NAMESPACE,
     POLL_S,
     Answered,
     BrokerApiError,
+    CheckEnvironment,
     Facility,
     Inbox,
     Object,
     Respond,
-    Stage,
     ViolationError,
     answer,
     request,
@@ -46,7 +46,7 @@ class Check:
     Attributes:
         id: As the contract numbers it.
         level: How binding it is.
-        title: What it says, in short.
+        title: The requirement, in short.
         needs: Without which it is skipped.
         work: Returns what was seen.
     """
@@ -55,10 +55,10 @@ class Check:
     level: str
     title: str
     needs: tuple[Facility, ...]
-    work: Callable[[Scene], str]
+    work: Callable[[CheckContext], str]
 
 
-class Scene:
+class CheckContext:
     """One check's own objects and subscribers; a context manager that removes the objects.
 
     Args:
@@ -66,12 +66,12 @@ class Scene:
         name: Of the check: part of every object's name.
     """
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: CheckEnvironment, name: str) -> None:
         self.stage = stage
         self._name = name
         self._made: list[str] = []
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> CheckContext:
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class Scene:
             try:
                 self.stage.api("DELETE", path)
             except (BrokerApiError, ViolationError):
-                continue  # gone already, or nobody is there any more
+                continue  # gone already, or the broker does not answer any more
 
     # --- objects --------------------------------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Scene:
         return f"hgc-{self.stage.run}-{self._name}-{name}"
 
     def create(self, kind: str, name: str, spec: Object, **annotations: str) -> Object:
-        """Create an object; raises BrokerApiError when the API says no."""
+        """Create an object; raises BrokerApiError when the API refuses it."""
         metadata: Object = {"name": self.named(name), "namespace": NAMESPACE}
         if annotations:
             metadata["annotations"] = annotations
@@ -156,7 +156,7 @@ class Scene:
         return found[0]
 
     def versions(self, kind: str, name: str, work: Callable[[], object]) -> list[Object]:
-        """Every version of an object that a watch tells while `work` runs, and 0.3 s more."""
+        """Every version of an object that a watch sends while `work` runs, and 0.3 s more."""
         watch = f"{self.stage.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{kind}?watch=1"
         url = urlsplit(f"{watch}&fieldSelector=metadata.name%3D{self.named(name)}")
         connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=self.stage.where.patience_s)
@@ -182,7 +182,7 @@ class Scene:
             listener.join(1.0)
             connection.close()
         if not seen:
-            raise ViolationError(f"a watch of {kind} tells nothing")
+            raise ViolationError(f"a watch of {kind} sends nothing")
         return seen
 
     # --- events ---------------------------------------------------------------------------------------

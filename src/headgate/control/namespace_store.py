@@ -1,4 +1,4 @@
-"""Where namespaces are kept: those that were created, beside those that are in use."""
+"""The store of namespaces: those that were created, and those that are in use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 
 from headgate.control.database import Database
 from headgate.control.errors import NamespaceNotFoundError, QuotaError
-from headgate.control.facts import bump, counter
 from headgate.control.namespaces import namespace
 from headgate.control.objects import Namespace, encode
-from headgate.control.writes import rfc3339
+from headgate.control.rows import bump, counter
+from headgate.control.writes import kube_time
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import NAMESPACES_MAX
 
@@ -88,7 +88,7 @@ class NamespaceTable:
             given = old.metadata if old is not None else None
             changes = {
                 "uid": given.uid if given else str(uuid.uuid4()),
-                "creation_timestamp": (given.creation_timestamp if given else "") or rfc3339(self._clock_s()),
+                "creation_timestamp": (given.creation_timestamp if given else "") or kube_time(self._clock_s()),
                 "resource_version": str(counter(connection, "version") + 1),
             }
             new = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, **changes))

@@ -1,4 +1,4 @@
-"""Where do a command's filter and events come from? Options, files and stdin, bounded; a fault ends the command."""
+"""Filters and events of a command from options, files and stdin, bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.cli.client import complain
+from headgate.cli.client import print_error
 from headgate.filter.cel.errors import FilterError
 from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 
@@ -34,13 +34,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one
 
 
 def fail(message: str, hint: str = "") -> NoReturn:
-    """Say what is wrong and end with status 2."""
-    complain(message, hint=hint)
+    """Prints an error and ends with status 2."""
+    print_error(message, hint=hint)
     raise typer.Exit(EXIT_ERROR)
 
 
 def refuse(error: FilterError) -> NoReturn:
-    """Say what is wrong with a filter, with its place, and end with status 2."""
+    """Prints an error of a filter with its place, and ends with status 2."""
     fail(f"{error.message}\n{error.caret}".rstrip("\n"), error.hint)
 
 

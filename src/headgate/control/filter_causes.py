@@ -1,4 +1,4 @@
-"""What is wrong with an object's filter, as causes with the field that the author wrote."""
+"""Errors and warnings of an object's filter, with the field that the author wrote."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headgate.control.errors import Cause, InvalidObjectError, invalid, value_at
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Object, Routed
-from headgate.control.pulling import written_field
+from headgate.control.subscription_spec import field_as_written
 from headgate.errors import InvalidInputError
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.plan import CompiledFilter
@@ -55,7 +55,7 @@ def filter_cause(error: InvalidInputError, obj: Object) -> Cause:
     """The compiler's message with its place, at the field it names below `spec`."""
     if not isinstance(error, FilterError):
         return invalid("spec.filter", "", error.message)
-    field = written_field(obj, error.field) if isinstance(obj, Routed) else error.field
+    field = field_as_written(obj, error.field) if isinstance(obj, Routed) else error.field
     written = {"filter": obj.spec.filter, "filters": obj.spec.filters} if isinstance(obj, Routed) else {}
     place = f" at character {error.position + 1}" if error.position is not None else ""
     caret = f"\n{error.caret}\n" if error.caret else ""

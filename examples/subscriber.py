@@ -1,0 +1,45 @@
+"""A subscriber that prints what it gets: one line a delivery, its path, the event's type and id, and the data.
+
+Run it with `python -m examples.subscriber`. It answers 202; with `--status 503` it answers that.
+"""
+
+from __future__ import annotations
+
+import argparse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Subscriber(BaseHTTPRequestHandler):
+    """Takes events in binary mode."""
+
+    protocol_version = "HTTP/1.1"
+    status = 202
+
+    def do_POST(self) -> None:
+        """One delivery."""
+        data = self.rfile.read(int(self.headers["content-length"] or 0))
+        print(self.path, self.headers["ce-type"], self.headers["ce-id"], data.decode(), flush=True)
+        self.send_response(self.status)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing beside the events."""
+
+
+def main() -> None:
+    """Serves until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--port", type=int, default=9000)
+    parser.add_argument("--status", type=int, default=202)
+    given = parser.parse_args()
+    Subscriber.status = given.status
+    server = ThreadingHTTPServer(("127.0.0.1", given.port), Subscriber)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
+
+
+if __name__ == "__main__":
+    main()

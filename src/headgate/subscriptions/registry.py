@@ -1,0 +1,120 @@
+"""All subscriptions in memory, by id and by name, and the writing of their cursors."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+from headgate.control.routing import RoutingTable
+from headgate.subscriptions.errors import AckNotStoredError, SubscriptionNotFoundError
+from headgate.subscriptions.saved import SavedCursor
+from headgate.subscriptions.sources import OutboxView
+from headgate.subscriptions.state import SubscriptionState
+from headgate.subscriptions.store import SubscriptionStore
+
+_EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: nobody seeks so often
+
+
+class SubscriptionRegistry:
+    """Subscriptions as routing has them. Lives on the dispatcher's event loop.
+
+    Args:
+        store: Their cursors.
+        outbox: Has their rows.
+    """
+
+    def __init__(self, store: SubscriptionStore, outbox: OutboxView) -> None:
+        self._store = store
+        self._outbox = outbox
+        self._states: dict[int, SubscriptionState] = {}
+        self._by_name: dict[str, SubscriptionState] = {}
+        self._saved = store.load()
+        self._started = False
+        self._dirty: set[int] = set()
+        self._gone: set[int] = set()
+        self._writing = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[SubscriptionState]:
+        """Those of now, also when some are added or removed meanwhile."""
+        return iter(list(self._states.values()))
+
+    def find(self, id_: int) -> SubscriptionState | None:
+        """The subscription with a target id."""
+        return self._states.get(id_)
+
+    def get(self, name: str) -> SubscriptionState:
+        """The subscription `namespace/name`.
+
+        Raises:
+            SubscriptionNotFoundError: There is none.
+        """
+        state = self._by_name.get(name)
+        if state is None:
+            raise SubscriptionNotFoundError(f"there is no subscription {name!r}", hint="headgate get subscriptions")
+        return state
+
+    def update(self, table: RoutingTable) -> None:
+        """A new routing table; the first one is of the start, when nothing has been handed over yet."""
+        found = {target.id: target for target in table.targets if target.pull is not None}
+        for id_ in (self._states.keys() | self._saved.keys()) - found.keys():
+            self._gone.add(id_)
+            self._saved.pop(id_, None)
+            if (state := self._states.pop(id_, None)) is not None:
+                state.wake()
+        for id_, target in found.items():
+            if (state := self._states.get(id_)) is not None:
+                state.target = target
+            else:
+                self._states[id_] = SubscriptionState(target, self._begin(id_))
+                self._dirty.add(id_)
+        self._by_name = {state.target.name: state for state in self._states.values()}
+        self._started = True
+
+    def _begin(self, id_: int) -> SavedCursor:
+        """Where a subscription that is not in memory yet stands."""
+        saved = self._saved.pop(id_, None)
+        if saved is not None and saved.next <= self._outbox.stored_end():
+            return saved
+        # At the start an unknown one may have rows already: a target's first row is never before its making.
+        # An acknowledgement meant for an earlier one, of this outbox or of this name, is stale.
+        epoch = saved.epoch if saved is not None else id_ << _EPOCH_BITS
+        return SavedCursor(epoch=epoch + 1, next=self._outbox.end if self._started else 0)
+
+    # --- disk -----------------------------------------------------------------------------------------
+
+    def changed(self, state: SubscriptionState) -> None:
+        """Its cursor is to be written."""
+        self._dirty.add(state.target.id)
+
+    async def save(self, state: SubscriptionState) -> None:
+        """Returns when its cursor, as it is now, is on disk.
+
+        Raises:
+            AckNotStoredError: The disk does not take it.
+        """
+        self.changed(state)
+        await self.flush()
+
+    async def flush(self) -> None:
+        """Write the cursors that changed; goes on when the caller is cancelled.
+
+        Raises:
+            AckNotStoredError: The disk does not take it.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._flush()))
+
+    async def _flush(self) -> None:
+        async with self._writing:
+            dirty, self._dirty = self._dirty, set()
+            gone, self._gone = self._gone, set()
+            changed = {id_: self._states[id_].cursor.snapshot() for id_ in dirty if id_ in self._states}
+            if not changed and not gone:
+                return
+            try:
+                await asyncio.to_thread(self._store.write, changed, gone)
+            except sqlite3.OperationalError as error:
+                self._dirty |= dirty
+                self._gone |= gone
+                raise AckNotStoredError(f"subscriptions.db: {error}", hint="is the disk full?") from error

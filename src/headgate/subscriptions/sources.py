@@ -1,0 +1,69 @@
+"""What subscriptions read: the outbox, and the log's past."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from headgate import limits
+from headgate.log.reader import PartitionReader
+from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
+from headgate.scan.pages import RuleOf, Scanner
+
+
+@dataclass(frozen=True, slots=True)
+class SearchableLog:
+    """The log's past.
+
+    Attributes:
+        directory: Of the log's partitions.
+        scanner: Scans it.
+        rule_of: How a broker's events get their filter values.
+    """
+
+    directory: Path
+    scanner: Scanner
+    rule_of: RuleOf
+
+
+class OutboxView:
+    """The outbox, up to the row that was last handed over.
+
+    Args:
+        directory: The outbox partition.
+        backlog: Reads it.
+        end: The position below which every row is durable and known to the dispatcher.
+    """
+
+    def __init__(self, directory: Path, backlog: Backlog, end: Callable[[], int]) -> None:
+        self._directory = directory
+        self._backlog = backlog
+        self._end = end
+
+    @property
+    def end(self) -> int:
+        """The position below which rows may be read."""
+        return self._end()
+
+    async def page(self, target: int, start: int, count_max: int, *, upto: int | None = None) -> RowPage:
+        """A target's next rows from `start` on, at most about `count_max`; below `upto`, by default the end."""
+        return await self._backlog.read(target, start, self._end() if upto is None else upto, count_max)
+
+    async def rows(self, target: int, start: int) -> AsyncIterator[OutboxRow]:
+        """All of a target's rows from `start` to the end, as it is now."""
+        end = self._end()
+        while start < end:
+            page = await self.page(target, start, limits.BACKLOG_READ_ROWS, upto=end)
+            for row in page.rows:
+                yield row
+            start = page.reached
+
+    def position_at(self, time_us: int) -> int:
+        """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
+        return position_at_time(self._directory, time_us)
+
+    def stored_end(self) -> int:
+        """The position behind the last row on disk; a cursor beyond it is of another outbox."""
+        with PartitionReader.open(self._directory, start=0) as reader:
+            return reader.committed_offset()

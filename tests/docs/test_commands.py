@@ -1,0 +1,66 @@
+"""What pages show and needs no server does what they say: commands, objects, programs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from headgate.control.admission import Admission
+from headgate.control.manifests import load
+from headgate.control.store import Store
+from headgate.filter.compile.compiler import compile_cel
+from tests.docs.commands import OUTPUT, stable, steps
+from tests.support import REPOSITORY
+
+
+def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
+    blocks = steps(REPOSITORY / "docs/howto/fast-filter.md")
+    assert blocks
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
+    for typed, shown in zip(blocks[::2], blocks[1::2], strict=True):
+        assert typed.is_command
+        assert shown.title == OUTPUT
+        done = subprocess.run(["bash", "-c", typed.text], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert stable(done.stdout) == stable(shown.text), done.stderr
+
+
+def test_the_dialects_of_the_page_give_filters() -> None:
+    page = (REPOSITORY / "docs/howto/dialect.md").read_text(encoding="utf-8")
+    names: dict[str, object] = {}
+    for program in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
+        exec(program, names)
+    assert compile_cel(names["REGIONS"].to_cel(["eu", "us"])).rows
+    assert compile_cel(names["TEAMS"].to_cel({"team": 'a "b"'})).rows
+
+
+def fences(language: str) -> list[str]:
+    """The blocks of a language on all pages."""
+    pages = [page.read_text(encoding="utf-8") for page in sorted((REPOSITORY / "docs").rglob("*.md"))]
+    return [
+        text for page in pages for text in re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    ]
+
+
+def test_the_objects_of_the_pages_are_accepted(tmp_path: Path) -> None:
+    shown = [
+        text for text in fences("yaml") if re.search(r"^apiVersion: .*(knative|headgate)\.dev/", text, re.MULTILINE)
+    ]
+    assert {kind for text in shown for kind in re.findall(r"^kind: (\w+)", text, re.MULTILINE)} >= {
+        "Trigger",
+        "Subscription",
+    }
+    for number, text in enumerate(shown):
+        (tmp_path / f"{number}.yaml").write_text(text)
+    store = Store.open(tmp_path / "control.db")
+    assert load(Admission(store), tmp_path) == {"created": len(shown)}
+    store.close()
+
+
+def test_the_programs_of_the_pages_are_python() -> None:
+    programs = fences("python")
+    assert len(programs) > 5
+    for number, program in enumerate(programs):
+        compile(program, f"program {number}", "exec")

@@ -1,0 +1,147 @@
+"""The commands of the tutorial and of the page on backups do what these pages show, in order, on a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from headgate.testing import free_port
+from tests.docs.commands import OUTPUT, Step, stable, steps
+from tests.support import REPOSITORY
+
+pytestmark = pytest.mark.system
+
+GO_ON: Final = ("headgate serve", "python -m examples.subscriber")
+"""Commands that do not end by themselves."""
+LOOK: Final = ("headgate get", "headgate deadletter list")
+"""Commands that show the same or more when they are typed again."""
+WAIT_S: Final = 60.0
+START_S: Final = 240.0
+
+
+class Terminals:
+    """One folder, one environment, and the programs that run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = {port: str(free_port()) for port in ("8080", "9000", "9001")}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        here = f"127.0.0.1:{self._ports['8080']}"
+        self._environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(REPOSITORY),
+            "HEADGATE_SERVER": f"http://{here}",
+            "HEADGATE_LISTEN": here,
+            "HEADGATE_GRPC": "off",
+        }
+
+    def here(self, text: str) -> str:
+        """The text with the ports that are free on this machine, and one data directory for all pages."""
+        text = text.replace("headgate-data", "shop-data")
+        for port, free in self._ports.items():
+            text = text.replace(f"127.0.0.1:{port}", f"127.0.0.1:{free}").replace(f"--port {port}", f"--port {free}")
+        return text
+
+    def start(self, title: str, command: str) -> None:
+        """Starts what goes on; returns when it listens."""
+        with (self._folder / title).open("wb") as output:
+            self._running[title] = subprocess.Popen(
+                ["bash", "-c", f"exec {self.here(command)}"],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        if command.startswith("headgate serve"):
+            eventually(lambda: "ready after" in self.shown(title), lambda: self.shown(title), START_S)
+        else:
+            port = int(self.here(command).rpartition(" ")[2])
+            eventually(lambda: listens(port), lambda: self.shown(title))
+
+    def shown(self, title: str) -> str:
+        """What a terminal shows."""
+        return (self._folder / title).read_text()
+
+    def type(self, command: str) -> str:
+        """Runs commands that end; their output."""
+        done = subprocess.run(
+            ["bash", "-ec", self.here(command)],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def stop(self) -> None:
+        """Ctrl-C everywhere."""
+        for process in self._running.values():
+            os.killpg(process.pid, signal.SIGINT)
+        statuses = [process.wait(WAIT_S) for process in self._running.values()]
+        self._running.clear()
+        assert statuses == [0] * len(statuses)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def eventually(holds: Callable[[], bool], why: Callable[[], object], seconds: float = WAIT_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, why()
+        time.sleep(0.2)
+
+
+def run(page: str, terminals: Terminals) -> None:
+    """Types what the page says, and waits until every terminal shows what the page shows."""
+    blocks = steps(REPOSITORY / "docs" / page)
+    for block, after in zip(blocks, [*blocks[1:], Step(False, "", "")], strict=True):
+        if block.is_command and block.text.startswith(GO_ON):
+            terminals.start(block.title, block.text)
+        elif block.is_command:
+            compare(block.text, after.text if after.title == OUTPUT else "", terminals)
+        elif block.title != OUTPUT:
+            wanted = set(stable(block.text))
+            shown = partial(terminals.shown, block.title)
+            eventually(lambda wanted=wanted, shown=shown: wanted <= set(stable(shown())), shown)
+
+
+def compare(command: str, output: str, terminals: Terminals) -> None:
+    """Types a command and compares; one that only looks is typed again until it shows what the page shows."""
+    wanted = stable(terminals.here(output))
+    printed = terminals.type(command)
+
+    def shows() -> bool:
+        nonlocal printed
+        if output and stable(printed) != wanted and command.startswith(LOOK):
+            printed = terminals.type(command)
+        return not output or stable(printed) == wanted
+
+    eventually(shows, lambda: f"{command}\n{printed}", WAIT_S if command.startswith(LOOK) else 0.0)
+
+
+def test_the_pages_show_what_happens(tmp_path: Path) -> None:
+    terminals = Terminals(tmp_path)
+    try:
+        run("tutorial.md", terminals)
+        terminals.stop()
+        run("howto/backup.md", terminals)
+    finally:
+        terminals.stop()
