@@ -1,4 +1,4 @@
-"""What people are told of subscribers: whether they take what they are sent, and what is given up.
+"""The health of subscribers: whether they take what they are sent, and what is given up.
 
 A subscriber is in trouble when its URL is refused, when its circuit is open, or when it was asked again and again for
 UNHEALTHY_AFTER_S and took nothing. A single event that fails tells so as well as a thousand. An answer that refuses
