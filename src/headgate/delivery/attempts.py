@@ -87,11 +87,11 @@ class Attempts:
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
-        cautious = self.permits.cautious(state)
+        cautious, rate_per_s = self.permits.cautious(state), state.target.delivery.rate_per_s
         while state.startable and not self.stopping:
             if cautious and state.deliveries.attempts:
                 break
-            if self._is_held(state):
+            if (state.subscriber.circuit.opened or rate_per_s is not None) and self._is_held(state):
                 break
             if not self.permits.available(state):
                 break
@@ -189,8 +189,6 @@ class Attempts:
 
     def _is_held(self, state: TargetState) -> bool:
         """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
-        if not state.subscriber.circuit.opened and state.target.delivery.rate_per_s is None:
-            return False
         wait_s = state.subscriber.wait_s(self._clock())
         if wait_s <= 0:
             return False

@@ -51,6 +51,8 @@ class SubscriberHealth:
             begun = delivery.begun()
             subscriber.failing_since = begun if begun > subscriber.taken_at else delivery.started_at
         if not subscriber.circuit.opened:
+            if subscriber.failing_since is None and not subscriber.trouble:
+                return  # as nearly always
             self._tell(subscriber, self._failing(subscriber, outcome, now))
         elif told:
             self._tell(subscriber, subscriber.circuit.describe(outcome))
