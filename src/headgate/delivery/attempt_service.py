@@ -155,7 +155,8 @@ class AttemptService:
         if outcome.reply is not None and to.replies_to:
             context = span.context if span is not None else context_of(event)
             outcome = await self._replies.store(Answered(to.replies_to, answered, root), outcome.reply, context)
-        end(span, outcome)
+        if span is not None:
+            end(span, outcome)
         return outcome
 
     async def send_in_turn(self, to: Recipient, delivery: Delivery, message: OutgoingMessage) -> Outcome:

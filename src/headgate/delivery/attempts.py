@@ -19,7 +19,7 @@ from typing import Protocol
 
 from headgate import limits
 from headgate.delivery import encoding
-from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage
+from headgate.delivery.attempt_service import TURN_S, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.dead_letter import CODE_FILTER_ERROR, DeadLetterQueue, dead_letter_of, give_up
 from headgate.delivery.events import Events, SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Attempt, Delivery
@@ -87,11 +87,11 @@ class Attempts:
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
-        cautious = self.permits.cautious(state)
+        cautious, rate_per_s = self.permits.cautious(state), state.target.delivery.rate_per_s
         while state.startable and not self.stopping:
             if cautious and state.deliveries.attempts:
                 break
-            if self._is_held(state):
+            if (state.subscriber.circuit.opened or rate_per_s is not None) and self._is_held(state):
                 break
             if not self.permits.available(state):
                 break
@@ -145,7 +145,7 @@ class Attempts:
                 break
         if attempt is None:
             return False
-        self.spawn(self._attempt(state, attempt))
+        self._launch(state, attempt)
         return True
 
     def _is_ripe(self, state: TargetState) -> bool:
@@ -168,13 +168,11 @@ class Attempts:
 
     def _takes_key(self, state: TargetState, first: Delivery) -> bool:
         """Whether an ordered target's first delivery has its key; else it waits for it, or the key is being read."""
-        event = self._events.kept(first.partition, first.offset)
-        if event is None and first.position >= self.warm_from:
-            try:
-                event = self._events.recent(first.partition, first.offset)
-            except EventGoneError:
-                self._owner.end(state, first, "lost")
-                return False
+        try:
+            event = self._at_hand(first)
+        except EventGoneError:
+            self._owner.end(state, first, "lost")
+            return False
         if event is not None:
             return state.deliveries.take_key(event.key)
         self.spawn(self._read_key(state, state.deliveries.read_key()))
@@ -191,8 +189,6 @@ class Attempts:
 
     def _is_held(self, state: TargetState) -> bool:
         """Whether circuit or rate hold the target back; when time alone ends that, it is looked at again then."""
-        if not state.subscriber.circuit.opened and state.target.delivery.rate_per_s is None:
-            return False
         wait_s = state.subscriber.wait_s(self._clock())
         if wait_s <= 0:
             return False
@@ -210,17 +206,42 @@ class Attempts:
 
     # --- one attempt ----------------------------------------------------------------------------------
 
-    async def _attempt(self, state: TargetState, attempt: Attempt) -> None:
-        members = await self._members(state, attempt)
+    def _launch(self, state: TargetState, attempt: Attempt) -> None:
+        """Send an attempt off; a single event that is not to go out costs no task where that is known at once."""
+        members: Members | None = None
+        if len(attempt.deliveries) == 1 and not state.target.delivery.filter_errors_buried:
+            (delivery,) = attempt.deliveries
+            try:
+                event = self._at_hand(delivery)
+                result = self._look(state.target, delivery, event) if event is not None else ""
+            except EventGoneError:
+                result = "lost"
+            if result:
+                self.permits.release(state, attempt)
+                self._owner.end(state, delivery, result)
+                return
+            if event is not None:
+                self.permits.charge(state, attempt, event.size_bytes)
+                members = [(delivery, event)]
+        self.spawn(self._attempt(state, attempt, members))
+
+    async def _attempt(self, state: TargetState, attempt: Attempt, members: Members | None) -> None:
+        if members is None:
+            members = await self._members(state, attempt)
         conclude: Callable[[], None] | None = None
         if members:
-            outcome = await self._send(state, members)
-            if len(members) > 1 and judge(outcome) is Fate.FAILED and not state.gone:
+            to, delivery = state.recipient, members[0][0]
+            heard = partial(self._heard, state, delivery)
+            outcome = await self._service.send(to, delivery, _message(to, members), heard)
+            fate = judge(outcome)
+            if fate is Fate.DELIVERED:
+                conclude = partial(self._delivered, state, members, outcome)
+            elif fate is Fate.FAILED and len(members) > 1 and not state.gone:
                 conclude = partial(self._split, state, members)
             else:
                 # The permit is held meanwhile: who fails cannot do so faster than the disk takes dead letters.
                 results, pause_s = await self._settle(state, members, outcome)
-                conclude = partial(self._conclude, state, results, outcome, pause_s)
+                conclude = partial(self._failed, state, results, outcome, pause_s)
         self.permits.release(state, attempt)
         if conclude is not None:
             conclude()
@@ -234,7 +255,7 @@ class Attempts:
         size_bytes = 0
         for index, delivery in enumerate(chosen):
             try:
-                event = self._events.kept(delivery.partition, delivery.offset) or await self._read(delivery)
+                event = self._at_hand(delivery) or await self._events.load(delivery.partition, delivery.offset)
             except EventGoneError:
                 self._owner.end(state, delivery, "lost")
                 continue
@@ -255,11 +276,12 @@ class Attempts:
             self.permits.charge(state, attempt, size_bytes)
         return members
 
-    async def _read(self, delivery: Delivery) -> SharedEvent:
-        if delivery.position < self.warm_from:
-            return await self._events.load(delivery.partition, delivery.offset)
-        event = self._events.recent(delivery.partition, delivery.offset)
-        metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
+    def _at_hand(self, delivery: Delivery) -> SharedEvent | None:
+        """The event of a delivery where that takes no waiting. Raises EventGoneError."""
+        event = self._events.kept(delivery.partition, delivery.offset)
+        if event is None and delivery.position >= self.warm_from:
+            event = self._events.recent(delivery.partition, delivery.offset)
+            metrics.MATCH_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
         return event
 
     async def _give_up_unjudged(self, state: TargetState, delivery: Delivery, event: SharedEvent) -> None:
@@ -270,21 +292,6 @@ class Attempts:
         await self._dead_letters.put(
             dead_letter_of(state.target, delivery, event, outcome, reason="filter-error", now_us=now_us)
         )
-
-    async def _send(self, state: TargetState, members: Members) -> Outcome:
-        delivery, event = members[0]
-        to = state.recipient
-        if to.rules.format == "batch":
-            events = [member.event for _, member in members]
-            furthest = max((member for _, member in members), key=lambda member: hops_of(member.event))
-            headers, body = encoding.batch(events, furthest.event, furthest.root)
-        else:
-            furthest = event
-            headers, body = event.wire if to.rules.format == "binary" else event.wire_json
-        message = OutgoingMessage(
-            headers, body, event.event, furthest.event, furthest.root, len(members), event.append_time_us
-        )
-        return await self._service.send(to, delivery, message, partial(self._heard, state, delivery))
 
     def _heard(self, state: TargetState, delivery: Delivery, outcome: Outcome) -> None:
         """What an attempt says of the target's speed, whatever becomes of the event."""
@@ -298,6 +305,14 @@ class Attempts:
         if not slow:
             state.subscriber.answered_at = now
 
+    def _delivered(self, state: TargetState, members: Members, outcome: Outcome) -> None:
+        """The subscriber took them, and its reply is stored."""
+        now_us = self._clock_us()
+        for delivery, event in members:
+            self._service.settle(state.recipient, delivery, outcome, 0.0)
+            metrics.DELIVERY_SECONDS.observe((now_us - event.append_time_us) / 1e6)
+            self._owner.end(state, delivery, "delivered")
+
     def _split(self, state: TargetState, members: Members) -> None:
         """A batch is refused for good: its events go out one by one."""
         for delivery, _ in members:
@@ -305,16 +320,12 @@ class Attempts:
         state.deliveries.give_back(delivery for delivery, _ in members)
 
     async def _settle(self, state: TargetState, members: Members, outcome: Outcome) -> tuple[Results, float]:
-        """How the deliveries of an attempt end, and the pause in seconds that those share that are tried again."""
+        """How the deliveries of a failed attempt end, and the pause in seconds of those that are tried again."""
         results: Results = []
         pause_s = 0.0
         at = self._clock()  # of the answer to all: storing dead letters takes its time
         for delivery, event in members:
             decision = self._service.settle(state.recipient, delivery, outcome, at)
-            if decision.fate is Fate.DELIVERED:
-                metrics.DELIVERY_SECONDS.observe((self._clock_us() - event.append_time_us) / 1e6)
-                results.append((delivery, "delivered"))
-                continue
             metrics.ATTEMPTS_FAILED.labels(outcome.label).inc()
             if decision.fate is Fate.AGAIN:
                 pause_s = max(pause_s, decision.pause_s)
@@ -327,14 +338,12 @@ class Attempts:
                 results.append((delivery, result))
         return results, pause_s
 
-    def _conclude(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
-        """Deliveries end, or back off."""
+    def _failed(self, state: TargetState, results: Results, outcome: Outcome, pause_s: float) -> None:
+        """The deliveries of a failed attempt end, or back off."""
         again: list[Delivery] = []
         due_us = self._clock_us() + int(pause_s * 1e6)
         for delivery, result in results:
-            if result == "delivered":
-                self._owner.end(state, delivery, result)
-            elif state.gone:
+            if state.gone:
                 self._owner.end(state, delivery, result if result == "dead_lettered" else "gone")
             elif not result:
                 state.deliveries.back_off(delivery)
@@ -382,3 +391,14 @@ class Attempts:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         tell_failure(task, "a delivery's task failed")
+
+
+def _message(to: Recipient, members: Members) -> OutgoingMessage:
+    event = furthest = members[0][1]
+    if to.rules.format == "batch":
+        furthest = max((member for _, member in members), key=lambda member: hops_of(member.event))
+        headers, body = encoding.batch([member.event for _, member in members], furthest.event, furthest.root)
+    else:
+        headers, body = event.wire if to.rules.format == "binary" else event.wire_json
+    count = len(members)
+    return OutgoingMessage(headers, body, event.event, furthest.event, furthest.root, count, event.append_time_us)

@@ -39,7 +39,7 @@ class Circuit:
         self._until = 0.0
 
     def wait_s(self, now: float, in_flight: int) -> float:
-        """Seconds until the next attempt may start; infinite while one is under way that decides."""
+        """Seconds until the next attempt may start; infinite while one in flight decides."""
         if not self.opened:
             return 0.0
         if now < self._until:

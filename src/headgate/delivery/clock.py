@@ -1,4 +1,4 @@
-"""What time is it, and what does chance say? In one place, so that a simulation can say it instead of the machine."""
+"""Time and chance, in one place: a simulation puts its own in place of the machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which deliveries have ended? dispatch.db: one position for all, and a row only for a target that is behind.
+"""The cursors of deliveries, dispatch.db: one position for all, and a row only for a target that is behind.
 
 * `position` G: every outbox row below it has been handed to the scheduler.
 * `watermarks`: per log partition, what the outbox's progress rows below G say, so that a restart reads from G on
@@ -245,7 +245,7 @@ class Flusher:
 
 
 def _merged(old: CursorChange | None, new: CursorChange) -> CursorChange:
-    """One change in the place of two; the newer one wins."""
+    """One change instead of two; the newer one wins."""
     if old is None:
         return new
     behind = {cursor.target: cursor for cursor in old.behind}

@@ -1,4 +1,4 @@
-"""How does an event look on its way out? Binary or structured mode, batches, and dead letters with their error."""
+"""Events as HTTP requests: binary or structured mode, batches, and dead letters with their error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was event N? Events of the log, decoded and encoded for HTTP once for all their targets."""
+"""Events of the log, decoded and encoded for HTTP once for all their targets."""
 
 from __future__ import annotations
 

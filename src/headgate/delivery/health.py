@@ -1,4 +1,4 @@
-"""What people are told of subscribers: whether they take what they are sent, and what is given up.
+"""The health of subscribers: whether they take what they are sent, and what is given up.
 
 A subscriber is in trouble when its URL is refused, when its circuit is open, or when it was asked again and again for
 UNHEALTHY_AFTER_S and took nothing. A single event that fails tells so as well as a thousand. An answer that refuses
@@ -51,6 +51,8 @@ class SubscriberHealth:
             begun = delivery.begun()
             subscriber.failing_since = begun if begun > subscriber.taken_at else delivery.started_at
         if not subscriber.circuit.opened:
+            if subscriber.failing_since is None and not subscriber.trouble:
+                return  # as nearly always
             self._tell(subscriber, self._failing(subscriber, outcome, now))
         elif told:
             self._tell(subscriber, subscriber.circuit.describe(outcome))

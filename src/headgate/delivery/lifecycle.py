@@ -197,8 +197,9 @@ class TargetDeliveries:
         if after is None:
             raise TransitionError(f"{event.name} of a delivery that is {before.name}")
         delivery.state = after
-        self._counts[before] -= 1
-        self._counts[after] += 1
+        counts = self._counts
+        counts[before] -= 1
+        counts[after] += 1
 
     def _requeue(self, delivery: Delivery, event: DeliveryEvent) -> None:
         """First in the queue: its turn came before all that is there."""

@@ -1,6 +1,6 @@
-"""How does an event reach a subscriber? One HTTP POST: no redirects, no proxies, bounded in time and bytes.
+"""One HTTP POST to a subscriber: no redirects, no proxies, bounded in time and bytes.
 
-Names are resolved by us (`routes.py`), so that the address that was judged is the one connected to.
+Names are resolved by us (`resolver.py`), so that the address that was judged is the one connected to.
 
 pyreqwest (hyper on a Tokio pool of its own) because it does 55,000 POSTs/s where aiohttp does 17,000, at half the
 latency, on the same machine and subscriber. Answers are streamed, so that their length is ours to bound; nothing is
@@ -118,7 +118,7 @@ class HttpTransport:
                 .build_streamed()
             )
         except (BuilderError, ValueError) as error:
-            return Outcome(0, "url", _said(error))
+            return Outcome(0, "url", _description(error))
         try:
             async with request as response:
                 status = response.status
@@ -135,11 +135,11 @@ class HttpTransport:
                 asked = _text(response.headers, "retry-after") if status in RETRY_AFTER_STATUSES else None
                 return Outcome(status, retry_after=asked or "", body=body)
         except RequestTimeoutError as error:
-            return Outcome(0, "timeout", _said(error), unsent=_is_unsent(error))
+            return Outcome(0, "timeout", _description(error), unsent=_is_unsent(error))
         except NetworkError as error:
-            return Outcome(0, "connection", _said(error), unsent=_is_unsent(error))
+            return Outcome(0, "connection", _description(error), unsent=_is_unsent(error))
         except (PyreqwestError, ValueError) as error:  # the latter for bytes of an answer that it cannot decode
-            return Outcome(0, "protocol", _said(error))
+            return Outcome(0, "protocol", _description(error))
 
     async def _read_reply(self, reader: ResponseBodyReader, headers: list[tuple[str, str]]) -> Outcome:
         """The whole body of an answer that says that it is an event."""
@@ -184,7 +184,7 @@ def _pinned_client(host: str, address: str) -> Client:
     return _builder().resolve(host, address, 0).build()
 
 
-def _said(error: Exception) -> str:
+def _description(error: Exception) -> str:
     """An error of the client as a sentence: what happened, and all its causes."""
     found = error.details["causes"] or () if isinstance(error, DetailedPyreqwestError) else ()
     causes = [cause["message"] for cause in found if not cause["message"].startswith(_SENDING)]

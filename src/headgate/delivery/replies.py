@@ -1,4 +1,4 @@
-"""What did the subscriber answer with? An event in a 200 answer goes back to the broker by the one way in: ingress.
+"""Replies: an event in a subscriber's 200 answer goes into the broker by the one way in, ingress.
 
 The dispatcher does not write the log; front does. A reply is POSTed to front as any producer's event, with its hop
 count beside it, and the delivery goes on when front has answered: the reply is on disk before its delivery ends, and a
@@ -93,15 +93,15 @@ class IngressReplies:
         if 200 <= outcome.status < 300:
             _STORED.inc()
             return Outcome(200)
-        said = outcome.body.decode("utf-8", "replace") or outcome.detail
+        detail = outcome.body.decode("utf-8", "replace") or outcome.detail
         if outcome.status == _TREE_IS_FULL:
             metrics.REPLIES.labels("looped").inc()
-            return Outcome(200, "reply-tree", said)
+            return Outcome(200, "reply-tree", detail)
         if outcome.status in _REFUSED_AS_MALFORMED:
             metrics.REPLIES.labels("malformed").inc()
-            return Outcome(200, "reply-malformed", said)
+            return Outcome(200, "reply-malformed", detail)
         metrics.REPLIES.labels("refused").inc()
-        return Outcome(200, "reply-refused", said)
+        return Outcome(200, "reply-refused", detail)
 
     async def _post(self, url: str, headers: Headers, body: bytes) -> Outcome:
         """Waits for a front that does not listen: it starts beside us, and asking the subscriber anew is dearer."""

@@ -1,4 +1,4 @@
-"""Which address does a URL lead to? Names are resolved here, judged, and pinned: what was judged is connected to.
+"""The addresses that URLs lead to: resolved here, judged, and pinned, so that what was judged is connected to.
 
 An HTTP client that resolves by itself could be told a harmless address when we ask and another when it connects (DNS
 rebinding). So a plain URL goes out with the address in place of the name and the name in its Host header; a TLS URL

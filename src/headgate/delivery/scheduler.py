@@ -116,7 +116,7 @@ class Scheduler:
 
     @property
     def attempts_taken(self) -> dict[bool, int]:
-        """Attempts under way, by whether their targets are slow."""
+        """Attempts in flight, by whether their targets are slow."""
         return self._attempts.permits.taken
 
     # --- routing --------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Scheduler:
         return state
 
     def _error(self, state: TargetState, partition: int, offset: int) -> None:
-        """The matcher says that the filter's value is an error; find words for it now and then."""
+        """The matcher says that the filter's value is an error; describe it now and then."""
         _ENDED["error"].inc()
         _FILTER_ERRORS.inc()
         target = state.target

@@ -52,9 +52,7 @@ class AttemptTracing:
         return self._tracing.start("deliver", parent, attributes)
 
 
-def end(span: Span | None, outcome: Outcome) -> None:
+def end(span: Span, outcome: Outcome) -> None:
     """The attempt has ended, its reply is stored."""
-    if span is None:
-        return
     attributes: dict[str, Value] = {"http.response.status_code": outcome.status} if outcome.status else {}
     span.end(attributes, error="" if judge(outcome) is Fate.DELIVERED else outcome.label)

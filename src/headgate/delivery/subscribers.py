@@ -1,4 +1,4 @@
-"""What is known of each trigger's subscriber, for all who send to it: its deliveries, and replays."""
+"""What is known of a trigger's subscriber, shared by all that send to it: deliveries and replays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Subscriber:
     Attributes:
         target: The trigger, as routing has it now.
         circuit: Its breaker.
-        in_flight: Attempts under way.
+        in_flight: Attempts now.
         answered_at: When it last answered in good time, monotonic seconds.
         taken_at: When an attempt last ended otherwise than to be tried again, monotonic seconds.
         failing_since: Start of the attempts since then; None without one.

@@ -1,4 +1,4 @@
-"""What if a task ends by an error that nobody expected? The loop's exception handler hears of it at once."""
+"""Tasks that end by an unexpected error: the loop's exception handler hears of it at once."""
 
 from __future__ import annotations
 
