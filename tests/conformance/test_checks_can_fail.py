@@ -122,8 +122,8 @@ def findings() -> Iterator[dict[str, broker.Finding]]:
             patience_s=1.0,
             quiet_s=1.5,
         )
-        with CheckEnvironment(where) as stage:
-            yield {finding.id: finding for finding in broker.run(stage)}
+        with CheckEnvironment(where) as environment:
+            yield {finding.id: finding for finding in broker.run(environment)}
 
 
 def test_a_wrong_broker_fails(findings: dict[str, broker.Finding]) -> None:
@@ -151,8 +151,8 @@ def test_without_an_api_only_what_a_url_shows_is_checked() -> None:
 
 def test_nobody_at_the_url_is_a_failure_and_not_a_crash() -> None:
     started = time.monotonic()
-    with CheckEnvironment(BrokerAddress(f"http://127.0.0.1:{free_port()}/default/default")) as stage:
-        (finding,) = broker.run(stage, ["D05"])
+    with CheckEnvironment(BrokerAddress(f"http://127.0.0.1:{free_port()}/default/default")) as environment:
+        (finding,) = broker.run(environment, ["D05"])
     assert finding.result is CaseStatus.FAILED
     assert "is not answered" in finding.seen
     assert time.monotonic() - started < 30

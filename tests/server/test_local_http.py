@@ -14,7 +14,7 @@ from headgate.server.local_http import SocketServerGoneError, answering
 
 @pytest.mark.parametrize("how", ["returns", "raises", "cancelled"])
 def test_the_block_ends_with_its_socket_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    async def serve(self: child.Server) -> None:
+    async def serve(self: child.UvicornServer) -> None:
         self.config.load()
         (tmp_path / "socket").touch()
         self.started = True
@@ -24,7 +24,7 @@ def test_the_block_ends_with_its_socket_server(tmp_path: Path, monkeypatch: pyte
         if how == "cancelled":
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(child.Server, "serve", serve)
+    monkeypatch.setattr(child.UvicornServer, "serve", serve)
     cleaned = []
 
     async def work() -> None:

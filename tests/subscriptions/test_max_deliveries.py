@@ -54,7 +54,7 @@ def test_after_so_many_times_it_is_a_dead_letter_and_the_others_go_on(tmp_path: 
             CODE_NO_ANSWER,
         )
         stats = await world.subscriptions.stats(NAME)
-        assert (stats.backlog, stats.unacknowledged, stats.counters.expired) == (1, 1, 1)
+        assert (stats.backlog, stats.unacknowledged, stats.expired) == (1, 1, 1)
         assert not world.errors.take(), "it is kept"
 
     run(work())
@@ -71,7 +71,7 @@ def test_without_a_sink_it_is_dropped_counted_and_told(tmp_path: Path) -> None:
             2,
             "partition 0, offset 1: handed out 1 times, not acknowledged",
         )
-        assert (await world.subscriptions.stats(NAME)).counters.expired == 2
+        assert (await world.subscriptions.stats(NAME)).expired == 2
 
     run(work())
 
@@ -116,7 +116,7 @@ def test_what_is_acknowledged_late_is_no_loss(tmp_path: Path) -> None:
         assert await world.ack(pulled) == 1, "nobody has given it up yet"
         await tend(world)
         assert not world.errors.take()
-        assert (await world.subscriptions.stats(NAME)).counters.expired == 0
+        assert (await world.subscriptions.stats(NAME)).expired == 0
 
     run(work())
 

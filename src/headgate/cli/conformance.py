@@ -40,8 +40,8 @@ def conformance(
     unknown = set(only or ()) - {check.id for check in broker.CHECKS}
     if unknown:
         raise InvalidInputError(f"no check is called {', '.join(sorted(unknown))}", hint="ids are C01 to D21")
-    with CheckEnvironment(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as stage:
-        findings = broker.run(stage, only or ())
+    with CheckEnvironment(BrokerAddress(ingress, api=api, metrics=metrics, restart=restart, host=host)) as environment:
+        findings = broker.run(environment, only or ())
     if markdown:
         typer.echo(broker.table(findings), nl=False)
     for finding in findings if not markdown else ():

@@ -14,6 +14,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from headgate.cli.client import print_error
+from headgate.cli.filter_input import JsonOption
 from headgate.cli.tables import print_whole
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
@@ -32,7 +34,6 @@ app = typer.Typer(
 _PathArgument = Annotated[
     Path, typer.Argument(metavar="PATH", help="A data directory, its log/ or outbox/, or one partition (data/log/0).")
 ]
-_JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
 
 
 @contextlib.contextmanager
@@ -41,25 +42,19 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
-        _complain(error.message, error.hint)
+        print_error(error.message, hint=error.hint)
         raise typer.Exit(EXIT_ERROR) from error
     except BrokenPipeError as error:
         # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from error
     except OSError as error:
-        _complain(str(error), "check the path and its permissions")
+        print_error(str(error), hint="check the path and its permissions")
         raise typer.Exit(EXIT_ERROR) from error
 
 
-def _complain(message: str, hint: str = "") -> None:
-    typer.echo(f"error: {message}", err=True)
-    if hint:
-        typer.echo(f"hint: {hint}", err=True)
-
-
 @app.command()
-def verify(path: _PathArgument, as_json: _JsonOption = False) -> None:
+def verify(path: _PathArgument, as_json: JsonOption = False) -> None:
     """Check every checksum, every header and every record.
 
     Exit status: 0 when the log is whole; 1 when it is damaged, with each damaged place; 2 when it cannot be read.
@@ -96,7 +91,7 @@ def _print_verified(report: PartitionReport) -> None:
 
 
 @app.command()
-def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
+def stats(path: _PathArgument, as_json: JsonOption = False) -> None:
     """Count records, chunks and bytes of every partition. Reads headers only.
 
     \b
@@ -132,7 +127,7 @@ def stats(path: _PathArgument, as_json: _JsonOption = False) -> None:
 @app.command()
 def dump(
     path: _PathArgument,
-    as_json: _JsonOption = False,
+    as_json: JsonOption = False,
     start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
     limit: Annotated[
         int | None, typer.Option("--limit", min=0, metavar="N", help="Most records of each partition.")

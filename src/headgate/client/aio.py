@@ -227,7 +227,7 @@ class AsyncClient:
     async def stats(self, subscription: str) -> Stats:
         """Where a subscription stands."""
         request = pb.StatsRequest(subscription=full_name(subscription))
-        found = await self._connection.ask("Subscriptions/Stats", request, pb.StatsResponse)
+        found = await self._connection.call("Subscriptions/Stats", request, pb.StatsResponse)
         numbers = {field.name: getattr(found, field.name) for field in pb.StatsResponse.DESCRIPTOR.fields}
         numbers["oldest_unacknowledged"] = found.oldest_unacknowledged or None
         numbers["consumer"] = found.consumer or None
@@ -236,7 +236,7 @@ class AsyncClient:
     async def analyze(self, subscription: str, filter: Filter) -> Analysis:
         """How many events of a subscription's backlog a filter would accept; nothing is consumed."""
         request = pb.AnalyzeRequest(subscription=full_name(subscription), filter=filter_message(filter))
-        found = await self._connection.ask("Subscriptions/Analyze", request, pb.AnalyzeResponse)
+        found = await self._connection.call("Subscriptions/Analyze", request, pb.AnalyzeResponse)
         return Analysis(found.events, found.accepted, found.rejected, found.errors, found.complete)
 
     def _retire(self) -> AsyncProducer:

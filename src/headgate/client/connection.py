@@ -17,8 +17,8 @@ from headgate.client.errors import ClosedError, DisconnectedError, error_of
 from headgate.errors import HeadgateError, InvalidInputError
 from headgate.rpc import headgate_pb2 as pb
 
-Asked = TypeVar("Asked", bound=Message)
-Answered = TypeVar("Answered", bound=Message)
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.CLIENT_MESSAGE_BYTES_MAX),
@@ -58,7 +58,7 @@ class Retry:
     def opened(self) -> None:
         """The server was there and has agreed; that this works is known when it has lasted, or when `worked` says so.
 
-        A server that agrees and then refuses, again and again, would else be asked without pauses and for ever.
+        A server that agrees and then refuses, again and again, would else be called without pauses and for ever.
         """
         self._limit_s = self._patience_s
         self._opened_s = self._clock_s()
@@ -90,14 +90,14 @@ class Retry:
         return most_s * (0.5 + self._chance() / 2)
 
 
-class Stream(Generic[Asked, Answered]):
+class Stream(Generic[RequestT, ResponseT]):
     """One call of which both sides send many messages; every failure is an error of ours."""
 
-    def __init__(self, call: aio.StreamStreamCall[Asked, Answered], target: str) -> None:
+    def __init__(self, call: aio.StreamStreamCall[RequestT, ResponseT], target: str) -> None:
         self._call = call
         self._target = target
 
-    async def write(self, message: Asked) -> None:
+    async def write(self, message: RequestT) -> None:
         """Sends a message; waits while the server takes none.
 
         Raises:
@@ -110,7 +110,7 @@ class Stream(Generic[Asked, Answered]):
         except asyncio.InvalidStateError:
             raise await self._ended() from None
 
-    async def read(self) -> Answered | None:
+    async def read(self) -> ResponseT | None:
         """The server's next message; None when it has sent its last one and all is well.
 
         Raises:
@@ -120,9 +120,9 @@ class Stream(Generic[Asked, Answered]):
             message = await self._call.read()
         except aio.AioRpcError as error:
             raise error_of(error, self._target) from None
-        return None if message is aio.EOF else cast("Answered", message)
+        return None if message is aio.EOF else cast("ResponseT", message)
 
-    async def must_read(self) -> Answered:
+    async def must_read(self) -> ResponseT:
         """As `read`; a server that ends the call stops.
 
         Raises:
@@ -190,8 +190,8 @@ class Connection:
         """Begins `Subscriptions.Seek`, of which the request is the first message."""
         return self._stream("Subscriptions/Seek", pb.SeekResponse)
 
-    async def ask(self, method: str, request: Message, type_: type[Answered]) -> Answered:
-        """One question that changes nothing, asked again while there is no server.
+    async def call(self, method: str, request: Message, type_: type[ResponseT]) -> ResponseT:
+        """A call that changes nothing, repeated while there is no server.
 
         Raises:
             HeadgateError: There is no answer.
@@ -199,7 +199,7 @@ class Connection:
         retry = self.retry()
         while True:
             try:
-                stream: Stream[Message, Answered] = self._stream(method, type_)
+                stream: Stream[Message, ResponseT] = self._stream(method, type_)
                 try:
                     await stream.write(request)
                     return await stream.must_read()
@@ -214,7 +214,7 @@ class Connection:
         if self._open is not None:
             await self._open.close()
 
-    def _stream(self, method: str, type_: type[Answered]) -> Stream[Asked, Answered]:
+    def _stream(self, method: str, type_: type[ResponseT]) -> Stream[RequestT, ResponseT]:
         if self._closed:
             raise ClosedError("the client is closed")
         if self._open is None:
@@ -223,7 +223,7 @@ class Connection:
                 if self._credentials is None
                 else aio.secure_channel(self.target, self._credentials, options=_OPTIONS)
             )
-        call: aio.StreamStreamMultiCallable[Asked, Answered] = self._open.stream_stream(
+        call: aio.StreamStreamMultiCallable[RequestT, ResponseT] = self._open.stream_stream(
             f"/{pb.DESCRIPTOR.package}.{method}",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=type_.FromString,

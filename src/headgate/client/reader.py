@@ -190,7 +190,7 @@ class AsyncReader:
 
     async def _next(self) -> pb.ReadResponse | None:
         assert self._stream is not None
-        # All that came has been handed out: nobody asks before.
+        # All that came has been handed out: this is not called before.
         if self._credits <= self._window // 2:
             await self._stream.write(pb.ReadRequest(credits=self._window - self._credits))
             self._credits = self._window

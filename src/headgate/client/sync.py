@@ -222,7 +222,7 @@ class Reader:
         return self
 
     def __next__(self) -> ReadEvent:
-        # What is there is taken without the loop, which would cost more than the event: it adds only when it is asked.
+        # What is there is taken without the loop, which would cost more than the event: the loop adds only in `fill`.
         found = self._reader.take()
         if found is None:
             _loop.run(self._reader.fill())

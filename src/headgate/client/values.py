@@ -146,7 +146,7 @@ class Stats:
         lost: Of them, those that retention had removed.
         acknowledged: Accepted and acknowledged.
         redelivered: How often one was handed out again.
-        expired: Given up because nobody took them for too long.
+        expired: Given up: not taken for too long, or handed out too often.
         backlog: Unread or unacknowledged now.
         candidates: Of the backlog, unread and still to be decided by cel-cpp.
         unacknowledged: With consumers now.

@@ -1,7 +1,7 @@
 """The Broker contract: each numbered requirement as a check, run against any broker.
 
-    with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as stage:
-        findings = run(stage)
+    with Stage(Where(ingress="http://127.0.0.1:8080/default/default", api="http://127.0.0.1:8080")) as environment:
+        findings = run(environment)
 
 The requirements are those of Knative's control plane (C), event routing (R) and data plane (D) specifications. A check
 makes brokers and triggers of its own through the Kubernetes-style API and is its own subscriber; without an API only
@@ -57,11 +57,11 @@ class Finding:
     seen: str
 
 
-def run(stage: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
+def run(environment: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
     """Run checks; those that kill the broker come last, one by one.
 
     Args:
-        stage: Where the broker is; entered.
+        environment: Where the broker is; entered.
         only: Ids; empty for all.
     """
     wanted = frozenset(only)
@@ -69,21 +69,21 @@ def run(stage: CheckEnvironment, only: Iterable[str] = ()) -> list[Finding]:
     together = [check for check in chosen if Facility.RESTART not in check.needs]
     alone = [check for check in chosen if Facility.RESTART in check.needs]
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="check") as threads:
-        results = dict(zip(together, threads.map(lambda check: _find(stage, check), together), strict=True))
-    results.update((check, _find(stage, check)) for check in alone)
+        results = dict(zip(together, threads.map(lambda check: _find(environment, check), together), strict=True))
+    results.update((check, _find(environment, check)) for check in alone)
     return [results[check] for check in chosen]
 
 
-def _find(stage: CheckEnvironment, check: Check) -> Finding:
+def _find(environment: CheckEnvironment, check: Check) -> Finding:
     found: Callable[[CaseStatus, str], Finding] = lambda result, seen: Finding(  # noqa: E731
         check.id, check.level, check.title, result, seen
     )
     for need in check.needs:
-        if need not in stage.offers:
+        if need not in environment.offers:
             return found(CaseStatus.SKIPPED, _WITHOUT[need])
     try:
-        with CheckContext(stage, check.id.lower()) as scene:
-            return found(CaseStatus.PASSED, check.work(scene))
+        with CheckContext(environment, check.id.lower()) as context:
+            return found(CaseStatus.PASSED, check.work(context))
     except SkippedError as skipped:
         return found(CaseStatus.SKIPPED, skipped.message)
     except (ViolationError, BrokerApiError) as violation:

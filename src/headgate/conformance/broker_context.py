@@ -62,12 +62,12 @@ class CheckContext:
     """One check's own objects and subscribers; a context manager that removes the objects.
 
     Args:
-        stage: Shared by all checks.
+        environment: Shared by all checks.
         name: Of the check: part of every object's name.
     """
 
-    def __init__(self, stage: CheckEnvironment, name: str) -> None:
-        self.stage = stage
+    def __init__(self, environment: CheckEnvironment, name: str) -> None:
+        self.environment = environment
         self._name = name
         self._made: list[str] = []
 
@@ -79,7 +79,7 @@ class CheckContext:
     ) -> None:
         for path in reversed(self._made):
             try:
-                self.stage.api("DELETE", path)
+                self.environment.api("DELETE", path)
             except (BrokerApiError, ViolationError):
                 continue  # gone already, or the broker does not answer any more
 
@@ -87,7 +87,7 @@ class CheckContext:
 
     def named(self, name: str) -> str:
         """The full name of an object of this check."""
-        return f"hgc-{self.stage.run}-{self._name}-{name}"
+        return f"hgc-{self.environment.run}-{self._name}-{name}"
 
     def create(self, kind: str, name: str, spec: Object, **annotations: str) -> Object:
         """Create an object; raises BrokerApiError when the API refuses it."""
@@ -96,17 +96,17 @@ class CheckContext:
             metadata["annotations"] = annotations
         body = {"apiVersion": GROUP, "kind": _KINDS[kind], "metadata": metadata, "spec": spec}
         self._made.append(f"{kind}/{self.named(name)}")
-        return self.stage.api("POST", kind, body)
+        return self.environment.api("POST", kind, body)
 
     def get(self, kind: str, name: str) -> Object:
         """An object as it is now."""
-        return self.stage.api("GET", f"{kind}/{self.named(name)}")
+        return self.environment.api("GET", f"{kind}/{self.named(name)}")
 
     def replace(self, kind: str, name: str, change: Callable[[Object], None]) -> Object:
         """Change an object's present version and put it back."""
         found = self.get(kind, name)
         change(found)
-        return self.stage.api("PUT", f"{kind}/{self.named(name)}", found)
+        return self.environment.api("PUT", f"{kind}/{self.named(name)}", found)
 
     def refuses(self, what: str, work: Callable[[], object]) -> None:
         """Raises ViolationError unless the API refuses with 4xx."""
@@ -131,6 +131,12 @@ class CheckContext:
         self.create("triggers", name, {"broker": self.named(broker), "subscriber": destination, **spec})
         if wait:
             self.ready("triggers", name)
+
+    def routed(self) -> tuple[str, Inbox]:
+        """A broker, and a subscriber with a trigger for all its events; the publish URL and the subscriber."""
+        url, inbox = self.broker(), self.inbox("t")
+        self.trigger("t", inbox)
+        return url, inbox
 
     def all_ready(self, *triggers: str) -> None:
         """Wait until these triggers are Ready."""
@@ -157,9 +163,9 @@ class CheckContext:
 
     def versions(self, kind: str, name: str, work: Callable[[], object]) -> list[Object]:
         """Every version of an object that a watch sends while `work` runs, and 0.3 s more."""
-        watch = f"{self.stage.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{kind}?watch=1"
+        watch = f"{self.environment.where.api.rstrip('/')}/apis/{GROUP}/namespaces/{NAMESPACE}/{kind}?watch=1"
         url = urlsplit(f"{watch}&fieldSelector=metadata.name%3D{self.named(name)}")
-        connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=self.stage.where.patience_s)
+        connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=self.environment.where.patience_s)
         connection.request("GET", f"{url.path}?{url.query}")
         lines = connection.getresponse()
         seen: list[Object] = []
@@ -190,8 +196,8 @@ class CheckContext:
     def inbox(self, name: str, respond: Respond | None = None) -> Inbox:
         """A new subscriber."""
         path = f"/{self._name}/{name}"
-        url = f"http://{self.stage.where.host}:{self.stage.port}{path}"
-        inbox = self.stage.inboxes[path] = Inbox(url, respond or answer(202))
+        url = f"http://{self.environment.where.host}:{self.environment.port}{path}"
+        inbox = self.environment.inboxes[path] = Inbox(url, respond or answer(202))
         return inbox
 
     def post(self, url: str, headers: Mapping[str, str], body: bytes = b"", method: str = "POST") -> Answered:
@@ -210,7 +216,7 @@ class CheckContext:
 
     def happens(self, holds: Callable[[], bool]) -> bool:
         """Whether something comes to hold in time."""
-        deadline = time.monotonic() + self.stage.where.patience_s
+        deadline = time.monotonic() + self.environment.where.patience_s
         while not holds():
             if time.monotonic() > deadline:
                 return False
@@ -220,7 +226,7 @@ class CheckContext:
     def rests(self, count: Callable[[], int]) -> None:
         """Wait until a count has not grown in a while."""
         most, since = count(), time.monotonic()
-        while time.monotonic() - since < self.stage.where.quiet_s:
+        while time.monotonic() - since < self.environment.where.quiet_s:
             time.sleep(POLL_S)
             if (now := count()) > most:
                 most, since = now, time.monotonic()
@@ -229,7 +235,7 @@ class CheckContext:
         """Wait until exactly these events have come, once each, and no other in a while; in any order."""
         wanted = sorted(event_ids)
         self.happens(lambda: len(inbox.deliveries) >= len(wanted))
-        time.sleep(self.stage.where.quiet_s)
+        time.sleep(self.environment.where.quiet_s)
         if sorted(inbox.ids) != wanted:
             raise ViolationError(f"{what or 'a subscriber'} got {sorted(inbox.ids)} instead of {wanted}")
 

@@ -24,36 +24,34 @@ _HOLD_S_MAX: Final = 5.0
 """How long a slow subscriber holds a request: less than a broker's time-out."""
 
 
-def _ingress(scene: CheckContext) -> str:
-    return scene.stage.where.ingress
+def _ingress(context: CheckContext) -> str:
+    return context.environment.where.ingress
 
 
-def _modes(scene: CheckContext) -> str:
-    url = _ingress(scene)
+def _modes(context: CheckContext) -> str:
+    url = _ingress(context)
     sent = {
         "binary mode": (_EVENT | {"content-type": "application/json"}, b'{"a":1}'),
         "binary mode without data": (_EVENT, b""),
         "structured mode": (_STRUCTURED, b'{"specversion":"1.0","id":"1","source":"/c","type":"t","data":{"a":1}}'),
     }
     for name, (headers, body) in sent.items():
-        status, _, _ = scene.post(url, headers, body)
+        status, _, _ = context.post(url, headers, body)
         expect(200 <= status < 300, f"{name} is answered with {status}")
     return "binary with and without data, structured: accepted"
 
 
-def _by_post(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
-    scene.publish(url, "1")
-    scene.arrive(inbox, "1")
+def _by_post(context: CheckContext) -> str:
+    url, inbox = context.routed()
+    context.publish(url, "1")
+    context.arrive(inbox, "1")
     method = inbox.deliveries[0].method
     expect(method == "POST", f"the delivery is a {method}")
     return "POST"
 
 
-def _options(scene: CheckContext) -> str:
-    status, _, headers = scene.post(_ingress(scene), {"webhook-request-origin": "example.com"}, method="OPTIONS")
+def _options(context: CheckContext) -> str:
+    status, _, headers = context.post(_ingress(context), {"webhook-request-origin": "example.com"}, method="OPTIONS")
     if not 200 <= status < 300:
         raise SkippedError("the broker does not answer OPTIONS, which it need not")
     allowed = headers.get("allow", "")
@@ -61,21 +59,21 @@ def _options(scene: CheckContext) -> str:
     return f"Allow: {allowed}"
 
 
-def _other_methods(scene: CheckContext) -> str:
+def _other_methods(context: CheckContext) -> str:
     methods = ("GET", "HEAD", "PUT", "PATCH", "DELETE")
     for method in methods:
-        status, _, _ = scene.post(_ingress(scene), _EVENT if method not in ("GET", "HEAD") else {}, method=method)
+        status, _, _ = context.post(_ingress(context), _EVENT if method not in ("GET", "HEAD") else {}, method=method)
         expect(status == 405, f"{method} is answered with {status}")
     return f"405 for {', '.join(methods)}"
 
 
-def _success(scene: CheckContext) -> str:
-    status, _, _ = scene.post(_ingress(scene), _EVENT)
+def _success(context: CheckContext) -> str:
+    status, _, _ = context.post(_ingress(context), _EVENT)
     expect(200 <= status < 300, f"a valid event is answered with {status}")
     return str(status)
 
 
-def _malformed(scene: CheckContext) -> str:
+def _malformed(context: CheckContext) -> str:
     bad: dict[str, tuple[dict[str, str], bytes]] = {
         f"no {name}": ({key: value for key, value in _EVENT.items() if key != f"ce-{name}"}, b"")
         for name in ("id", "source", "type")
@@ -86,37 +84,37 @@ def _malformed(scene: CheckContext) -> str:
     bad["structured mode without an id"] = (_STRUCTURED, b'{"specversion":"1.0","source":"/c","type":"t"}')
     bad["an unknown event format"] = ({"content-type": "application/cloudevents+nonsense"}, b"{}")
     for name, (headers, body) in bad.items():
-        status, _, _ = scene.post(_ingress(scene), headers, body)
+        status, _, _ = context.post(_ingress(context), headers, body)
         expect(400 <= status < 500, f"{name} is answered with {status}")
     return f"{len(bad)} malformed requests: 4xx each"
 
 
-def _stored_first(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
+def _stored_first(context: CheckContext) -> str:
+    url, inbox = context.routed()
     for number in range(20):
-        scene.publish(url, str(number))
-    scene.stage.restart()
+        context.publish(url, str(number))
+    context.environment.restart()
     wanted = {str(number) for number in range(20)}
-    scene.happens(lambda: wanted <= set(inbox.ids))
+    context.happens(lambda: wanted <= set(inbox.ids))
     expect(wanted <= set(inbox.ids), f"{len(wanted - set(inbox.ids))} of 20 acknowledged events never came")
     return "killed right after the last answer: all of 20 acknowledged events came, before or after"
 
 
-def _answers(scene: CheckContext) -> str:
-    url = scene.broker()
+def _answers(context: CheckContext) -> str:
+    url = context.broker()
     taken, final, again = (200, 201, 202, 204), (301, 302, 400, 401, 403, 410, 422), (404, 408, 409, 429, 500, 503, 777)
     for status in (*taken, *final, *again):
         # A body is no answer to a 204; the statuses are what counts.
-        inbox = scene.inbox(str(status), answer(status, location="/elsewhere"))
-        scene.trigger(f"s{status}", inbox, wait=False, delivery=FAST | {"retry": 2})
-    scene.all_ready(*(f"s{status}" for status in (*taken, *final, *again)))
-    scene.publish(url, "1")
+        inbox = context.inbox(str(status), answer(status, location="/elsewhere"))
+        context.trigger(f"s{status}", inbox, wait=False, delivery=FAST | {"retry": 2})
+    context.all_ready(*(f"s{status}" for status in (*taken, *final, *again)))
+    context.publish(url, "1")
     for status in again:
-        scene.arrive(scene.stage.inboxes[f"/d08/{status}"], "1", "1", "1", what=f"a subscriber that answers {status}")
+        context.arrive(
+            context.environment.inboxes[f"/d08/{status}"], "1", "1", "1", what=f"a subscriber that answers {status}"
+        )
     for status in (*taken, *final):
-        scene.arrive(scene.stage.inboxes[f"/d08/{status}"], "1", what=f"a subscriber that answers {status}")
+        context.arrive(context.environment.inboxes[f"/d08/{status}"], "1", what=f"a subscriber that answers {status}")
     return f"retried: {_list(again)}; not retried: {_list((*taken, *final))}"
 
 
@@ -124,23 +122,21 @@ def _list(statuses: tuple[int, ...]) -> str:
     return ", ".join(map(str, statuses))
 
 
-def _duplicates(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
+def _duplicates(context: CheckContext) -> str:
+    url, inbox = context.routed()
     for source in ("/a", "/a", "/b"):
-        status, _, _ = scene.post(url, _EVENT | {"ce-source": source})
+        status, _, _ = context.post(url, _EVENT | {"ce-source": source})
         expect(200 <= status < 300, f"an event sent again is answered with {status}")
-    scene.happens(lambda: len({delivery.attribute("source") for delivery in inbox.deliveries}) == 2)
-    time.sleep(scene.stage.where.quiet_s)
+    context.happens(lambda: len({delivery.attribute("source") for delivery in inbox.deliveries}) == 2)
+    time.sleep(context.environment.where.quiet_s)
     sources = sorted(delivery.attribute("source") for delivery in inbox.deliveries)
     expect(set(sources) == {"/a", "/b"}, "an event of another source with the same id is taken for a duplicate")
     kept = "kept" if sources.count("/a") == 2 else "dropped"
     return f"a duplicate is accepted and {kept}; the same id of another source is another event"
 
 
-def _congestion(scene: CheckContext) -> str:
-    url = scene.broker()
+def _congestion(context: CheckContext) -> str:
+    url = context.broker()
     times: list[float] = []
 
     def busy(delivery: ReceivedRequest) -> Answered:
@@ -153,18 +149,18 @@ def _congestion(scene: CheckContext) -> str:
         answering.wait(_HOLD_S_MAX)
         return 202, b"", {}
 
-    failing, sleepy = scene.inbox("failing", busy), scene.inbox("slow", slow)
+    failing, sleepy = context.inbox("failing", busy), context.inbox("slow", slow)
     rules = {"retry": 3, "backoffPolicy": "exponential", "backoffDelay": "PT0.2S"}
-    scene.trigger("failing", failing, wait=False, delivery=rules, filter={"attributes": {"type": "one"}})
-    scene.trigger("slow", sleepy, wait=False, filter={"attributes": {"type": "many"}})
-    scene.all_ready("failing", "slow")
-    scene.publish(url, "1", "one")
+    context.trigger("failing", failing, wait=False, delivery=rules, filter={"attributes": {"type": "one"}})
+    context.trigger("slow", sleepy, wait=False, filter={"attributes": {"type": "many"}})
+    context.all_ready("failing", "slow")
+    context.publish(url, "1", "one")
     ids = [str(n) for n in range(400)]
     for event_id in ids:
-        scene.publish(url, event_id, "many")
-    scene.rests(lambda: sleepy.busy)  # it has as many requests as the broker gives to one that does not answer
+        context.publish(url, event_id, "many")
+    context.rests(lambda: sleepy.busy)  # it has as many requests as the broker gives to one that does not answer
     answering.set()
-    scene.happens(lambda: set(ids) <= set(sleepy.ids) and len(times) >= 4)
+    context.happens(lambda: set(ids) <= set(sleepy.ids) and len(times) >= 4)
     expect(set(ids) <= set(sleepy.ids), "a slow subscriber does not get all of 400 events")
     most = sleepy.busy_max
     expect(most <= _CONCURRENT_MAX, f"{most} requests at the same time to a subscriber that is slow")
@@ -174,48 +170,42 @@ def _congestion(scene: CheckContext) -> str:
     return f"pauses grow; a slow subscriber got 400 events, never over {_CONCURRENT_MAX} at the same time"
 
 
-def _prefer(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
-    scene.publish(url, "1")
-    scene.arrive(inbox, "1")
+def _prefer(context: CheckContext) -> str:
+    url, inbox = context.routed()
+    context.publish(url, "1")
+    context.arrive(inbox, "1")
     found = inbox.deliveries[0].headers.get("prefer", "")
     expect("reply" in [part.strip() for part in found.split(",")], f"Prefer is {found!r}")
     return f"Prefer: {found}"
 
 
-def _accepted_is_no_reply(scene: CheckContext) -> str:
-    url = scene.broker()
+def _accepted_is_no_reply(context: CheckContext) -> str:
+    url = context.broker()
     headers = {"ce_specversion": "1.0", "ce_id": "r", "ce_source": "/c", "ce_type": "receipt"}
-    replier, other = scene.inbox("replier", answer(202, b"{}", **headers)), scene.inbox("other")
-    scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
-    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
-    scene.all_ready("replier", "other")
-    scene.publish(url, "o", "order")
-    scene.arrive(replier, "o")
+    replier, other = context.inbox("replier", answer(202, b"{}", **headers)), context.inbox("other")
+    context.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
+    context.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    context.all_ready("replier", "other")
+    context.publish(url, "o", "order")
+    context.arrive(replier, "o")
     expect(not other.deliveries, "a 202 that looks like an event is taken for a reply")
     return "a 202 that looks like an event is none"
 
 
-def _versions(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
-    status, _, _ = scene.post(url, _EVENT | {"ce-specversion": "0.3", "ce-id": "old"})
+def _versions(context: CheckContext) -> str:
+    url, inbox = context.routed()
+    status, _, _ = context.post(url, _EVENT | {"ce-specversion": "0.3", "ce-id": "old"})
     if status >= 400:
         raise SkippedError("the broker takes events of 1.0 only")
-    scene.publish(url, "new")
-    scene.arrive(inbox, "old", "new")
+    context.publish(url, "new")
+    context.arrive(inbox, "old", "new")
     found = {delivery.id: delivery.attribute("specversion") for delivery in inbox.deliveries}
     expect(found == {"old": "0.3", "new": "1.0"}, f"the versions are {found}")
     return "0.3 stays 0.3, 1.0 stays 1.0"
 
 
-def _identical(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
+def _identical(context: CheckContext) -> str:
+    url, inbox = context.routed()
     headers = {
         "ce-specversion": "1.0",
         "ce-id": "1",
@@ -227,8 +217,8 @@ def _identical(scene: CheckContext) -> str:
         "ce-myextension": "value%20%22quoted%22",
         "content-type": "application/json",
     }
-    scene.post(url, headers, b'{"a": [1, 2.0]}')
-    scene.arrive(inbox, "1")
+    context.post(url, headers, b'{"a": [1, 2.0]}')
+    context.arrive(inbox, "1")
     came = inbox.deliveries[0]
     changed = [name for name, value in headers.items() if came.headers.get(name) != value]
     expect(not changed, f"changed: {', '.join(changed)}")
@@ -236,46 +226,48 @@ def _identical(scene: CheckContext) -> str:
     return f"{len(headers)} headers and the data came as they were sent"
 
 
-def _at_least_once(scene: CheckContext) -> str:
-    url = scene.broker()
-    inboxes = [scene.inbox(str(n)) for n in range(4)]
+def _at_least_once(context: CheckContext) -> str:
+    url = context.broker()
+    inboxes = [context.inbox(str(n)) for n in range(4)]
     for number, inbox in enumerate(inboxes):
-        scene.trigger(str(number), inbox, wait=False, filter={"attributes": {"type": f"t{number % 2}"}})
-    scene.all_ready("0", "1", "2", "3")
+        context.trigger(str(number), inbox, wait=False, filter={"attributes": {"type": f"t{number % 2}"}})
+    context.all_ready("0", "1", "2", "3")
     for number in range(200):
-        scene.publish(url, str(number), f"t{number % 2}")
+        context.publish(url, str(number), f"t{number % 2}")
     for number, inbox in enumerate(inboxes):
         wanted = {str(n) for n in range(200) if n % 2 == number % 2}
-        scene.happens(lambda inbox=inbox, wanted=wanted: wanted <= set(inbox.ids))  # type: ignore[misc]
+        context.happens(lambda inbox=inbox, wanted=wanted: wanted <= set(inbox.ids))  # type: ignore[misc]
         expect(set(inbox.ids) == wanted, f"{len(set(inbox.ids) ^ wanted)} events are missing or too many")
     return "200 events, 4 triggers with 2 filters: every match came, nothing else"
 
 
-def _unwanted(scene: CheckContext) -> str:
-    scene.publish(scene.broker(), "1")
+def _unwanted(context: CheckContext) -> str:
+    context.publish(context.broker(), "1")
     return "an event that no Trigger wants is accepted"
 
 
-def _malformed_reply(scene: CheckContext) -> str:
-    url = scene.broker()
+def _malformed_reply(context: CheckContext) -> str:
+    url = context.broker()
     malformed = {
         "no-id": answer(200, b"{}", ce_specversion="1.0", ce_source="/c", ce_type="receipt"),
         "no-json": answer(200, b'{"specversion":', content_type="application/cloudevents+json"),
     }
     for name, respond in malformed.items():
-        scene.trigger(name, scene.inbox(name, respond), wait=False, delivery=FAST | {"retry": 2})
-    plain = scene.inbox("plain", answer(200, b"thanks", content_type="text/plain"))
-    scene.trigger("plain", plain, wait=False, delivery=FAST | {"retry": 2})
-    scene.all_ready(*malformed, "plain")
-    scene.publish(url, "o", "order")
+        context.trigger(name, context.inbox(name, respond), wait=False, delivery=FAST | {"retry": 2})
+    plain = context.inbox("plain", answer(200, b"thanks", content_type="text/plain"))
+    context.trigger("plain", plain, wait=False, delivery=FAST | {"retry": 2})
+    context.all_ready(*malformed, "plain")
+    context.publish(url, "o", "order")
     for name in malformed:
-        scene.arrive(scene.stage.inboxes[f"/d17/{name}"], "o", "o", "o", what=f"a subscriber whose reply has {name}")
-    scene.arrive(plain, "o", what="a subscriber whose 200 is no event")
+        context.arrive(
+            context.environment.inboxes[f"/d17/{name}"], "o", "o", "o", what=f"a subscriber whose reply has {name}"
+        )
+    context.arrive(plain, "o", what="a subscriber whose 200 is no event")
     return "binary without an id and structured that is no JSON: retried; a plain 200 is not"
 
 
-def _reply_not_accepted(scene: CheckContext) -> str:
-    url = scene.broker()
+def _reply_not_accepted(context: CheckContext) -> str:
+    url = context.broker()
     attempts = {"count": 0}
     good = reply_to("order", "r", "receipt")
 
@@ -283,19 +275,19 @@ def _reply_not_accepted(scene: CheckContext) -> str:
         attempts["count"] += 1
         return good(delivery) if attempts["count"] > 1 else (200, b"", {"ce-specversion": "1.0", "ce-id": "r"})
 
-    replier, other = scene.inbox("replier", respond), scene.inbox("other")
-    scene.trigger(
+    replier, other = context.inbox("replier", respond), context.inbox("other")
+    context.trigger(
         "replier", replier, wait=False, filter={"attributes": {"type": "order"}}, delivery=FAST | {"retry": 3}
     )
-    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
-    scene.all_ready("replier", "other")
-    scene.publish(url, "o", "order")
-    scene.arrive(other, "r", what="the trigger that wants the reply")
-    scene.arrive(replier, "o", "o", what="the trigger whose first reply was not accepted")
+    context.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    context.all_ready("replier", "other")
+    context.publish(url, "o", "order")
+    context.arrive(other, "r", what="the trigger that wants the reply")
+    context.arrive(replier, "o", "o", what="the trigger whose first reply was not accepted")
     return "the initial event was delivered again, and the second reply went out"
 
 
-def _grows(scene: CheckContext, before: dict[str, float], words: str, by: int) -> str:
+def _grows(context: CheckContext, before: dict[str, float], words: str, by: int) -> str:
     """A sample whose name or label has one of the words and which grew by at least so much.
 
     Of several the one that has the word in its name, then the one that grew least: other checks' triggers may still be
@@ -305,7 +297,7 @@ def _grows(scene: CheckContext, before: dict[str, float], words: str, by: int) -
     found: list[tuple[bool, float, str]] = []
 
     def holds() -> bool:
-        now = scene.stage.numbers()
+        now = context.environment.numbers()
         counts = {name: value for name, value in now.items() if not _NO_COUNT.search(name)}
         grown = {name: value - before.get(name, 0.0) for name, value in counts.items()}
         found[:] = [
@@ -315,40 +307,38 @@ def _grows(scene: CheckContext, before: dict[str, float], words: str, by: int) -
         ]
         return bool(found)
 
-    expect(scene.happens(holds), f"no metric named like {words} grew by {by}")
+    expect(context.happens(holds), f"no metric named like {words} grew by {by}")
     return min(found)[2]
 
 
-def _give_up(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t", answer(500))
-    scene.trigger("t", inbox, delivery=FAST | {"retry": 0})
-    before = scene.stage.numbers()
+def _give_up(context: CheckContext) -> str:
+    url = context.broker()
+    inbox = context.inbox("t", answer(500))
+    context.trigger("t", inbox, delivery=FAST | {"retry": 0})
+    before = context.environment.numbers()
     for number in range(5):
-        scene.publish(url, str(number))
-    scene.arrive(inbox, *map(str, range(5)))
-    name = _grows(scene, before, "fail|drop|gave|dead|lost", 5)
+        context.publish(url, str(number))
+    context.arrive(inbox, *map(str, range(5)))
+    name = _grows(context, before, "fail|drop|gave|dead|lost", 5)
     return f"5 events given up: {name} says so"
 
 
-def _numbers(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
-    before = scene.stage.numbers()
+def _numbers(context: CheckContext) -> str:
+    url, inbox = context.routed()
+    before = context.environment.numbers()
     ids = [str(n) for n in range(15)]
     for event_id in ids:
-        scene.publish(url, event_id)
+        context.publish(url, event_id)
     for _ in range(5):
-        scene.post(url, {"ce-specversion": "1.0", "ce-id": "x"})
-    scene.arrive(inbox, *ids)
+        context.post(url, {"ce-specversion": "1.0", "ce-id": "x"})
+    context.arrive(inbox, *ids)
     words: tuple[tuple[str, int], ...] = (("malformed|invalid|refused|reject", 5), ("accept", 15), ("deliver", 15))
-    names = [_grows(scene, before, pattern, by) for pattern, by in words]
+    names = [_grows(context, before, pattern, by) for pattern, by in words]
     return ", ".join(names)
 
 
-def _traces(scene: CheckContext) -> str:
-    url = scene.broker()
+def _traces(context: CheckContext) -> str:
+    url = context.broker()
     good = reply_to("order", "r", "receipt")
 
     def respond(delivery: ReceivedRequest) -> Answered:
@@ -356,15 +346,15 @@ def _traces(scene: CheckContext) -> str:
         own = {"ce-traceparent": _traceparent(_REPLY_TRACE)} if delivery.attribute("id") == "own" else {}
         return status, body, {**headers, "ce-id": delivery.attribute("id"), **own}
 
-    replier, other = scene.inbox("replier", respond), scene.inbox("other")
-    scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
-    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
-    scene.all_ready("replier", "other")
+    replier, other = context.inbox("replier", respond), context.inbox("other")
+    context.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
+    context.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    context.all_ready("replier", "other")
     for event_id, name in (("header", "traceparent"), ("attribute", "ce-traceparent"), ("own", "traceparent")):
-        scene.post(url, _EVENT | {"ce-type": "order", "ce-id": event_id, name: _traceparent(_TRACE)})
+        context.post(url, _EVENT | {"ce-type": "order", "ce-id": event_id, name: _traceparent(_TRACE)})
     ids = ("header", "attribute", "own")
-    scene.arrive(replier, *ids)
-    scene.arrive(other, *ids)
+    context.arrive(replier, *ids)
+    context.arrive(other, *ids)
     came = {one.attribute("id"): _trace_of(one) for one in replier.deliveries}
     expect(came == dict.fromkeys(ids, _TRACE), "the producer's trace does not come to the subscriber")
     replied = {one.attribute("id"): _trace_of(one) for one in other.deliveries}

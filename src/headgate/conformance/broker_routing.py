@@ -34,51 +34,49 @@ def reply_to(type_: str, event_id: str, reply_type: str, body: bytes = b"{}") ->
     return respond
 
 
-def _durable(scene: CheckContext) -> str:
-    url = scene.broker()
+def _durable(context: CheckContext) -> str:
+    url = context.broker()
     back = {"up": False}
-    inbox = scene.inbox("t", lambda _: (202 if back["up"] else 503, b"", {}))
-    scene.trigger("t", inbox, delivery={"retry": 100, "backoffDelay": "PT0.5S", "backoffPolicy": "linear"})
+    inbox = context.inbox("t", lambda _: (202 if back["up"] else 503, b"", {}))
+    context.trigger("t", inbox, delivery={"retry": 100, "backoffDelay": "PT0.5S", "backoffPolicy": "linear"})
     ids = [str(n) for n in range(50)]
     for event_id in ids:
-        scene.publish(url, event_id)
-    scene.stage.restart()
+        context.publish(url, event_id)
+    context.environment.restart()
     back["up"] = True
     inbox.deliveries.clear()
-    scene.happens(lambda: set(ids) <= set(inbox.ids))
+    context.happens(lambda: set(ids) <= set(inbox.ids))
     expect(set(ids) <= set(inbox.ids), f"{len(set(ids) - set(inbox.ids))} of 50 acknowledged events are lost")
     return "killed right after the last answer: all of 50 acknowledged events came after the restart"
 
 
-def _exactly_once(scene: CheckContext) -> str:
-    url = scene.broker()
-    inboxes = {"all": scene.inbox("all"), "some": scene.inbox("some")}
-    scene.trigger("all", inboxes["all"], wait=False)
-    scene.trigger("some", inboxes["some"], wait=False, filter={"attributes": {"type": "t"}})
-    scene.all_ready("all", "some")
+def _exactly_once(context: CheckContext) -> str:
+    url = context.broker()
+    inboxes = {"all": context.inbox("all"), "some": context.inbox("some")}
+    context.trigger("all", inboxes["all"], wait=False)
+    context.trigger("some", inboxes["some"], wait=False, filter={"attributes": {"type": "t"}})
+    context.all_ready("all", "some")
     ids = [str(n) for n in range(50)]
     for event_id in ids:
-        scene.publish(url, event_id)
+        context.publish(url, event_id)
     for inbox in inboxes.values():
-        scene.arrive(inbox, *ids)
+        context.arrive(inbox, *ids)
     return "50 events came to each of 2 triggers once"
 
 
-def _equal_subscribers(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("one", inbox, wait=False)
-    scene.trigger("two", inbox, wait=False)
-    scene.all_ready("one", "two")
-    scene.publish(url, "1")
-    scene.arrive(inbox, "1", "1")
+def _equal_subscribers(context: CheckContext) -> str:
+    url = context.broker()
+    inbox = context.inbox("t")
+    context.trigger("one", inbox, wait=False)
+    context.trigger("two", inbox, wait=False)
+    context.all_ready("one", "two")
+    context.publish(url, "1")
+    context.arrive(inbox, "1", "1")
     return "2 triggers with the same subscriber: 2 deliveries"
 
 
-def _data_unchanged(scene: CheckContext) -> str:
-    url = scene.broker()
-    inbox = scene.inbox("t")
-    scene.trigger("t", inbox)
+def _data_unchanged(context: CheckContext) -> str:
+    url, inbox = context.routed()
     bodies = {
         "json": (b' {"b" : 1.50, "a":[ 1e2,"\\u00fc" ] }\n', "application/json"),
         "bytes": (bytes(range(256)), "application/octet-stream"),
@@ -86,45 +84,45 @@ def _data_unchanged(scene: CheckContext) -> str:
     }
     for name, (body, media_type) in bodies.items():
         headers = {"ce-specversion": "1.0", "ce-id": name, "ce-source": "/c", "ce-type": "t"}
-        scene.post(url, headers | {"content-type": media_type}, body)
-    scene.arrive(inbox, *bodies)
+        context.post(url, headers | {"content-type": media_type}, body)
+    context.arrive(inbox, *bodies)
     for delivery in inbox.deliveries:
         expect(delivery.body == bodies[delivery.id][0], f"the data of the event {delivery.id} was changed")
     return "JSON with odd spaces and numbers, all 256 bytes and text came byte for byte"
 
 
-def _replies(scene: CheckContext) -> str:
-    url = scene.broker()
-    replier = scene.inbox("replier", reply_to("order", "r", "receipt"))
-    other = scene.inbox("other")
-    scene.trigger("replier", replier, wait=False)
-    scene.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
-    scene.all_ready("replier", "other")
-    scene.publish(url, "o", "order")
-    scene.arrive(other, "r", what="another trigger")
-    scene.arrive(replier, "o", "r", what="the trigger that made the reply")
+def _replies(context: CheckContext) -> str:
+    url = context.broker()
+    replier = context.inbox("replier", reply_to("order", "r", "receipt"))
+    other = context.inbox("other")
+    context.trigger("replier", replier, wait=False)
+    context.trigger("other", other, wait=False, filter={"attributes": {"type": "receipt"}})
+    context.all_ready("replier", "other")
+    context.publish(url, "o", "order")
+    context.arrive(other, "r", what="another trigger")
+    context.arrive(replier, "o", "r", what="the trigger that made the reply")
     return "the reply came to another trigger and to the one that made it"
 
 
-def _reply_not_stored(scene: CheckContext) -> str:
-    url = scene.broker()
+def _reply_not_stored(context: CheckContext) -> str:
+    url = context.broker()
     huge = b'"' + b"x" * _HUGE_BYTES + b'"'
     headers = {"ce-specversion": "1.0", "ce-id": "huge", "ce-source": "/c", "ce-type": "huge"}
     try:
-        status, _, _ = scene.post(url, headers | {"content-type": "application/json"}, huge)
+        status, _, _ = context.post(url, headers | {"content-type": "application/json"}, huge)
     except ViolationError:
         status = 0  # broken off: not stored either
     if 200 <= status < 300:
         raise SkippedError("the broker takes events of 8 MiB: there is no reply that it cannot store")
-    inbox = scene.inbox("t", reply_to("order", "r", "receipt", huge))
-    scene.trigger("t", inbox, delivery=FAST | {"retry": 2}, filter={"attributes": {"type": "order"}})
-    scene.publish(url, "o", "order")
-    scene.arrive(inbox, "o", "o", "o")
+    inbox = context.inbox("t", reply_to("order", "r", "receipt", huge))
+    context.trigger("t", inbox, delivery=FAST | {"retry": 2}, filter={"attributes": {"type": "order"}})
+    context.publish(url, "o", "order")
+    context.arrive(inbox, "o", "o", "o")
     return "a reply of 8 MiB, too large to be stored: the event was delivered again, `retry` times"
 
 
-def _loops(scene: CheckContext) -> str:
-    url = scene.broker()
+def _loops(context: CheckContext) -> str:
+    url = context.broker()
     numbers = itertools.count(1)
 
     def echo(_: ReceivedRequest) -> Answered:
@@ -133,34 +131,34 @@ def _loops(scene: CheckContext) -> str:
             return 202, b"", {}
         return 200, b"", {"ce-specversion": "1.0", "ce-id": f"r{number}", "ce-source": "/loop", "ce-type": "loop"}
 
-    inbox = scene.inbox("t", echo)
-    scene.trigger("t", inbox)
-    scene.publish(url, "o", "loop")
+    inbox = context.inbox("t", echo)
+    context.trigger("t", inbox)
+    context.publish(url, "o", "loop")
     count = -1
     while count != len(inbox.deliveries) and len(inbox.deliveries) <= _STEPS_MAX:
         count = len(inbox.deliveries)
-        time.sleep(max(2.0, 2 * scene.stage.where.quiet_s))
+        time.sleep(max(2.0, 2 * context.environment.where.quiet_s))
     expect(count > 1, "the reply does not come back to its trigger")
     expect(count <= _STEPS_MAX, f"a trigger that answers itself goes on for over {_STEPS_MAX} steps")
     return f"a trigger that answers itself ended after {count} deliveries"
 
 
-def _retries(scene: CheckContext) -> str:
-    url = scene.broker()
+def _retries(context: CheckContext) -> str:
+    url = context.broker()
     until = {"recovers": 3}
 
     def recover(_: ReceivedRequest) -> Answered:
         until["recovers"] -= 1
         return (202 if until["recovers"] <= 0 else 503), b"", {}
 
-    recovers, never = scene.inbox("recovers", recover), scene.inbox("never", answer(503))
+    recovers, never = context.inbox("recovers", recover), context.inbox("never", answer(503))
     rules = {"retry": 3, "backoffPolicy": "linear", "backoffDelay": "PT0.4S"}
-    scene.trigger("recovers", recovers, wait=False, delivery=rules)
-    scene.trigger("never", never, wait=False, delivery=rules)
-    scene.all_ready("recovers", "never")
-    scene.publish(url, "1")
-    scene.arrive(never, "1", "1", "1", "1", what="a subscriber that never takes it, with retry 3,")
-    scene.arrive(recovers, "1", "1", "1", what="a subscriber that takes it at the third attempt")
+    context.trigger("recovers", recovers, wait=False, delivery=rules)
+    context.trigger("never", never, wait=False, delivery=rules)
+    context.all_ready("recovers", "never")
+    context.publish(url, "1")
+    context.arrive(never, "1", "1", "1", "1", what="a subscriber that never takes it, with retry 3,")
+    context.arrive(recovers, "1", "1", "1", what="a subscriber that takes it at the third attempt")
     times = [delivery.at for delivery in never.deliveries]
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     for number, pause in enumerate(pauses, start=1):
@@ -168,30 +166,30 @@ def _retries(scene: CheckContext) -> str:
     return "retry 3: 4 attempts and no more, linear pauses kept; taken at the third attempt: 3"
 
 
-def _dead_letters(scene: CheckContext) -> str:
+def _dead_letters(context: CheckContext) -> str:
     failures = {"left": 2}
 
     def hesitate(_: ReceivedRequest) -> Answered:
         failures["left"] -= 1
         return (202 if failures["left"] < 0 else 503), b"", {}
 
-    url = scene.broker()
-    sink, failing = scene.inbox("sink"), scene.inbox("failing", answer(500))
-    hesitant, dropped = scene.inbox("hesitant", hesitate), scene.inbox("dropped", answer(500))
-    replier = scene.inbox("replier", reply_to("order", "r", "receipt"))
+    url = context.broker()
+    sink, failing = context.inbox("sink"), context.inbox("failing", answer(500))
+    hesitant, dropped = context.inbox("hesitant", hesitate), context.inbox("dropped", answer(500))
+    replier = context.inbox("replier", reply_to("order", "r", "receipt"))
     once = FAST | {"retry": 0}
-    scene.trigger("failing", failing, wait=False, delivery=once | {"deadLetterSink": {"uri": sink.url}})
-    scene.trigger(
+    context.trigger("failing", failing, wait=False, delivery=once | {"deadLetterSink": {"uri": sink.url}})
+    context.trigger(
         "hesitant", failing, wait=False, delivery=FAST | {"retry": 2, "deadLetterSink": {"uri": hesitant.url}}
     )
-    scene.trigger("dropped", dropped, wait=False, delivery=once)
-    scene.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
-    scene.all_ready("failing", "hesitant", "dropped", "replier")
-    scene.publish(url, "o", "order", {"n": 1})
-    scene.arrive(sink, "o", "r", what="the dead-letter sink")
+    context.trigger("dropped", dropped, wait=False, delivery=once)
+    context.trigger("replier", replier, wait=False, filter={"attributes": {"type": "order"}})
+    context.all_ready("failing", "hesitant", "dropped", "replier")
+    context.publish(url, "o", "order", {"n": 1})
+    context.arrive(sink, "o", "r", what="the dead-letter sink")
     expect(all(letter.body in (b'{"n": 1}', b"{}") for letter in sink.deliveries), "a dead letter's data was changed")
-    scene.arrive(dropped, "o", "r", what="the subscriber without a sink")
-    scene.happens(lambda: set(hesitant.ids) >= {"o", "r"} and len(hesitant.deliveries) >= 4)
+    context.arrive(dropped, "o", "r", what="the subscriber without a sink")
+    context.happens(lambda: set(hesitant.ids) >= {"o", "r"} and len(hesitant.deliveries) >= 4)
     expect(len(hesitant.deliveries) == 4, "a sink that fails at first is not tried again until it takes the letter")
     return "an initial event and a reply came to the sink; a failing sink is tried again; without one: dropped"
 

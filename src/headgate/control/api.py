@@ -32,14 +32,13 @@ from headgate.control.queries import (
     ListQuery,
     Representation,
     continue_token,
-    field_validation,
     include_object,
     is_dry_run,
     is_set,
     list_query,
-    manager_of,
     representation_of,
     watch_query,
+    write_options,
 )
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed, watch
@@ -129,17 +128,10 @@ class ControlApi:
 
     async def _create(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
-        validation = field_validation(request.query_params)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
-        by = manager_of(request)
-        found = await decoded(request, body)
-
-        def work() -> Admitted:
-            return self._admission.create(
-                kind, found, namespace=namespace, by=by, validation=validation, dry_run=dry_run
-            )
-
-        return await self._written(request, await run_in_threadpool(work), status_code=201)
+        options = write_options(request)
+        document = await decoded(request, body)
+        made = await run_in_threadpool(self._admission.create, kind, document, namespace=namespace, **options)
+        return await self._written(request, made, status_code=201)
 
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
@@ -239,29 +231,21 @@ class ControlApi:
 
     async def _replace(self, request: Request, key: ObjectKey) -> Response:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
-        validation = field_validation(request.query_params)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
-        by = manager_of(request)
-        found = await decoded(request, body)
-
-        def work() -> Admitted:
-            return self._admission.replace(key, found, by=by, validation=validation, dry_run=dry_run)
-
-        return await self._written(request, await run_in_threadpool(work))
+        options = write_options(request)
+        document = await decoded(request, body)
+        return await self._written(request, await run_in_threadpool(self._admission.replace, key, document, **options))
 
     async def _patch(self, request: Request, key: ObjectKey) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         body = await read_body(request, PATCH_TYPES)
-        validation = field_validation(request.query_params)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
-        by = manager_of(request, is_apply=found == APPLY_PATCH)
+        options = write_options(request, is_apply=found == APPLY_PATCH)
         document = await decoded(request, body)
 
         def work() -> Admitted:
             if found == APPLY_PATCH:
-                return self._admission.server_side_apply(key, document, by=by, validation=validation, dry_run=dry_run)
+                return self._admission.server_side_apply(key, document, **options)
             change = change_of(found, document)
-            return self._admission.patch(key, change, by=by, validation=validation, dry_run=dry_run)
+            return self._admission.patch(key, change, **options)
 
         admitted = await run_in_threadpool(work)
         return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)

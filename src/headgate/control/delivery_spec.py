@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.control.durations import duration_s
-from headgate.control.errors import Cause, invalid
+from headgate.control.errors import Cause, invalid, not_one_of
 from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, DeliverySpec, Metadata
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format
 from headgate.limits import (
@@ -48,9 +48,7 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
         ("onFilterError", delivery.on_filter_error, _ON_FILTER_ERROR),
     ):
         if value and value not in known:
-            supported = ", ".join(f'"{name}"' for name in sorted(known))
-            detail = f'Unsupported value: "{value}": supported values: {supported}'
-            yield Cause(f"{at}.{field}", "FieldValueNotSupported", detail)
+            yield not_one_of(f"{at}.{field}", value, known)
     for field, count, most in (
         ("parallelism", delivery.parallelism, PARALLELISM_MAX),
         ("batchSize", delivery.batch_size, BATCH_SIZE_MAX),
@@ -86,8 +84,7 @@ def order_causes(metadata: Metadata) -> Iterator[Cause]:
     for annotation in (ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA):
         value = metadata.annotations.get(annotation)
         if value is not None and value not in _ORDERS:
-            detail = f'Unsupported value: "{value}": supported values: "ordered", "unordered"'
-            yield Cause(f"metadata.annotations[{annotation}]", "FieldValueNotSupported", detail)
+            yield not_one_of(f"metadata.annotations[{annotation}]", value, _ORDERS)
 
 
 def is_ordered(metadata: Metadata) -> bool:

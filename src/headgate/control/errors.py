@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -38,6 +38,12 @@ def required(field: str, detail: str) -> Cause:
 def invalid(field: str, value: object, detail: str) -> Cause:
     """The field's value breaks a rule."""
     return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
+
+
+def not_one_of(field: str, value: str, known: Iterable[str]) -> Cause:
+    """The field's value is none of those that are known."""
+    supported = ", ".join(f'"{name}"' for name in sorted(known))
+    return Cause(field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}')
 
 
 def shown(value: object) -> str:
@@ -183,9 +189,10 @@ class NamespaceError(HeadgateError):
 
     reason = ""
     """Kubernetes' word, where it is not that of the HTTP status."""
+    problem = ""
 
-    def __init__(self, name: str, problem: str) -> None:
-        super().__init__(f'namespaces "{name}" {problem}')
+    def __init__(self, name: str, problem: str = "") -> None:
+        super().__init__(f'namespaces "{name}" {problem or self.problem}')
         self.name = name
 
 
@@ -201,9 +208,7 @@ class NamespaceNotFoundError(NamespaceError):
 
     code = "not-found"
     http_status = 404
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "not found")
+    problem = "not found"
 
 
 class NamespaceExistsError(NamespaceError):
@@ -212,9 +217,7 @@ class NamespaceExistsError(NamespaceError):
     code = "already-exists"
     http_status = 409
     reason = "AlreadyExists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "already exists")
+    problem = "already exists"
 
 
 class NamespaceForbiddenError(NamespaceError):
@@ -222,9 +225,7 @@ class NamespaceForbiddenError(NamespaceError):
 
     code = "forbidden"
     http_status = 403
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "is forbidden: this namespace may not be deleted")
+    problem = "is forbidden: this namespace may not be deleted"
 
 
 class InvalidOptionsError(InvalidInputError):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.errors import Cause, invalid
+from headgate.control.errors import Cause, invalid, not_one_of
 from headgate.control.objects import LogSpec
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
@@ -67,8 +67,7 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
         detail = f"must be between {BLOOM_BYTES_MIN} and {BLOOM_BYTES_MAX}"
         yield invalid("spec.log.filterSizeBytes", size, detail)
     if spec.compression and spec.compression not in _CODECS:
-        detail = f'Unsupported value: "{spec.compression}": supported values: "lz4", "none", "zstd"'
-        yield Cause("spec.log.compression", "FieldValueNotSupported", detail)
+        yield not_one_of("spec.log.compression", spec.compression, _CODECS)
     if spec.filter_value:
         try:
             filter_value_rule(spec.filter_value)

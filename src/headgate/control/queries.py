@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypedDict
 
 import msgspec
 from starlette.requests import Request
@@ -131,6 +132,31 @@ def manager_of(request: Request, *, is_apply: bool = False) -> Manager:
         return Manager(name, APPLY, force)
     agent = request.headers.get("user-agent", "").partition("/")[0].strip()
     return Manager(name or (agent[:FIELD_MANAGER_CHARS_MAX] if agent.isprintable() else "") or "unknown")
+
+
+class WriteOptions(TypedDict):
+    """How an object is written, as `Admission` takes it."""
+
+    by: Manager
+    validation: FieldValidation
+    dry_run: bool
+
+
+def write_options(request: Request, *, is_apply: bool = False) -> WriteOptions:
+    """The parameters of a write.
+
+    Args:
+        request: Of the write.
+        is_apply: Whether it is a server-side apply.
+
+    Raises:
+        InvalidInputError: One of them cannot be read, see the functions for each.
+    """
+    return {
+        "validation": field_validation(request.query_params),
+        "dry_run": is_dry_run(request.query_params.getlist("dryRun")),
+        "by": manager_of(request, is_apply=is_apply),
+    }
 
 
 def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> ListQuery:

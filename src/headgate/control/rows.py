@@ -14,8 +14,8 @@ from headgate.control.status import BrokerState, StatusInputs, broker_state, sin
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
 _COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-              r.filter_errors, r.last_error, r.last_error_event, r.trouble, r.dropped,
-              r.last_dropped, r.backlog"""
+              ifnull(r.filter_errors, 0), ifnull(r.last_error, ''), ifnull(r.last_error_event, ''),
+              ifnull(r.trouble, ''), ifnull(r.dropped, 0), ifnull(r.last_dropped, ''), ifnull(r.backlog, '')"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -94,24 +94,8 @@ def routed_rows(
     known = _Brokers(connection, url)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
-        (
-            version,
-            kind,
-            body,
-            target,
-            broker,
-            subscriber_broker,
-            subscriber,
-            needs,
-            plan_error,
-            errors,
-            last,
-            event,
-            trouble,
-            dropped,
-            last_dropped,
-            backlog,
-        ) = row
+        version, kind, body, target, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
+        errors, last, event, trouble, dropped, last_dropped, backlog = report
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
@@ -123,13 +107,13 @@ def routed_rows(
             needs=needs,
             active_generation=active,
             plan_error=plan_error,
-            filter_errors=errors or 0,
-            last_error=last or "",
-            last_error_event=event or "",
-            trouble=trouble or "",
-            dropped=dropped or 0,
-            last_dropped=last_dropped or "",
-            backlog=backlog or "",
+            filter_errors=errors,
+            last_error=last,
+            last_error_event=event,
+            trouble=trouble,
+            dropped=dropped,
+            last_dropped=last_dropped,
+            backlog=backlog,
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )

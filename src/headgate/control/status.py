@@ -239,7 +239,7 @@ def subscription_status(subscription: Subscription, inputs: StatusInputs, *, now
     """The status of a subscription; arguments as `trigger_status` has them."""
     sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
     needed = [_broker_ready(subscription, inputs), sink, _subscribed(inputs)]
-    warnings = (_filter_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs), *_filter_advisable(subscription))
+    warnings = (_filter_healthy(inputs), *_kept(inputs), *_filter_advisable(subscription))
     conditions = (*needed, *warnings, _summary(needed))
     return SubscriptionStatus(
         observed_generation=subscription.metadata.generation,
@@ -264,8 +264,8 @@ def trigger_status(trigger: Trigger, inputs: StatusInputs, *, now: str) -> Trigg
         _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served),
         _subscribed(inputs),
     ]
-    dispatched = (_subscriber_healthy(inputs), _backlog_kept(inputs), _events_kept(inputs))
-    warnings = (_filter_healthy(inputs), *dispatched, *_filter_advisable(trigger))
+    healthy = _untroubled("SubscriberHealthy", inputs.trouble)
+    warnings = (_filter_healthy(inputs), healthy, *_kept(inputs), *_filter_advisable(trigger))
     conditions = (*needed, *warnings, _summary(needed))
     resolved = needed[2].status == TRUE
     return TriggerStatus(
@@ -336,43 +336,26 @@ def _filter_healthy(inputs: StatusInputs) -> Condition:
         return Condition(type="FilterHealthy", status=TRUE)
     count = f"{inputs.filter_errors} event{'s' if inputs.filter_errors > 1 else ''}"
     last = f"last: {inputs.last_error[:ERROR_CHARS_MAX]} (event {inputs.last_error_event[:ERROR_CHARS_MAX]})"
-    return Condition(
-        type="FilterHealthy",
-        status=FALSE,
-        severity="Warning",
-        reason="FilterErrors",
-        message=f"the filter was an error for {count}, which were not delivered; {last}",
-    )
+    message = f"the filter was an error for {count}, which were not delivered; {last}"
+    return _warning("FilterHealthy", "FilterErrors", message)
 
 
-def _subscriber_healthy(inputs: StatusInputs) -> Condition:
-    return _untroubled("SubscriberHealthy", inputs.trouble)
-
-
-def _events_kept(inputs: StatusInputs) -> Condition:
-    """D19: operators see that an event was given up."""
+def _kept(inputs: StatusInputs) -> tuple[Condition, Condition]:
+    """Operators see that events will be given up for their age or number, and that some were (D19)."""
+    backlog = _untroubled("BacklogKept", inputs.backlog)
     if not inputs.dropped:
-        return Condition(type="EventsKept", status=TRUE)
+        return backlog, Condition(type="EventsKept", status=TRUE)
     count = f"{inputs.dropped} event{'s were' if inputs.dropped > 1 else ' was'}"
-    return Condition(
-        type="EventsKept",
-        status=FALSE,
-        severity="Warning",
-        reason="EventsDropped",
-        message=f"{count} given up and dropped; last: {inputs.last_dropped[:ERROR_CHARS_MAX]}",
-    )
-
-
-def _backlog_kept(inputs: StatusInputs) -> Condition:
-    """Operators see it before events are given up for their age or number."""
-    return _untroubled("BacklogKept", inputs.backlog)
+    last = inputs.last_dropped[:ERROR_CHARS_MAX]
+    return backlog, _warning("EventsKept", "EventsDropped", f"{count} given up and dropped; last: {last}")
 
 
 def _untroubled(type_: str, trouble: str) -> Condition:
+    """What the dispatcher reports as "Reason: message"; True without a report."""
     if not trouble:
         return Condition(type=type_, status=TRUE)
     reason, _, message = trouble.partition(": ")
-    return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message[:ERROR_CHARS_MAX])
+    return _warning(type_, reason, message[:ERROR_CHARS_MAX])
 
 
 def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
@@ -381,9 +364,12 @@ def _filter_advisable(trigger: Routed) -> tuple[Condition, ...]:
     if not found:
         return ()
     message = "; ".join(one.message for one in found)
-    return (
-        Condition(type="FilterAdvisable", status=FALSE, severity="Warning", reason=found[0].reason, message=message),
-    )
+    return (_warning("FilterAdvisable", found[0].reason, message),)
+
+
+def _warning(type_: str, reason: str, message: str) -> Condition:
+    """False, but the object may be Ready all the same."""
+    return Condition(type=type_, status=FALSE, severity="Warning", reason=reason, message=message)
 
 
 def _false(type_: str, reason: str, message: str) -> Condition:

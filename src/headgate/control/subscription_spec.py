@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.control.delivery_spec import delivery_causes
 from headgate.control.durations import duration_s
-from headgate.control.errors import Cause, invalid
+from headgate.control.errors import Cause, invalid, not_one_of
 from headgate.control.objects import DeliverySpec, JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullRules, PullType
 from headgate.filter.dialects.consumer_metadata import consumer_filter
@@ -51,9 +51,7 @@ def pull_rules(obj: Subscription) -> PullRules:
 def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
     """What is wrong with how a subscription is to be consumed."""
     if spec.type and spec.type not in _TYPES:
-        supported = ", ".join(f'"{name}"' for name in sorted(_TYPES))
-        detail = f'Unsupported value: "{spec.type}": supported values: {supported}'
-        yield Cause("spec.type", "FieldValueNotSupported", detail)
+        yield not_one_of("spec.type", spec.type, _TYPES)
     if spec.filter_from not in ("", _NOW, _BEGINNING):
         try:
             positions.parse(spec.filter_from)

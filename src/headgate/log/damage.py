@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 class _Policy:
     def __init__(self) -> None:
         self.on_corrupt: OnCorrupt = "stop"
-        self.said: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self.reported: OrderedDict[tuple[str, int], None] = OrderedDict()
 
 
 _policy: Final = _Policy()
@@ -39,13 +39,13 @@ def skips() -> bool:
 
 
 def passed_over(error: CorruptChunkError, first_offset: int, next_offset: int) -> None:
-    """Says, once for each place, which records are not read."""
+    """Logs, once for each place, which records are skipped."""
     place = (str(error.path), error.byte)
-    if place in _policy.said:
+    if place in _policy.reported:
         return
-    _policy.said[place] = None
-    while len(_policy.said) > DAMAGES_KEPT:
-        _policy.said.popitem(last=False)
+    _policy.reported[place] = None
+    while len(_policy.reported) > DAMAGES_KEPT:
+        _policy.reported.popitem(last=False)
     metrics.LOG_DAMAGES.inc()
     _log.error(
         "damaged chunk passed over",

@@ -39,7 +39,7 @@ class MatchSink(Protocol):
         """Whether the link should stop reading for now; who changes that calls `MatchLinkServer.resume_reading`."""
 
     def end_offset(self, partition: int) -> int:
-        """Offset behind the last event of the partition: nobody can have matched what is above."""
+        """Offset behind the last event of the partition: nothing above it can have been matched."""
 
 
 class _DriverRequest(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,13 +21,13 @@ dies, the next one can go on at W. Held rows are bounded: over the limit the lin
 Who follows the owner never waits for it to be slow: it takes over at the first moment at which it has passed W. On a
 busy partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
 is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and
-the next one walks the last few events to it. The limit lies ahead of both, so mostly nobody meets it. No deadlock:
+the next one walks the last few events to it. The limit lies ahead of both, so mostly it is never met. No deadlock:
 while the owner stands at X, the next one holds nothing (all its rows are below W), so it is never the one that is not
 being read.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
 after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
-partition 0 would have nobody. So a run that is retired in a partition that has lost everybody else is rejected too,
+partition 0 would have no run. So a run that is retired in a partition that has lost everybody else is rejected too,
 and the matcher starts anew from the watermarks.
 
 Rejected designs: accepting the newer run's rows from X on while the owner is still below X (rows of later events

@@ -1,4 +1,4 @@
-"""Long scans in pages that know nothing of each other, so that a long scan holds nobody up.
+"""Long scans in pages that know nothing of each other, so that a long scan delays nothing else.
 
 A caller asks for a page, gets what was found and where the scan stands, and asks for the next page from there. Between
 two pages it may stop, restart or die: nothing is kept for it. So another process can scan the pages
@@ -34,7 +34,7 @@ async def scanning(threads: Executor, make: Callable[[], Scan]) -> AsyncGenerato
     """A scan that is made and stepped in threads, and closed when it is left.
 
     Whoever leaves in the middle of a step does not wait for it. The thread goes on until the step ends, and closes the
-    files only then: a step beside a close would open them anew, for nobody to close.
+    files only then: a step beside a close would open them again, and leave them open.
 
     Args:
         threads: Shared with others; a step holds one for SCAN_TURN_S.

@@ -284,7 +284,7 @@ class Scan:
         return not self._bounds or self._numbers_may_occur(chunk)
 
     def _candidates(self, batch: pa.RecordBatch, *, is_new: bool) -> list[int]:
-        """The rows that may be wanted; the filter itself has not been asked."""
+        """The rows that may be wanted; the filter itself has not been evaluated."""
         mask = pc.equal(batch.column("broker"), self._query.broker)
         if self._query.values is not None:
             mask = pc.and_(mask, self._have_value(batch))
@@ -317,7 +317,7 @@ class Scan:
         return taken, looked
 
     def _verdicts(self, batch: pa.RecordBatch, rows: list[int], stored_us: int) -> Iterator[bool]:
-        """Of each row whether it satisfies the filter; evaluated as they are asked for."""
+        """Of each row whether it satisfies the filter; evaluated one by one, as they are read."""
         if self._program is None:
             yield from repeat(True, len(rows))
             return

@@ -50,7 +50,7 @@ def context() -> Context:
     return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
 
 
-class Server(uvicorn.Server):
+class UvicornServer(uvicorn.Server):
     """uvicorn that leaves signals to us."""
 
     @contextlib.contextmanager

@@ -94,7 +94,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
         gate = Gate(ingress, token)
         mark = ready.Mark(settings.run_directory, "front")
         app = HostCheck(gate, Hosts(settings.host, settings.allowed_hosts))
-        server = child.Server(http_config(app, settings.host, settings.port))
+        server = child.UvicornServer(http_config(app, settings.host, settings.port))
         serving = asyncio.create_task(server.serve(sockets))
         sampling = sample(
             settings,

@@ -42,7 +42,7 @@ async def answering(app: Starlette, socket: Path) -> AsyncIterator[None]:
         access_log=False,
         timeout_graceful_shutdown=READ_DRAIN_S_MAX,
     )
-    server = child.Server(config)
+    server = child.UvicornServer(config)
     block = asyncio.current_task()
     assert block is not None
     serving = asyncio.create_task(server.serve())

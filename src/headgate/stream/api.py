@@ -79,9 +79,8 @@ class ReadApi:
         parameters = list(request.query_params.multi_items())
         resumed = request.headers.get("last-event-id", "")
         if form == SERVER_SENT and resumed:  # a browser that lost the connection
-            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")] + [
-                ("from", resumed)
-            ]
+            parameters = [(name, value) for name, value in parameters if name not in ("from", "first")]
+            parameters.append(("from", resumed))
         wanted = await asyncio.to_thread(read_request, broker, parameters, follow=form == SERVER_SENT)
         self._readers.check_room()
         if form == BATCH_JSON:

@@ -46,7 +46,7 @@ class LogGrowth:
             self._waiting -= 1
 
     async def close(self) -> None:
-        """Close the files; nobody waits any more."""
+        """Close the files; no reader waits any more."""
         if self._watching is not None:
             self._watching.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -9,6 +9,7 @@ import msgspec
 from headgate import limits
 from headgate.delivery.events import Events, load_or_none
 from headgate.delivery.verdicts import Judge
+from headgate.event import rfc3339
 from headgate.filter.cel.evaluate import OutcomeKind
 from headgate.filter.compile.plan import Verdict
 from headgate.subscriptions.messages import BacklogAnalysis, SubscriptionStats
@@ -44,12 +45,13 @@ class BacklogQueries:
                         event = await load_or_none(self._events, row.partition, row.offset)
                         oldest = event.append_time_us if event is not None else None
             unacked = [event.stored_us for event in cursor.leases]
+            oldest_us = min([*unacked, *([] if oldest is None else [oldest])], default=None)
             return SubscriptionStats(
-                msgspec.structs.replace(cursor.counters),
+                **msgspec.structs.asdict(cursor.counters),
                 backlog=count + len(unacked),
                 candidates=candidates,
                 unacknowledged=len(unacked),
-                oldest_us=min([*unacked, *([] if oldest is None else [oldest])], default=None),
+                oldest_unacknowledged=None if oldest_us is None else rfc3339.text(oldest_us),
                 epoch=cursor.epoch,
                 consumer=cursor.leases.consumer,
                 history_left=cursor.history_left,

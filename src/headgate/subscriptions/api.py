@@ -29,12 +29,11 @@ from headgate import limits
 from headgate.control.http import JSON, Handler, decode_as, json_response, read_body
 from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
-from headgate.event import rfc3339
 from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.request import condition
 from headgate.subscriptions.leases import AckResult
-from headgate.subscriptions.messages import LeasedEvent, SeekGoal, SubscriptionStats
+from headgate.subscriptions.messages import LeasedEvent, SeekGoal
 from headgate.subscriptions.seek import RunningSeek
 from headgate.subscriptions.service import Subscriptions
 
@@ -129,40 +128,6 @@ class SeekResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
         )
 
 
-class StatsResponse(msgspec.Struct, frozen=True, rename="camel"):
-    """What stats gives; see `messages.SubscriptionStats` and `saved.SubscriptionCounters`."""
-
-    processed: int
-    accepted: int
-    rejected: int
-    errors: int
-    lost: int
-    acknowledged: int
-    redelivered: int
-    expired: int
-    backlog: int
-    candidates: int
-    unacknowledged: int
-    oldest_unacknowledged: str | None
-    history_left: int
-    epoch: int
-    consumer: str | None
-
-    @classmethod
-    def of(cls, stats: SubscriptionStats) -> Self:
-        """As the API shows it."""
-        return cls(
-            **msgspec.structs.asdict(stats.counters),
-            backlog=stats.backlog,
-            candidates=stats.candidates,
-            unacknowledged=stats.unacknowledged,
-            oldest_unacknowledged=rfc3339.text(stats.oldest_us) if stats.oldest_us is not None else None,
-            history_left=stats.history_left,
-            epoch=stats.epoch,
-            consumer=stats.consumer,
-        )
-
-
 class SubscriptionsApi:
     """The handlers.
 
@@ -233,7 +198,7 @@ class SubscriptionsApi:
         return json_response(dataclasses.asdict(await self._subscriptions.analyze(_name(request), compiled.cel)))
 
     async def _stats(self, request: Request) -> Response:
-        return json_response(StatsResponse.of(await self._subscriptions.stats(_name(request))))
+        return json_response(await self._subscriptions.stats(_name(request)))
 
 
 def check_consumer(name: str) -> None:

@@ -141,13 +141,13 @@ class Cursor:
         self._saved.history[partition] = offset
 
     def is_history_older(self, before_us: int) -> bool:
-        """Whether there is something of a history that nobody took since a time."""
+        """Whether something is left of a history that began before a time."""
         return self._saved.history_us < before_us and (
             self.history_left > 0 or any(_is_of_history(event) for event in self.leases)
         )
 
     def expire_history(self, before_us: int) -> None:
-        """Give up a history that nobody took since a time."""
+        """Give up what is left of a history that began before a time."""
         if self.is_history_older(before_us):
             self.counters.expired += self.leases.remove(_is_of_history)
             self._saved.history = {partition: end for partition, (_, end) in self._saved.span.items()}

@@ -1,4 +1,4 @@
-"""Giving up a subscription's events: those that nobody took for too long, and those that were handed out too often."""
+"""Giving up a subscription's events: those that were not taken for too long, or handed out too often."""
 
 from __future__ import annotations
 

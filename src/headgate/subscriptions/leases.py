@@ -166,7 +166,7 @@ class Leases:
     def ack_up_to(self, id_: str, consumer: str) -> AckResult:
         """This event and all that this consumer was handed before it, and still has, have been dealt with.
 
-        Stale when the consumer does not have it any more: nobody knows then what came before it.
+        Stale when the consumer does not have it any more: what came before it is not known then.
 
         Raises:
             AckIdError: No id of this subscription.

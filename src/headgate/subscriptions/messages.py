@@ -42,29 +42,26 @@ class PullResult:
     active: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionStats:
-    """Where a subscription stands.
+class SubscriptionStats(SubscriptionCounters, kw_only=True, rename="camel"):
+    """Where a subscription stands, in events; its counters are those since it was made.
 
     Attributes:
-        counters: Since it was made.
         backlog: Events that have not ended: unread and unacknowledged; of the unread, candidates count too.
         candidates: Of them, unread ones that cel-cpp has still to decide.
         unacknowledged: Of them, those that were read.
-        oldest_us: When the oldest unacknowledged event was stored; None without one.
+        oldest_unacknowledged: When the oldest event of the backlog was stored, RFC 3339; None without one.
+        history_left: Events of the log that its history has still to look at; not part of the backlog.
         epoch: See `PullResult`.
         consumer: Who has the lease, or had it last; None once that one has left.
-        history_left: Events of the log that its history has still to look at; not part of the backlog.
     """
 
-    counters: SubscriptionCounters
     backlog: int
     candidates: int
     unacknowledged: int
-    oldest_us: int | None
+    oldest_unacknowledged: str | None
+    history_left: int
     epoch: int
     consumer: str | None
-    history_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

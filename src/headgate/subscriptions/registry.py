@@ -14,7 +14,7 @@ from headgate.subscriptions.sources import OutboxView
 from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 
-_EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: nobody seeks so often
+_EPOCH_BITS: Final = 20  # seeks of one subscription until its epochs meet the next one's: more than there ever are
 
 
 class SubscriptionRegistry:

@@ -22,7 +22,7 @@ from headgate.rpc.credits import Credits
 from headgate.rpc.errors import ProtocolError
 from headgate.rpc.events import to_message
 from headgate.rpc.service import SUBSCRIPTIONS, RpcCall, Service, attended
-from headgate.subscriptions.api import StatsResponse, check_consumer, check_delay
+from headgate.subscriptions.api import check_consumer, check_delay
 from headgate.subscriptions.errors import ConsumerReplacedError, SubscriptionNotFoundError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import LeasedEvent, PullResult, SeekGoal
@@ -103,7 +103,7 @@ class SubscriptionsRpc:
     async def stats(self, call: RpcCall[pb.StatsRequest, pb.StatsResponse]) -> None:
         """Where a subscription stands."""
         request = await call.read_first()
-        stats = StatsResponse.of(await self._subscriptions.stats(request.subscription))
+        stats = await self._subscriptions.stats(request.subscription)
         # What is None is left unset, and read as empty.
         await call.write(pb.StatsResponse(**msgspec.structs.asdict(stats)))
 

@@ -26,7 +26,7 @@ class UnackedEvent(msgspec.Struct, array_like=True, gc=False):
         stored_us: When the event was stored, microseconds since 1970 UTC.
         deliveries: How often it was handed out.
         due_us: When it may be handed out (again).
-        consumer: Who has it; empty when nobody does.
+        consumer: Who has it; empty for none.
         turn: The number of its last handing out.
     """
 
@@ -51,7 +51,7 @@ class SubscriptionCounters(msgspec.Struct, gc=False):
         lost: Of them, those that retention had removed from the log.
         acknowledged: Accepted and acknowledged.
         redelivered: How often an event was handed out that had been handed out before.
-        expired: Given up: nobody took them for too long, or they were handed out too often.
+        expired: Given up: not taken for too long, or handed out too often.
     """
 
     processed: int = 0

@@ -39,7 +39,7 @@ class _Chosen:
 
 
 class EventSelection:
-    """Chooses for all subscriptions, in turns; `state.reading` is taken, so nobody seeks meanwhile.
+    """Chooses for all subscriptions, in turns; `state.reading` is taken, so no seek comes between.
 
     Args:
         outbox: Has the rows.
