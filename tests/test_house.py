@@ -17,17 +17,6 @@ LINES_MAX = 450
 LONG = {"limits.py"}
 """A table: every limit with its reason."""
 
-SHARED_NAMES_LEFT = {
-    "Explanation", "Run",
-}  # fmt: skip
-QUESTIONS_LEFT = {
-    "delivery", "filter", "match", "storage",
-}  # fmt: skip
-REFERENCES_LEFT = {
-    "src/headgate/delivery/post.py:routes.py", "src/headgate/match/dataframe.py:questions.py",
-}  # fmt: skip
-"""What is still to be mended: class names, rooms with docstrings that ask, names of files that are gone."""
-
 
 @functools.cache
 def modules() -> dict[str, ast.Module]:
@@ -52,17 +41,14 @@ def test_no_public_class_has_the_name_of_another() -> None:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     owners[node.name].append(name)
     shared = {name: files for name, files in owners.items() if len(files) > 1}
-    assert {name: files for name, files in shared.items() if name not in SHARED_NAMES_LEFT} == {}
-    assert SHARED_NAMES_LEFT - shared.keys() == set(), "these are done: take them from the list"
+    assert shared == {}
 
 
 def test_every_module_begins_with_what_it_is() -> None:
     """Not with what one may ask about it."""
     first = {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in modules().items()}
     assert [name for name, line in first.items() if not line] == []
-    asking = {name: name.partition("/")[0] for name, line in first.items() if "?" in line}
-    assert [name for name, room in asking.items() if room not in QUESTIONS_LEFT] == []
-    assert QUESTIONS_LEFT - set(asking.values()) == set(), "these are done: take them from the list"
+    assert [name for name, line in first.items() if "?" in line] == []
 
 
 def test_no_module_is_long() -> None:
@@ -80,7 +66,7 @@ def test_files_that_texts_name_exist() -> None:
             path = next((folder / file for folder in folders if (folder / file).is_file()), None)
             if path is None or name not in path.read_text():
                 gone.add(f"{text.relative_to(REPOSITORY)}:{file}")
-    assert gone == REFERENCES_LEFT
+    assert gone == set()
 
 
 def test_modules_that_texts_name_exist() -> None:
