@@ -139,7 +139,7 @@ def test_another_version_of_a_package_is_another_compiler(environment: dict[str,
 CONSUMERS = """
 import json, sys
 from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.subscription_spec import wanted, written_field
+from headgate.control.subscription_spec import compiler_input, written_field
 from headgate.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 
@@ -148,7 +148,7 @@ for line in sys.stdin:
     spec = SubscriptionSpec(consumer_filter=name, consumer_metadata=metadata, filter={"cel": "ce.a == 'b'"})
     subscription = Subscription(api_version="", kind="Subscription", metadata=Metadata(), spec=spec)
     try:
-        print(json.dumps(compile_filter(*wanted(subscription)).cel))
+        print(json.dumps(compile_filter(*compiler_input(subscription)).cel))
     except HeadgateError as error:
         print(json.dumps([written_field(subscription, error.field), error.reason]))
 """
