@@ -23,7 +23,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.rows import RoutedRow, routed_rows
 from headgate.control.store import Store
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def trigger(name: str = "t1", *, broker: str = "default", **spec: object) -> dict[str, Any]:

@@ -34,7 +34,7 @@ TOKEN = bytes(range(32))
 BROKER = "default/default/1"
 EPOCH = (1 << 20) + 1
 """The first one of the subscription whose target has the number 1."""
-SECONDS_MAX = 30.0
+SECONDS_MAX = 120.0
 
 
 def run(work: Coroutine[Any, Any, None], seconds_max: float = SECONDS_MAX) -> None:
