@@ -139,7 +139,7 @@ def test_another_version_of_a_package_is_another_compiler(environment: dict[str,
 CONSUMERS = """
 import json, sys
 from headgate.control.objects import Metadata, Subscription, SubscriptionSpec
-from headgate.control.subscription_spec import compiler_input, written_field
+from headgate.control.subscription_spec import compiler_input, field_as_written
 from headgate.errors import HeadgateError
 from headgate.filter.compile.compiler import compile_filter
 
@@ -150,7 +150,7 @@ for line in sys.stdin:
     try:
         print(json.dumps(compile_filter(*compiler_input(subscription)).cel))
     except HeadgateError as error:
-        print(json.dumps([written_field(subscription, error.field), error.reason]))
+        print(json.dumps([field_as_written(subscription, error.field), error.reason]))
 """
 
 
