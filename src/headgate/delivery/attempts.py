@@ -13,7 +13,7 @@ those are given up that are refused alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -228,23 +228,25 @@ class Attempts:
     async def _attempt(self, state: TargetState, attempt: Attempt, members: Members | None) -> None:
         if members is None:
             members = await self._members(state, attempt)
-        conclude: Callable[[], None] | None = None
-        if members:
+        if not members:
+            self.permits.release(state, attempt)
+        else:
             to, delivery = state.recipient, members[0][0]
-            heard = partial(self._heard, state, delivery)
-            outcome = await self._service.send(to, delivery, _message(to, members), heard)
+            outcome = await self._service.send(
+                to, delivery, _message(to, members), partial(self._heard, state, delivery)
+            )
             fate = judge(outcome)
             if fate is Fate.DELIVERED:
-                conclude = partial(self._delivered, state, members, outcome)
+                self.permits.release(state, attempt)
+                self._delivered(state, members, outcome)
             elif fate is Fate.FAILED and len(members) > 1 and not state.gone:
-                conclude = partial(self._split, state, members)
+                self.permits.release(state, attempt)
+                self._split(state, members)
             else:
                 # The permit is held meanwhile: who fails cannot do so faster than the disk takes dead letters.
                 results, pause_s = await self._settle(state, members, outcome)
-                conclude = partial(self._failed, state, results, outcome, pause_s)
-        self.permits.release(state, attempt)
-        if conclude is not None:
-            conclude()
+                self.permits.release(state, attempt)
+                self._failed(state, results, outcome, pause_s)
         self.permits.go_on(state)
         self._owner.has_room(state)
 

@@ -64,7 +64,7 @@ class SubscriptionCounters(msgspec.Struct, gc=False):
     expired: int = 0
 
 
-class SavedCursor(msgspec.Struct):
+class SavedCursor(msgspec.Struct, forbid_unknown_fields=True):
     """What a restart must know.
 
     Attributes:
