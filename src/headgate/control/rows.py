@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.objects import Broker, Kind, Routed, decode_stored
 from headgate.control.status import BrokerState, StatusInputs, broker_state, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
+_COLUMNS = """o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
               ifnull(r.filter_errors, 0), ifnull(r.last_error, ''), ifnull(r.last_error_event, ''),
               ifnull(r.trouble, ''), ifnull(r.dropped, 0), ifnull(r.last_dropped, ''), ifnull(r.backlog, '')"""
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
@@ -42,14 +42,10 @@ class RoutedRow:
     """A trigger or subscription with the inputs of its status.
 
     Attributes:
-        version: The object's resourceVersion.
-        target: Its target id.
         obj: As stored.
         inputs: At the same moment.
     """
 
-    version: int
-    target: int
     obj: Routed
     inputs: StatusInputs
 
@@ -94,7 +90,7 @@ def routed_rows(
     known = _Brokers(connection, url)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
-        version, kind, body, target, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
         errors, last, event, trouble, dropped, last_dropped, backlog = report
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
@@ -117,13 +113,7 @@ def routed_rows(
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
         )
-        yield RoutedRow(version, target, obj, inputs)
-
-
-def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
-    """Every trigger and subscription by its target id."""
-    rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
-    return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+        yield RoutedRow(obj, inputs)
 
 
 def public_url(connection: sqlite3.Connection) -> str:

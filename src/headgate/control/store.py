@@ -24,8 +24,8 @@ from headgate.control.objects import (
     ObjectKey,
     Routed,
 )
-from headgate.control.pages import Page, Selector, Stored, read_page
-from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.control.pages import Page, Selector, read_page
+from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
     broker_at,
@@ -34,15 +34,12 @@ from headgate.control.rows import (
     counter,
     public_url,
     routed_rows,
-    target_keys,
 )
 from headgate.control.schema import is_current, migrate
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
-
-__all__ = ["DeliveryRules", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
 
 
 class _DryRun(Exception):
@@ -329,7 +326,8 @@ class Store:
     def target_keys(self) -> dict[int, ObjectKey]:
         """Every trigger and subscription by its target id."""
         with self._database.read() as connection:
-            return target_keys(connection)
+            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
 
     def counters(self) -> dict[str, int]:
         """All counters at one moment: version, desired_generation, active_generation, routing, report, ..."""

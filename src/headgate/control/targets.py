@@ -16,7 +16,7 @@ from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, 
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import broker_at, brokers, bump, counter, public_url
-from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.status import destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
@@ -116,7 +116,7 @@ def _route(obj: Routed, public_url: str) -> _Route:
     if isinstance(obj, Subscription):
         return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
     broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Route(subscriber_uri(obj, public_url), broker, rules, sink_broker)
+    return _Route(destination_uri(obj.metadata, obj.spec.subscriber, public_url), broker, rules, sink_broker)
 
 
 def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
@@ -157,7 +157,8 @@ def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
     ).fetchall()
     routing = bump(connection, "routing")
     for target, body in rows:
-        uri = subscriber_uri(msgspec.json.decode(body, type=Trigger), public_url)
+        trigger = msgspec.json.decode(body, type=Trigger)
+        uri = destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
         connection.execute("UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target))
 
 
