@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,7 +25,17 @@ from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
-from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.objects import (
+    GROUP,
+    OWN_GROUP,
+    VERSION,
+    JsonObject,
+    Kind,
+    Object,
+    ObjectKey,
+    decode_stored,
+    encode,
+)
 from headgate.control.pages import Page
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
@@ -77,10 +88,7 @@ class ControlApi:
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._propagation = Propagation(store, self._feed)
-        self.app = Starlette(
-            routes=list(self._routes()),
-            exception_handlers=ERROR_HANDLERS,
-        )
+        self.app = Starlette(routes=list(self._routes()), exception_handlers=ERROR_HANDLERS)
         self.app.router.redirect_slashes = False
 
     def close(self) -> None:
@@ -90,6 +98,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
+            yield Route(f"{path}/", _static(make), methods=["GET"])
+        yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
         for name in openapi.GROUPS:
             yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         for review, answer in (
@@ -193,8 +203,7 @@ class ControlApi:
 
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
-        options = await _delete_options(request)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
+        _, dry_run = await _delete_options(request)
         async for page in self._pages(query):
             for item in page.items:
                 await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
@@ -251,16 +260,10 @@ class ControlApi:
         return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        options = await _delete_options(request)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
-        wanted = options.preconditions or DeleteOptions.Preconditions()
+        wanted, dry_run = await _delete_options(request)
 
-        def work() -> Object:
-            return self._store.delete(
-                key, uid=wanted.uid or "", resource_version=wanted.resource_version or "", dry_run=dry_run
-            )
-
-        gone = await run_in_threadpool(work)
+        pinned = {"uid": wanted.uid or "", "resource_version": wanted.resource_version or ""}
+        gone = await run_in_threadpool(self._store.delete, key, dry_run=dry_run, **pinned)
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
@@ -290,25 +293,14 @@ def _no_events() -> JsonObject:
 
 _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/version": discovery.version,
-    "/version/": discovery.version,
     "/api": discovery.core_versions,
-    "/api/": discovery.core_versions,
     "/api/v1": discovery.core_resources,
-    "/api/v1/": discovery.core_resources,
     "/apis": discovery.groups,
-    "/apis/": discovery.groups,
-    f"/apis/{GROUP}": lambda: discovery.group(GROUP),
-    f"/apis/{GROUP}/": lambda: discovery.group(GROUP),
-    f"/apis/{GROUP}/v1": discovery.object_resources,
-    f"/apis/{GROUP}/v1/": discovery.object_resources,
-    f"/apis/{OWN_GROUP}": lambda: discovery.group(OWN_GROUP),
-    f"/apis/{OWN_GROUP}/": lambda: discovery.group(OWN_GROUP),
-    f"/apis/{OWN_GROUP}/v1": discovery.own_resources,
-    f"/apis/{OWN_GROUP}/v1/": discovery.own_resources,
+    **{f"/apis/{name}": partial(discovery.group, name) for name in (GROUP, OWN_GROUP)},
+    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in (GROUP, OWN_GROUP)},
     f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
-    f"/apis/{discovery.AUTHORIZATION}/": discovery.authorization_resources,
-    "/openapi/v3": openapi.index,
 }
+"""What is answered to a GET, with a slash at the end and without."""
 
 
 def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:
@@ -335,11 +327,12 @@ def _list_head(kind: Kind, form: Representation) -> bytes:
             return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()
 
 
-async def _delete_options(request: Request) -> DeleteOptions:
+async def _delete_options(request: Request) -> tuple[DeleteOptions.Preconditions, bool]:
+    """What must hold of an object that is deleted, and whether nothing is to be stored."""
     body = await read_body(request, JSON_TYPES | YAML_TYPES)
-    if not body:
-        return DeleteOptions()
     try:
-        return msgspec.convert(await decoded(request, body), DeleteOptions)
+        options = msgspec.convert(await decoded(request, body) if body else {}, DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
+    dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
+    return options.preconditions or DeleteOptions.Preconditions(), dry_run

@@ -395,7 +395,7 @@ class Store:
             return None
         anew = [recompile.compiled(one, self.compiler) for one in found]
         with self._database.write() as connection:
-            recompile.put(connection, anew, self.compiler.version)
+            recompile.put(connection, found, anew, self.compiler.version)
         return found[-1].target
 
     # --- watching --------------------------------------------------------------------------------
