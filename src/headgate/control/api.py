@@ -40,7 +40,6 @@ from headgate.control.pages import Page
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
-    ListQuery,
     Representation,
     continue_token,
     include_object,
@@ -52,11 +51,9 @@ from headgate.control.queries import (
     write_options,
 )
 from headgate.control.store import Store
-from headgate.control.watch import ChangeFeed, watch
+from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
 
-LIST_CHUNK: Final = 250
-"""Objects of a list that are read and sent at once."""
 _LOCAL: Final = UrlPolicy()
 
 
@@ -146,7 +143,7 @@ class ControlApi:
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
         include = include_object(request.query_params)
-        pages = self._pages(query)
+        pages = pages_of(self._store, query)
         first = await anext(pages)
         if query.at_least > first.version:
             raise FutureVersionError(query.at_least, first.version)
@@ -180,31 +177,10 @@ class ControlApi:
 
         return StreamingResponse(stream(), media_type=JSON)
 
-    async def _pages(self, query: ListQuery) -> AsyncIterator[Page]:
-        """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
-        left, after = query.limit, query.after
-        while True:
-            limit = LIST_CHUNK if left is None else min(left, LIST_CHUNK)
-            page = await run_in_threadpool(
-                self._store.page,
-                query.kind,
-                query.namespace,
-                name=query.name,
-                selector=query.selector,
-                after=after,
-                limit=limit,
-                at=query.version if query.exact else None,
-            )
-            yield page
-            left = None if left is None else left - len(page.items)
-            if not page.more or left == 0:
-                return
-            after = (page.items[-1].key.namespace, page.items[-1].key.name)
-
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
         _, dry_run = await _delete_options(request)
-        async for page in self._pages(query):
+        async for page in pages_of(self._store, query):
             for item in page.items:
                 await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
         return json_response(Status("Status", "v1", {}, "Success"))
