@@ -154,9 +154,8 @@ class ControlApi:
                 case Representation.TABLE:
                     items = tables.rows(page.items, now_s=self._clock_s(), include=include)
                 case Representation.METADATA:
-                    items = [
-                        tables.partial_object(decode_stored(item.key.kind, item.body).metadata) for item in page.items
-                    ]
+                    found = (decode_stored(item.key.kind, item.body) for item in page.items)
+                    items = [msgspec.json.encode(tables.partial(obj.metadata)) for obj in found]
                 case _:
                     items = [item.body for item in page.items]
             return b",".join(items)
@@ -254,10 +253,9 @@ class ControlApi:
             case Representation.TABLE:
                 include = include_object(request.query_params)
                 row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
-                metadata = msgspec.json.encode({"resourceVersion": obj.metadata.resource_version})
-                body = tables.head(Kind(obj.kind)) + row + b'],"metadata":' + metadata + b"}"
+                body = tables.table(Kind(obj.kind), row, {"resourceVersion": obj.metadata.resource_version})
             case Representation.METADATA:
-                body = tables.partial_object(obj.metadata)
+                body = msgspec.json.encode(tables.partial(obj.metadata))
             case _:
                 body = encode(obj)
         return Response(body, media_type=JSON)

@@ -13,9 +13,11 @@ from headgate.control.status import BrokerState, StatusInputs, broker_state, sin
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_COLUMNS = """o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-              ifnull(r.filter_errors, 0), ifnull(r.last_error, ''), ifnull(r.last_error_event, ''),
-              ifnull(r.trouble, ''), ifnull(r.dropped, 0), ifnull(r.last_dropped, ''), ifnull(r.backlog, '')"""
+_REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
+"""Columns of reports, which are inputs of a status by the same names; 0 and empty without a report."""
+_COLUMNS = "o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error, " + ", ".join(
+    f"ifnull(r.{name}, {0 if name in ('filter_errors', 'dropped') else repr('')})" for name in _REPORTED
+)
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -91,7 +93,6 @@ def routed_rows(
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
         kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
-        errors, last, event, trouble, dropped, last_dropped, backlog = report
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
@@ -103,15 +104,9 @@ def routed_rows(
             needs=needs,
             active_generation=active,
             plan_error=plan_error,
-            filter_errors=errors,
-            last_error=last,
-            last_error_event=event,
-            trouble=trouble,
-            dropped=dropped,
-            last_dropped=last_dropped,
-            backlog=backlog,
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
+            **dict(zip(_REPORTED, report, strict=True)),
         )
         yield RoutedRow(obj, inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import threading
 import time
@@ -272,29 +273,16 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, report, trouble, dropped,"
-                " last_dropped, backlog) SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8, ifnull(?9, '')"
+                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, trouble, dropped,"
+                " last_dropped, backlog, report) SELECT ?1, ?2, ?3, ?4, ifnull(?5, ''), ?6, ?7, ifnull(?8, ''), ?9"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble), backlog = ifnull(?9, backlog),"
+                " report = excluded.report, trouble = ifnull(?5, trouble), backlog = ifnull(?8, backlog),"
                 " dropped = dropped + excluded.dropped,"
                 " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
-                [
-                    (
-                        r.target,
-                        r.filter_errors,
-                        r.last_error,
-                        r.last_error_event,
-                        mark,
-                        r.trouble,
-                        r.dropped,
-                        r.last_dropped,
-                        r.backlog,
-                    )
-                    for r in reports
-                ],
+                ((*dataclasses.astuple(report), mark) for report in reports),
             )
 
     def forget_trouble(self) -> None:

@@ -16,8 +16,8 @@ from headgate.control import tables
 from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
 from headgate.control.kube_status import failure_of
-from headgate.control.objects import Kind, ObjectKey, decode_stored
-from headgate.control.pages import Page, Selector, Stored
+from headgate.control.objects import Kind, decode_stored
+from headgate.control.pages import Page, Selector
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.limits import WATCHES_MAX
@@ -256,12 +256,10 @@ def _type_for(change: Change, selector: Selector | None) -> str | None:
 def _object_line(type_: str, body: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
     if not query.is_table:
         return _line(type_, body)
-    stored = Stored(ObjectKey(query.objects.kind, "", ""), body)
-    (row,) = tables.rows([stored], now_s=clock_s(), include=query.include_object)
-    version = decode_stored(query.objects.kind, body).metadata.resource_version
-    return _line(
-        type_, tables.head(query.objects.kind) + row + b'],"metadata":{"resourceVersion":"%s"}}' % version.encode()
-    )
+    obj = decode_stored(query.objects.kind, body)
+    row = msgspec.json.encode(tables.row(obj, now_s=clock_s(), include=query.include_object))
+    metadata: dict[str, object] = {"resourceVersion": obj.metadata.resource_version}
+    return _line(type_, tables.table(query.objects.kind, row, metadata))
 
 
 def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> bytes:
@@ -269,7 +267,7 @@ def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> byte
     if initial:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     if query.is_table:
-        body = tables.head(query.objects.kind) + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+        body = tables.table(query.objects.kind, b"", metadata)
     else:
         spec: dict[str, object] = {
             "kind": query.objects.kind,
