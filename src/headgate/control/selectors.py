@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.errors import MalformedObjectError
@@ -15,14 +14,6 @@ _VALUE: Final = r"[-A-Za-z0-9_.]*"
 _SET: Final = re.compile(rf"\s*({_NAME})\s+(in|notin)\s*\(([^()]*)\)\s*", re.ASCII)
 _EQUAL: Final = re.compile(rf"\s*({_NAME})\s*(==|=|!=)\s*({_VALUE})\s*", re.ASCII)
 _EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """A field selector: an exact name or namespace; None where it asks for nothing."""
-
-    name: str | None = None
-    namespace: str | None = None
 
 
 def label_selector(text: str) -> Selector | None:
@@ -82,8 +73,8 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
     return MalformedObjectError(f"unable to parse label selector {text!r} at character {at + 1}")
 
 
-def field_selector(text: str) -> Fields:
-    """A field selector; only `metadata.name` and `metadata.namespace` are supported.
+def field_selector(text: str) -> tuple[str | None, str | None]:
+    """The exact name and namespace that a field selector asks for, None where it asks for nothing.
 
     Raises:
         MalformedObjectError: It asks for another field, or not by `=`.
@@ -100,7 +91,7 @@ def field_selector(text: str) -> Fields:
             name = value if name in (None, value) else ""
         else:
             namespace = value if namespace in (None, value) else ""
-    return Fields(name, namespace)
+    return name, namespace
 
 
 def _split(part: str) -> tuple[str, str, str]:
