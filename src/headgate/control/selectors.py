@@ -83,7 +83,8 @@ def field_selector(text: str) -> tuple[str | None, str | None]:
         raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
     name = namespace = None
     for part in filter(None, text.split(",")):
-        field, operator, value = (group.strip() for group in _split(part))
+        split = next((part.partition(one) for one in ("!=", "==", "=") if one in part), (part, "", ""))
+        field, operator, value = map(str.strip, split)
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
             raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
         # Nothing has two names or lies in two namespaces; no object has the empty name.
@@ -92,11 +93,3 @@ def field_selector(text: str) -> tuple[str | None, str | None]:
         else:
             namespace = value if namespace in (None, value) else ""
     return name, namespace
-
-
-def _split(part: str) -> tuple[str, str, str]:
-    operators: tuple[str, ...] = ("!=", "==", "=")
-    for operator in operators:
-        if operator in part:
-            return part.partition(operator)
-    return part, "", ""
