@@ -275,6 +275,13 @@ def children(node: Node) -> tuple[Node, ...]:
             assert_never(node)
 
 
+def root_of(node: Node) -> Node:
+    """What a path of fields begins with: `data` of `data.a.b`."""
+    while isinstance(node, Select):
+        node = node.operand
+    return node
+
+
 def reads_publish_time(node: Node) -> bool:
     """Whether `publish_time` stands anywhere in an expression."""
     return node == Name(PUBLISH_TIME) or any(map(reads_publish_time, children(node)))

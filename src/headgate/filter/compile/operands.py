@@ -301,13 +301,9 @@ def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: in
             if most < 0:
                 return _solve(node, Comparison.LE, Fraction(most * divisor))
             return _solve(node, Comparison.LT, Fraction((most + 1) * divisor))
-        case Comparison.EQ if k.denominator == 1:
-            low = _solve_division(node, Comparison.GE, k, divisor)
-            high = _solve_division(node, Comparison.LE, k, divisor)
-            return None if low is None or high is None else low + high
-        case Comparison.NE if k.denominator == 1:
-            low = _solve_division(node, Comparison.LT, k, divisor)
-            high = _solve_division(node, Comparison.GT, k, divisor)
+        case Comparison.EQ | Comparison.NE if k.denominator == 1:
+            ends = (Comparison.GE, Comparison.LE) if comparison is Comparison.EQ else (Comparison.LT, Comparison.GT)
+            low, high = (_solve_division(node, end, k, divisor) for end in ends)
             return None if low is None or high is None else low + high
         case _:
             return None

@@ -127,6 +127,14 @@ class Words(ABC):
         self._before: Token | None = None
         self._depth = 0
 
+    def _whole(self, part: Callable[[], Part]) -> Part:
+        if self._peek().kind is Kind.END:
+            raise fault(self._text, 0, f"the {self._what} is empty", "leave the filter out to take every event")
+        found = part()
+        if self._peek().kind is not Kind.END:
+            raise self._unexpected(self._peek(), f"the {self._what} should end here")
+        return found
+
     def _peek(self) -> Token:
         return self._token
 

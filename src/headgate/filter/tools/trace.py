@@ -269,11 +269,8 @@ def _below(at: _At, text: str) -> list[_At]:
     for before, child in zip(between, parts, strict=False):
         position += len(before)
         written = unparse(child)
-        if text.startswith(f"({written})", position):
-            position += 1
-            found.append(_At(child, position, position + len(written), at.depth + 1, at.scope))
-            position += len(written) + 1
-        else:
-            found.append(_At(child, position, position + len(written), at.depth + 1, at.scope))
-            position += len(written)
+        parenthesis = text.startswith(f"({written})", position)
+        start = position + parenthesis
+        found.append(_At(child, start, start + len(written), at.depth + 1, at.scope))
+        position = start + len(written) + parenthesis
     return found

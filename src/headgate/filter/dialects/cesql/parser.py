@@ -44,13 +44,7 @@ def parse(text: str) -> Tree:
 
 class _Parser(Words):
     def whole(self) -> Tree:
-        if self._peek().kind is Kind.END:
-            raise fault(self._text, 0, "the expression is empty", "leave the filter out to take every event")
-        found = self._logic()
-        token = self._peek()
-        if token.kind is not Kind.END:
-            raise self._unexpected(token, "the expression should end here")
-        return found
+        return self._whole(self._logic)
 
     def _logic(self) -> Tree:
         left, deeper = self._comparison(), 0

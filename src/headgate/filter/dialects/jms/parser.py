@@ -7,6 +7,7 @@ nothing to compare. What other brokers allow beyond it is refused, with the hint
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from headgate.filter.cel.ast import INT64_MAX
@@ -35,11 +36,6 @@ from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _INT64_DIGITS: Final = 19
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
-_VALUES: Final = (Number, Text, Truth, Identifier, Signed, Arithmetic)
-_CONDITIONS: Final = (
-    *(Truth, Identifier, Comparison, Between, OneOf, Like, IsNull),
-    *(Negation, Conjunction, Disjunction),
-)
 _Part = Value | Condition
 
 
@@ -54,33 +50,24 @@ def parse(text: str) -> Condition:
 
 class _Parser(Words):
     def whole(self) -> Condition:
-        if self._peek().kind is Kind.END:
-            raise fault(self._text, 0, "the selector is empty", "leave the filter out to take every event")
-        found = self._condition(self._disjunction())
-        token = self._peek()
-        if token.kind is not Kind.END:
-            raise self._unexpected(token, "the selector should end here")
-        return found
+        return self._whole(lambda: self._condition(self._disjunction()))
 
     # --- conditions ---
 
     def _disjunction(self) -> _Part:
-        first = self._conjunction()
-        if not self._at("OR"):
-            return first
-        position, parts = self._peek().position, [self._condition(first)]
-        while self._take("OR"):
-            parts.append(self._condition(self._conjunction()))
-        return Disjunction(tuple(parts), position)
+        return self._joined("OR", self._conjunction, Disjunction)
 
     def _conjunction(self) -> _Part:
-        first = self._negation()
-        if not self._at("AND"):
+        return self._joined("AND", self._negation, Conjunction)
+
+    def _joined(self, word: str, operand: Callable[[], _Part], made: type[Disjunction] | type[Conjunction]) -> _Part:
+        first = operand()
+        if not self._at(word):
             return first
         position, parts = self._peek().position, [self._condition(first)]
-        while self._take("AND"):
-            parts.append(self._condition(self._negation()))
-        return Conjunction(tuple(parts), position)
+        while self._take(word):
+            parts.append(self._condition(operand()))
+        return made(tuple(parts), position)
 
     def _negation(self) -> _Part:
         token = self._peek()
@@ -226,12 +213,12 @@ class _Parser(Words):
         return self._fault(token, f"unexpected {what}: {reason}", hint)
 
     def _value(self, part: _Part) -> Value:
-        if isinstance(part, _VALUES):
+        if isinstance(part, Value):
             return part
         raise fault(self._text, part.position, "a condition is no value", "join conditions with AND, OR and NOT")
 
     def _condition(self, part: _Part) -> Condition:
-        if isinstance(part, _CONDITIONS):
+        if isinstance(part, Condition):
             return part
         raise fault(self._text, part.position, "a value is no condition", "compare it with something")
 

@@ -184,15 +184,11 @@ def predicate(
         raise FilterError(f"{operator} is for strings, not for {kind}s", field=f"{field}.{spelling.operator}")
     checked = tuple(_typed(value, kind, f"{field}.{spelling.value(index)}") for index, value in enumerate(values))
     if operator is Operator.LIKE:
-        _check_pattern(str(checked[0]), f"{field}.{spelling.value(0)}")
+        try:
+            parse_pattern(str(checked[0]), ESCAPE)
+        except PatternError as error:
+            raise FilterError(str(error), field=f"{field}.{spelling.value(0)}", position=error.position) from None
     return Predicate(Property(subject, kind), operator, checked)
-
-
-def _check_pattern(pattern: str, field: str) -> None:
-    try:
-        parse_pattern(pattern, ESCAPE)
-    except PatternError as error:
-        raise FilterError(str(error), field=field, position=error.position) from None
 
 
 def _check_count(operator: Operator, count: int, field: str) -> None:
