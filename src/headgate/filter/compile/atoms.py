@@ -145,10 +145,8 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
             bounds = solved(left, comparison, constant)
     if bounds is None:
         return Unsupported()
-    made = tuple(
-        _comparison(bound.operand, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
-        for bound in bounds
-    )
+    operand, found = bounds
+    made = tuple(_comparison(operand, side, ConstantKind.NUMBER, bound, negated=negated) for side, bound in found)
     together = (comparison is not Comparison.NE) is not negated
     return (made,) if together else tuple((atom,) for atom in made)
 

@@ -22,13 +22,11 @@ from headgate.filter.dialects.pulsar.tree import (
     LISTS,
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
     Property,
-    PublishTime,
     Spelling,
     Time,
     Type,
@@ -39,8 +37,7 @@ from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST
 
 JsonObject = dict[str, object]
 
-_TIMES: Final[Mapping[str, Time]] = {"eventTime": EventTime(), "publishTime": PublishTime()}
-_SUBJECTS: Final = ("property", *_TIMES)
+_SUBJECTS: Final = ("property", *Time)
 _LIST: Final = Spelling("property", "operator", "type")
 _ONE: Final = Spelling("property", "operator", "type", "value", single=True)
 _MEMBERS: Final = frozenset({*_SUBJECTS, "operator", "value", "values", "type"})
@@ -105,7 +102,7 @@ def to_json(expression: Expr) -> JsonObject:
                 written["value"] = values[0]
             if isinstance(subject, Property):
                 return {"property": subject.name, "type": subject.type.value, **written}
-            return {"eventTime" if isinstance(subject, EventTime) else "publishTime": {}, **written}
+            return {subject.value: {}, **written}
 
 
 def _expression(value: object, field: str, depth: int) -> Expr:
@@ -138,14 +135,13 @@ def _predicate(value: Mapping[object, object], field: str) -> Predicate:
     asked = [name for name in _SUBJECTS if name in value]
     if len(asked) != 1:
         raise FilterError("must have one of property, eventTime and publishTime", field=field, hint=_HINT)
-    subject: object = value[asked[0]]
-    if asked[0] in _TIMES:
+    subject = value[asked[0]]
+    if asked[0] != "property":
         if subject != {}:
             raise FilterError("must be {}", field=f"{field}.{asked[0]}")
-        subject = _TIMES[asked[0]]
+        subject = Time(asked[0])
     elif not isinstance(subject, str):
         raise FilterError("must be a string", field=f"{field}.property")
-    assert isinstance(subject, str | EventTime | PublishTime)
     values = _values(value, field)
     spelling = _ONE if "value" in value else _LIST
     return predicate(subject, _operator(value, field), values, _type(value, field), field, spelling)

@@ -35,13 +35,12 @@ from headgate.filter.dialects.pulsar.tree import (
     ESCAPE,
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
-    PublishTime,
     Subject,
+    Time,
     Type,
     Value,
 )
@@ -78,9 +77,9 @@ def _truth(expression: Expr) -> Truth:
 
 def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) -> Truth:
     match subject:
-        case EventTime():
+        case Time.EVENT:
             return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
-        case PublishTime():
+        case Time.PUBLISH:
             return _compare(operator, (), Name(PUBLISH_TIME), list(map(_instant, values)))
     match subject.type:
         case Type.STRING:

@@ -78,17 +78,13 @@ class Property:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """`eventTime()`: the attribute `time`."""
+class Time(StrEnum):
+    """A time of an event, by its name in JSON."""
+
+    EVENT = "eventTime"  # the attribute `time`
+    PUBLISH = "publishTime"  # when the broker stored the event, to the millisecond
 
 
-@dataclass(frozen=True, slots=True)
-class PublishTime:
-    """`publishTime()`: when the broker stored the event, to the millisecond."""
-
-
-Time = EventTime | PublishTime
 Subject = Property | Time
 
 
@@ -174,7 +170,7 @@ def predicate(
             another type.
     """
     _check_count(operator, len(values), f"{field}.{spelling.values}")
-    if not isinstance(subject, str):
+    if isinstance(subject, Time):
         return _of_time(subject, operator, values, type_, field, spelling)
     check_name(subject, f"{field}.{spelling.name}")
     if subject == "time":
