@@ -91,14 +91,14 @@ class _Parser(Words):
         if self._take("IS"):
             negated = self._take("NOT")
             self._expect("NULL")
-            return IsNull(self._identifier(left, "IS NULL"), negated, token.position)
+            return _negated(negated, IsNull(self._identifier(left, "IS NULL"), token.position))
         negated = self._take("NOT")
         if self._take("BETWEEN"):
             return self._between(self._value(left), negated, token)
         if self._take("IN"):
-            return self._one_of(self._identifier(left, "IN"), negated, token)
+            return _negated(negated, self._one_of(self._identifier(left, "IN"), token))
         if self._take("LIKE"):
-            return self._like(self._identifier(left, "LIKE"), negated, token)
+            return _negated(negated, self._like(self._identifier(left, "LIKE"), token))
         if negated:
             raise self._unexpected(self._peek(), "BETWEEN, IN or LIKE should follow NOT")
         return left
@@ -108,7 +108,7 @@ class _Parser(Words):
         self._expect("AND")
         return Between(operand, low, self._value(self._sum()), negated, token.position)
 
-    def _one_of(self, operand: Identifier, negated: bool, token: Token) -> OneOf:
+    def _one_of(self, operand: Identifier, token: Token) -> OneOf:
         self._expect("(")
         values = [self._string("a string should stand in the list of IN").value]
         while self._take(","):
@@ -117,9 +117,9 @@ class _Parser(Words):
         if len(values) > FILTER_LIST_ITEMS_MAX:
             reason = f"IN lists {len(values)} strings: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
             raise self._fault(token, reason, limit="FILTER_LIST_ITEMS_MAX")
-        return OneOf(operand, tuple(values), negated, token.position)
+        return OneOf(operand, tuple(values), token.position)
 
-    def _like(self, operand: Identifier, negated: bool, token: Token) -> Like:
+    def _like(self, operand: Identifier, token: Token) -> Like:
         pattern = self._string("a string should follow LIKE")
         escape = None
         if self._take("ESCAPE"):
@@ -128,7 +128,7 @@ class _Parser(Words):
             if len(escape) != 1 or escape in {"%", "_"}:
                 reason = "the escape must be one character, and neither % nor _"
                 raise fault(self._text, character.position, reason, "for instance ESCAPE '\\'")
-        return Like(operand, pattern, escape, negated, token.position)
+        return Like(operand, pattern, escape, token.position)
 
     # --- values ---
 
@@ -226,6 +226,10 @@ class _Parser(Words):
         if isinstance(part, Identifier):
             return part
         raise fault(self._text, part.position, f"a name should stand before {before}")
+
+
+def _negated(negated: bool, found: Condition) -> Condition:
+    return Negation(found, found.position) if negated else found
 
 
 def _numeric(text: str) -> int | float | None:
