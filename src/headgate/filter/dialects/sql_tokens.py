@@ -157,6 +157,20 @@ class Words(ABC):
         if not self._take(word):
             raise self._unexpected(self._token, f"{word} should stand here")
 
+    def _expect_text(self, wanted: str, hint: str = "") -> Token:
+        token = self._token
+        if token.kind is not Kind.TEXT:
+            raise self._unexpected(token, wanted, hint)
+        self._advance()
+        return token
+
+    def _nested(self, token: Token, part: Callable[[], Part]) -> Part:
+        """A part that is one level deeper in the tree."""
+        self._deeper(token)
+        found = part()
+        self._depth -= 1
+        return found
+
     def _left_to_right(
         self, operand: Callable[[], Part], operators: Collection[str], joined: Callable[[Token, Part, Part], Part]
     ) -> Part:

@@ -73,10 +73,7 @@ class _Parser(Words):
         token = self._peek()
         if not self._take("NOT"):
             return self._predicate()
-        self._deeper(token)
-        operand = self._condition(self._negation())
-        self._depth -= 1
-        return Negation(operand, token.position)
+        return Negation(self._nested(token, lambda: self._condition(self._negation())), token.position)
 
     def _predicate(self) -> _Part:
         left = self._sum()
@@ -110,9 +107,9 @@ class _Parser(Words):
 
     def _one_of(self, operand: Identifier, token: Token) -> OneOf:
         self._expect("(")
-        values = [self._string("a string should stand in the list of IN").value]
+        values = [self._expect_text("a string should stand in the list of IN").text]
         while self._take(","):
-            values.append(self._string("a string should stand in the list of IN").value)
+            values.append(self._expect_text("a string should stand in the list of IN").text)
         self._expect(")")
         if len(values) > FILTER_LIST_ITEMS_MAX:
             reason = f"IN lists {len(values)} strings: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
@@ -120,15 +117,15 @@ class _Parser(Words):
         return OneOf(operand, tuple(values), token.position)
 
     def _like(self, operand: Identifier, token: Token) -> Like:
-        pattern = self._string("a string should follow LIKE")
+        pattern = self._expect_text("a string should follow LIKE")
         escape = None
         if self._take("ESCAPE"):
-            character = self._string("a string should follow ESCAPE")
-            escape = character.value
+            character = self._expect_text("a string should follow ESCAPE")
+            escape = character.text
             if len(escape) != 1 or escape in {"%", "_"}:
                 reason = "the escape must be one character, and neither % nor _"
                 raise fault(self._text, character.position, reason, "for instance ESCAPE '\\'")
-        return Like(operand, pattern, escape, token.position)
+        return Like(operand, Text(pattern.text, pattern.position), escape, token.position)
 
     # --- values ---
 
@@ -151,9 +148,7 @@ class _Parser(Words):
         if following.kind is Kind.NUMBER:
             self._advance()
             return self._number(following, token)
-        self._deeper(token)
-        operand = self._value(self._signed())
-        self._depth -= 1
+        operand = self._nested(token, lambda: self._value(self._signed()))
         return Signed(token.text, operand, token.position)  # type: ignore[arg-type]
 
     def _primary(self) -> _Part:
@@ -169,10 +164,8 @@ class _Parser(Words):
             case Token(Kind.KEYWORD, "TRUE" | "FALSE" as word, position):
                 return Truth(word == "TRUE", position)
             case Token(Kind.SIGN, "("):
-                self._deeper(token)
-                inner = self._disjunction()
+                inner = self._nested(token, self._disjunction)
                 self._expect(")")
-                self._depth -= 1
                 return inner
             case _:
                 raise self._unexpected(token, "a name, a number, a string or a condition should stand here")
@@ -190,13 +183,6 @@ class _Parser(Words):
         return Number(-value if negative else value, position)
 
     # --- what is wanted here ---
-
-    def _string(self, reason: str) -> Text:
-        token = self._peek()
-        if token.kind is not Kind.TEXT:
-            raise self._unexpected(token, reason)
-        self._advance()
-        return Text(token.text, token.position)
 
     def _unexpected(self, token: Token, reason: str, hint: str = "") -> FilterError:
         match token:
