@@ -118,16 +118,13 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
 class LastLook:
     """The last look before delivery: the right broker, and what the matcher left open.
 
-    Args:
+    Attributes:
         judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
         errors: Where filter errors are counted.
-
-    Attributes:
-        errors: The same.
     """
 
     def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
-        self._judge_filter = judge_filter
+        self.judge_filter = judge_filter
         self.errors = errors
 
     def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
@@ -140,7 +137,7 @@ class LastLook:
             if path_of(event.broker) != path_of(target.broker):
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
         elif delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
-            decision = self._judge_filter(target.filter.cel, event)
+            decision = self.judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
                 result = "filtered"
             elif decision.kind is OutcomeKind.ERROR:
@@ -153,4 +150,4 @@ class LastLook:
 
     def message(self, target: Target, event: SharedEvent) -> str:
         """Why the filter is an error."""
-        return self._judge_filter(target.filter.cel, event).message
+        return self.judge_filter(target.filter.cel, event).message
