@@ -23,7 +23,7 @@ from headgate.scan.pages import LogScanner
 from headgate.subscriptions.errors import PlaceNotFoundError
 from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog, SubscriptionResources
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
@@ -60,7 +60,9 @@ class World:
         view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=SearchableLog(self.folder / "log", scanner, lambda _: rule),
+            log=self.folder / "log",
+            scanner=scanner,
+            rule_of=lambda _: rule,
             events=self.events,
             look=LastLook(evaluate, FilterErrors()),
             in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},

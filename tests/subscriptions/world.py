@@ -20,7 +20,7 @@ from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog, SubscriptionResources
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
@@ -93,7 +93,9 @@ class World:
         view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=SearchableLog(self.folder / "log", self.scanner, lambda _: filter_value_rule("type")),
+            log=self.folder / "log",
+            scanner=self.scanner,
+            rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,
             look=LastLook(evaluate, self.errors),
             in_force=dict,

@@ -10,7 +10,7 @@ POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -78,23 +78,13 @@ class ReplaysApi:
         log: Directory of the log's partitions.
         store: The objects.
         policy: Which URLs events may go to.
-        clock_us: Microseconds since 1970 UTC.
     """
 
-    def __init__(
-        self,
-        replays: Replaying,
-        log: Path,
-        store: Store,
-        policy: UrlPolicy,
-        *,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
-    ) -> None:
+    def __init__(self, replays: Replaying, log: Path, store: Store, policy: UrlPolicy) -> None:
         self._replays = replays
         self._log = log
         self._objects = store
         self._policy = policy
-        self._clock_us = clock_us
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -167,7 +157,7 @@ class ReplaysApi:
             end,
             asked.rate,
             asked.dry_run,
-            self._clock_us(),
+            time.time_ns() // 1_000,
         )
 
 

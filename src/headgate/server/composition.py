@@ -20,7 +20,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable, Target
+from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
@@ -51,7 +51,7 @@ from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog, SubscriptionResources
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 
 _log = structlog.get_logger(__name__)
 
@@ -166,20 +166,20 @@ class Dispatcher:
         self._options = options
         self._files = files
         self._stop = stop
-        self._errors = FilterErrors()
-        self._look = LastLook(options.judge_filter, self._errors)
+        errors = FilterErrors()
+        self._look = LastLook(options.judge_filter, errors)
         self._routing = RoutingCache(options.store, self._update)
-        self._reporter = TargetReporter(options.store, self._errors)
+        self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
         service = AttemptService(
             transport,
             replies,
             files.journal,
-            SubscriberHealth(self._errors.trouble, clocks),
+            SubscriberHealth(errors.trouble, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
-        self.dead_letters = DeadLetters(data / "deadletters.db", service, self._find)
+        self.dead_letters = DeadLetters(data / "deadletters.db", service, lambda id_: self.scheduler.find(id_))
         self.scheduler = Scheduler(
             self,
             events=files.events,
@@ -220,7 +220,9 @@ class Dispatcher:
         files = self._files
         resources = SubscriptionResources(
             outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
-            log=SearchableLog(self._options.data / "log", scanner, self._routing.rule_of),
+            log=self._options.data / "log",
+            scanner=scanner,
+            rule_of=self._routing.rule_of,
             events=files.events,
             look=self._look,
             in_force=self._takeover.in_force,
@@ -228,9 +230,6 @@ class Dispatcher:
             clock_us=self._options.clocks.now_us,
         )
         return Subscriptions(files.subscriptions, resources)
-
-    def _find(self, target: int) -> Target | None:
-        return self.scheduler.find(target)
 
     @property
     def unfinished(self) -> int:

@@ -43,7 +43,7 @@ async def begin(resources: SubscriptionResources, state: SubscriptionState) -> b
         return True
     to = EARLIEST if rules.history == _BEGINNING else rules.history
     try:
-        starts = await asyncio.to_thread(start_offsets, resources.log.directory, to)
+        starts = await asyncio.to_thread(start_offsets, resources.log, to)
     except PositionError as error:
         resources.look.errors.backlog(target.id, f"HistoryRefused: spec.filterFrom: {error.message}")
         state.cursor.without_history(rules.filter_id)
@@ -75,11 +75,11 @@ async def next_events(
         return []
     partition, at, end = where
     broker, cel = state.target.broker, state.target.filter.cel
-    rule = await asyncio.to_thread(resources.log.rule_of, broker)
+    rule = await asyncio.to_thread(resources.rule_of, broker)
     if rule is None:
         return []
     request = ScanRequest(broker, rule, cel, {partition: at}, {partition: end}, room)
-    page = await resources.log.scanner.scan_page(request)
+    page = await resources.scanner.scan_page(request)
     events: list[tuple[UnackedEvent, SharedEvent]] = []
     size_bytes = 0
     for located in page.found:

@@ -107,15 +107,15 @@ async def find_destination(
     cel = goal.first or goal.last
     if goal.to == LATEST and not cel:
         return SeekDestination(resources.outbox.end, {}, behind=True)
-    log = resources.log.directory
+    log = resources.log
     floor = await asyncio.to_thread(start_offsets, log, goal.to)
     since_us = rfc3339.micros(goal.to) or 0
     if cel:
-        rule = await asyncio.to_thread(resources.log.rule_of, broker)
+        rule = await asyncio.to_thread(resources.rule_of, broker)
         if rule is None:
             raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
         end = await asyncio.to_thread(start_offsets, log, NEXT)
-        finder = EventFinder(log, resources.log.scanner)
+        finder = EventFinder(log, resources.scanner)
         found = await finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
         if found is None:
             raise PlaceNotFoundError("the expression is true of no event of the broker there")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,21 +13,6 @@ from headgate.delivery.verdicts import LastLook
 from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
-
-
-@dataclass(frozen=True, slots=True)
-class SearchableLog:
-    """The log's past.
-
-    Attributes:
-        directory: Of the log's partitions.
-        scanner: Scans it.
-        rule_of: How a broker's events get their filter values.
-    """
-
-    directory: Path
-    scanner: Scanner
-    rule_of: RuleOf
 
 
 class OutboxView:
@@ -79,7 +63,9 @@ class SubscriptionResources:
 
     Attributes:
         outbox: Their rows.
-        log: The log's past, for seeks and histories.
+        log: Directory of the log's partitions.
+        scanner: Scans the log's past, for seeks and histories.
+        rule_of: How a broker's events get their filter values.
         events: The log's events, by partition and offset.
         look: Decides what the matcher left open, and counts filter errors.
         in_force: Of each partition that is being matched: where matching stands, and by which generation.
@@ -88,9 +74,11 @@ class SubscriptionResources:
     """
 
     outbox: OutboxView
-    log: SearchableLog
+    log: Path
+    scanner: Scanner
+    rule_of: RuleOf
     events: Events
     look: LastLook
     in_force: Callable[[], dict[int, tuple[int, int]]]
+    clock_us: Callable[[], int]
     dead_letters: DeadLetterQueue | None = None
-    clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000
