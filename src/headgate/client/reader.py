@@ -7,7 +7,6 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import fields
-from types import TracebackType
 from typing import Self
 
 from headgate.client.connection import Connection, Stream
@@ -85,9 +84,7 @@ class AsyncReader:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def __aiter__(self) -> Self:
