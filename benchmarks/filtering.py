@@ -100,7 +100,7 @@ def run(directory: Path, seed: int) -> Result:
     saved, missed = [], 0
     for value in sorted(set(values)):
         before, offsets = bytes_read(), set()
-        with PartitionReader.open(partition, start=0) as reader:
+        with PartitionReader(partition, start=0) as reader:
             while (chunk := reader.read(wanted=frozenset({value}))) is not None:
                 offsets.update(range(chunk.first_offset, chunk.next_offset))
             taken = bytes_read() - before

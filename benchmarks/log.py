@@ -164,7 +164,7 @@ def _passes(directory: Path, seconds: float, wanted: frozenset[str] | None) -> f
     done = 0
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds or not done:
-        with PartitionReader.open(directory, start=0) as reader:
+        with PartitionReader(directory, start=0) as reader:
             while (chunk := reader.read(wanted=wanted)) is not None:
                 _ = chunk.batch
         done += 1

@@ -255,7 +255,7 @@ def not_ended(data: Path) -> int:
     store = CursorStore(data / "dispatch.db")
     cursors = store.load()
     store.close()
-    with PartitionReader.open(data / "outbox" / "0", start=0) as reader:
+    with PartitionReader(data / "outbox" / "0", start=0) as reader:
         above = reader.committed_offset() - cursors.position
     return above + sum(len(cursor.pending) for cursor in cursors.targets)
 

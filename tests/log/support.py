@@ -37,7 +37,7 @@ def open_writer(directory: Path, **options: Any) -> PartitionWriter:
 def read_all(directory: Path, start: int = 0, **wanted: Any) -> list[int]:
     """`n` of every record, which must be its offset."""
     numbers: list[int] = []
-    with PartitionReader.open(directory, start=start) as reader:
+    with PartitionReader(directory, start=start) as reader:
         while (chunk := reader.read(**wanted)) is not None:
             column = chunk.batch.column("n").to_pylist()
             assert column == list(range(chunk.first_offset, chunk.first_offset + chunk.record_count))

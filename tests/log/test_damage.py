@@ -70,7 +70,7 @@ def rows(first: int, data: pa.RecordBatch) -> list[Row]:
 
 def read(directory: Path, start: int = 0, wanted: frozenset[str] | None = None) -> tuple[list[Row], int]:
     found: list[Row] = []
-    with PartitionReader.open(directory, start=start) as reader:
+    with PartitionReader(directory, start=start) as reader:
         while (chunk := reader.read(wanted=wanted)) is not None:
             found += rows(chunk.first_offset, chunk.batch)
         return found, reader.records_corrupt
@@ -133,7 +133,7 @@ def whole_or_none(reader: PartitionReader) -> Chunk | None:
 def check_stop(directory: Path, path: Path, byte: int) -> None:
     """Everything before it comes, then its place is named; nothing behind it passes for the next."""
     found: list[Row] = []
-    with PartitionReader.open(directory, start=0) as reader:
+    with PartitionReader(directory, start=0) as reader:
         for chunk in iter(lambda: whole_or_none(reader), None):
             found += rows(chunk.first_offset, chunk.batch)
         with pytest.raises(CorruptChunkError) as error:

@@ -291,7 +291,7 @@ def test_a_segment_of_a_newer_version_is_named_and_left(tmp_path, on_corrupt):
     try:
         with pytest.raises(NewerLogError, match=f"{path} cannot be read: a newer Headgate wrote it .*HGS2"):
             open_writer(tmp_path)
-        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader.open(tmp_path, start=0) as reader:
+        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader(tmp_path, start=0) as reader:
             reader.read()
         with pytest.raises(NewerLogError, match="HGS2"):
             inspect(tmp_path, bodies=True)

@@ -156,7 +156,7 @@ def test_what_has_been_read_is_not_read_again(tmp_path: Path, monkeypatch: pytes
 def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     finder = a_quiet_partition(tmp_path, monkeypatch)
     (path,) = (tmp_path / "outbox").glob("*.seg")
-    with PartitionReader.open(tmp_path / "outbox", start=8) as reader:
+    with PartitionReader(tmp_path / "outbox", start=8) as reader:
         chunk = reader.read()
     assert chunk is not None
     text = bytearray(path.read_bytes())

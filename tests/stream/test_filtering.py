@@ -152,7 +152,7 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
     sizes = [BLOOM_BYTES_MIN, 64, 17, BLOOM_BYTES_MAX, 128, BLOOM_BYTES_MIN]
     for size in sizes:
         log.wave(rng.choices([f"v{number}" for number in range(200)], k=500), bloom_bytes=size)
-    with PartitionReader.open(log.directory / "0", start=0) as reader:
+    with PartitionReader(log.directory / "0", start=0) as reader:
         kept = []
         while (chunk := reader.read()) is not None:
             kept.append(chunk.header.bloom_bytes)
