@@ -168,7 +168,7 @@ def test_the_outbox_has_one_owner(tmp_path: Path):
     async def work() -> None:
         async with running(tmp_path, Routes()):
             with pytest.raises(Exception, match="has a writer already"):
-                PartitionWriter.open(tmp_path / "outbox" / "0", OUTBOX_SCHEMA)
+                PartitionWriter(tmp_path / "outbox" / "0", OUTBOX_SCHEMA)
 
     run(work())
 

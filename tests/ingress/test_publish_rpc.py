@@ -41,7 +41,7 @@ class Log:
     def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
         self.directory = directory
         self.writers = [
-            PartitionWriter.open(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
+            PartitionWriter(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)

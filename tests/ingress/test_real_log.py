@@ -77,7 +77,7 @@ class Gated:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, gate=None, files=None, **limits):
-    writer = PartitionWriter.open(directory, EVENT_SCHEMA, files=files or FileOps())
+    writer = PartitionWriter(directory, EVENT_SCHEMA, files=files or FileOps())
     queue = {
         "queue_items_max": COMMIT_QUEUE_EVENTS_MAX,
         "queue_bytes_max": COMMIT_QUEUE_BYTES_MAX,
@@ -134,13 +134,13 @@ def binary(number):
 def test_events_in_another_versions_format_are_refused(tmp_path):
     """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
     check_events(tmp_path / "0")
-    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
     check_events(tmp_path / "0")
     old = EVENT_SCHEMA.remove_metadata()
-    with PartitionWriter.open(tmp_path / "1", old) as writer:
+    with PartitionWriter(tmp_path / "1", old) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"]))
-    with PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path / "1", EVENT_SCHEMA) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
     with pytest.raises(StoredEventFormatError, match=r"1 holds events in the format of another version"):
         check_events(tmp_path / "1")
@@ -210,7 +210,7 @@ def test_the_chunk_holds_the_value_of_the_rule_and_the_producer_s(tmp_path, rule
         "1.0", "1", "/s", "t1", extensions=extensions, data_kind=DataKind.JSON, data=b'{"customer":{"tier":"gold"}}'
     )
     chunk = encode([entries(rule, given)])
-    with PartitionWriter.open(tmp_path, EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path, EVENT_SCHEMA) as writer:
         writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=64, codec=Codec.ZSTD))
     with PartitionReader(tmp_path, start=0) as reader:
         header = reader.read().header

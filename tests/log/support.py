@@ -31,7 +31,7 @@ def append(writer: PartitionWriter, count: int, *, value: str | None = "v", text
 
 
 def open_writer(directory: Path, **options: Any) -> PartitionWriter:
-    return PartitionWriter.open(directory, SCHEMA, **{"files": NoSync(), **options})
+    return PartitionWriter(directory, SCHEMA, **{"files": NoSync(), **options})
 
 
 def read_all(directory: Path, start: int = 0, **wanted: Any) -> list[int]:

@@ -56,7 +56,7 @@ def batch(first: int) -> pa.RecordBatch:
 def write(directory: Path, codec: Codec = Codec.NONE) -> None:
     """Three chunks a segment, each stored a second after the one before; the last segment has them too."""
     clock = iter(range(0, 1_000_000 * (CHUNKS + 1), 1_000_000))
-    with PartitionWriter.open(
+    with PartitionWriter(
         directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES, codec=codec, clock_us=lambda: next(clock)
     ) as writer:
         for first in range(0, RECORDS, ROWS):
@@ -186,7 +186,7 @@ def check_skip(directory: Path) -> None:
 def check_writer(directory: Path) -> None:
     """The writer opens behind the damage, and what it adds is read."""
     before, _ = read(directory)
-    with PartitionWriter.open(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
+    with PartitionWriter(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
         first = writer.append(Encoded(batch(RECORDS), ["late"] * ROWS))
     added = [row for row in read(directory)[0] if row not in before]
     assert first <= RECORDS

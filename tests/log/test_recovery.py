@@ -178,7 +178,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     options = {"record_count": 1, "append_time_us": 0, "time_range_us": None, "codec": Codec.NONE}
     fake = b"".join(bytes(memoryview(p)) for p in pack_chunk(body, build(["v"], 16), first_offset=40, **options))
     schema = pa.schema([("data", pa.binary())])
-    with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([[b"one"]], schema=schema), ["v"]))
         start = writer._end
         writer.append(Encoded(pa.record_batch([[fake.join(16 * [b"123456789"])]], schema=schema), ["v"]))
@@ -189,7 +189,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     os.close(fd)
     forget_published(tmp_path)
     path.write_bytes(whole[:-cut])
-    with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
         assert writer.next_offset == 1
         assert writer.recovered.cut_bytes == len(whole) - cut - start
 

@@ -15,7 +15,7 @@ SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
 def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: int = 10) -> None:
     clock = iter(range(start_us, 10**9, step_us))
-    writer = PartitionWriter.open(directory, SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock))
+    writer = PartitionWriter(directory, SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock))
     for size in sizes:
         first = writer.next_offset
         batch = pa.record_batch({"n": pa.array(range(first, first + size), pa.int64())}, schema=SCHEMA)

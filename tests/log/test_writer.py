@@ -99,7 +99,7 @@ def test_schema_change_starts_a_segment(tmp_path):
     with open_writer(tmp_path) as writer:
         append(writer, 2)
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
-    with PartitionWriter.open(tmp_path, wider, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, wider, files=NoSync()) as writer:
         assert len(list_segments(tmp_path)) == 1
         writer.append(Encoded(pa.record_batch([[2], ["x"], [True]], schema=wider), [None]))
         writer.append(Encoded(pa.record_batch([[3], ["x"], [None]], schema=wider), [None]))
@@ -116,7 +116,7 @@ def test_schema_change_before_any_record_replaces_the_empty_segment(tmp_path):
         with pytest.raises(LogUnavailableError):
             append(writer, 1)
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
-    with PartitionWriter.open(tmp_path, wider, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, wider, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([[0], ["x"], [True]], schema=wider), [None]))
     assert [first for first, _ in list_segments(tmp_path)] == [0]
     assert read_all(tmp_path) == [0]
@@ -177,7 +177,7 @@ def test_unfit_batches_are_refused_and_leave_nothing(tmp_path, monkeypatch):
 
 def test_schema_with_dictionary_is_refused(tmp_path):
     with pytest.raises(LogSchemaError):
-        PartitionWriter.open(tmp_path, pa.schema([("a", pa.dictionary(pa.int8(), pa.utf8()))]))
+        PartitionWriter(tmp_path, pa.schema([("a", pa.dictionary(pa.int8(), pa.utf8()))]))
 
 
 def test_closed_writer_refuses(tmp_path):
