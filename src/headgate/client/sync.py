@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 import grpc
 
 from headgate.client.aio import AsyncClient
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
-from headgate.client.reader import AsyncReader
+from headgate.client.reader import AsyncReader, ReadOptions
 from headgate.client.values import (
     Analysis,
     Filter,
@@ -119,31 +119,9 @@ class Client(_Blocking[AsyncClient]):
         """A stream of events to a broker. See `AsyncClient.producer`."""
         return Producer(self._async.producer(broker, name=name, first=first))
 
-    def read(
-        self,
-        broker: str,
-        *,
-        start: Place = "earliest",
-        first: Single | None = None,
-        filter: Filter | None = None,
-        filter_values: Sequence[str] = (),
-        match_unfiltered: bool = False,
-        follow: bool = True,
-        window: int = CLIENT_WINDOW_DEFAULT,
-    ) -> Reader:
+    def read(self, broker: str, **options: Unpack[ReadOptions]) -> Reader:
         """A reader of a broker's log. See `AsyncClient.read`."""
-        return Reader(
-            self._async.read(
-                broker,
-                start=start,
-                first=first,
-                filter=filter,
-                filter_values=filter_values,
-                match_unfiltered=match_unfiltered,
-                follow=follow,
-                window=window,
-            )
-        )
+        return Reader(self._async.read(broker, **options))
 
     def subscribe(
         self, subscription: str, *, consumer: str | None = None, window: int = CLIENT_WINDOW_DEFAULT
