@@ -134,7 +134,7 @@ class EventLog:
     def append(self, events: Sequence[Event], *, partition: int = 0, broker: str = BROKER) -> int:
         """Returns the first offset."""
         if partition not in self.writers:
-            self.writers[partition] = PartitionWriter.open(self.directory / str(partition), EVENT_SCHEMA)
+            self.writers[partition] = PartitionWriter(self.directory / str(partition), EVENT_SCHEMA)
         batch = to_batch([StoredEvent(broker, event) for event in events])
         return self.writers[partition].append(Encoded(batch, [event.type for event in events]))
 

@@ -115,7 +115,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     """rows: per chunk (target, verdict)."""
     directory = tmp_path_factory.mktemp("outbox") / "0"
     flat: list[tuple[int, int] | None] = []
-    with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(directory, OUTBOX_SCHEMA) as writer:
         for chunk in rows:
             start = len(flat)
             row_group = RowGroup(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])

@@ -129,7 +129,7 @@ class Records:
 
     def oldest_row_us(self) -> int:
         """When the oldest row was written that the outbox still has; 0 when nothing was trimmed."""
-        with PartitionReader.open(self._outbox, start=0) as reader:
+        with PartitionReader(self._outbox, start=0) as reader:
             if not reader.first_offset():
                 return 0
             chunk = reader.read()

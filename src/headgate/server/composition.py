@@ -253,7 +253,7 @@ class Dispatcher:
         self.scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
         rows = 0
-        with PartitionReader.open(files.writer.directory, start=cursors.position) as reader:
+        with PartitionReader(files.writer.directory, start=cursors.position) as reader:
             while (chunk := await asyncio.to_thread(reader.read)) is not None:
                 durable = decode_chunk(chunk.first_offset, chunk.batch)
                 watermarks.update(durable.watermarks)

@@ -53,7 +53,7 @@ class OutboxView:
 
     def stored_end(self) -> int:
         """The position behind the last row on disk; a cursor beyond it is of another outbox."""
-        with PartitionReader.open(self._directory, start=0) as reader:
+        with PartitionReader(self._directory, start=0) as reader:
             return reader.committed_offset()
 
 
