@@ -203,4 +203,4 @@ def _store_problem(store: Store) -> str:
 def _writer(settings: Settings, partition: int) -> PartitionWriter:
     directory = settings.log_directory / str(partition)
     check_events(directory)
-    return PartitionWriter.open(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
+    return PartitionWriter(directory, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)
