@@ -84,13 +84,7 @@ def authorization_resources() -> JsonObject:
 
 def access_review() -> JsonObject:
     """The answer to `may I ...?`: there is no authorization, who reaches the port may do everything."""
-    return {
-        "kind": "SelfSubjectAccessReview",
-        "apiVersion": AUTHORIZATION,
-        "metadata": {},
-        "spec": {},
-        "status": {"allowed": True, "reason": "this server has no authorization"},
-    }
+    return _review("SelfSubjectAccessReview", {"allowed": True, "reason": "this server has no authorization"})
 
 
 def rules_review() -> JsonObject:
@@ -99,13 +93,12 @@ def rules_review() -> JsonObject:
     own = {"verbs": _VERBS, "apiGroups": [OWN_GROUP], "resources": ["subscriptions"]}
     namespaces = {"verbs": _NAMESPACE_VERBS, "apiGroups": [""], "resources": ["namespaces"]}
     read = {"verbs": ["list"], "apiGroups": [""], "resources": ["events"]}
-    return {
-        "kind": "SelfSubjectRulesReview",
-        "apiVersion": AUTHORIZATION,
-        "metadata": {},
-        "spec": {},
-        "status": {"resourceRules": [rule, own, namespaces, read], "nonResourceRules": [], "incomplete": False},
-    }
+    rules = [rule, own, namespaces, read]
+    return _review("SelfSubjectRulesReview", {"resourceRules": rules, "nonResourceRules": [], "incomplete": False})
+
+
+def _review(kind: str, status: JsonObject) -> JsonObject:
+    return {"kind": kind, "apiVersion": AUTHORIZATION, "metadata": {}, "spec": {}, "status": status}
 
 
 def _resources(group_version: str, resources: list[JsonObject]) -> JsonObject:

@@ -81,17 +81,15 @@ def failure_of(error: HeadgateError) -> Status:
             causes = tuple(StatusCause(cause.reason, cause.message, cause.field) for cause in _hinted(error))
             details = StatusDetails(error.name, Kind(error.kind).group, error.kind, causes=causes)
             return failure(error.http_status, message, details=details)
-        case AlreadyExistsError():
-            details = StatusDetails(error.name, error.kind.group, error.kind.plural)
-            return failure(error.http_status, message, reason="AlreadyExists", details=details)
         case ApplyConflictError():
             causes = tuple(
                 StatusCause("FieldManagerConflict", f"conflict with {one.owner}", one.field) for one in error.conflicts
             )
             return failure(error.http_status, message, details=StatusDetails(causes=causes))
-        case ObjectNotFoundError() | StaleObjectError():
+        case ObjectNotFoundError() | StaleObjectError() | AlreadyExistsError():
             details = StatusDetails(error.name, error.kind.group, error.kind.plural)
-            return failure(error.http_status, message, details=details)
+            reason = "AlreadyExists" if isinstance(error, AlreadyExistsError) else ""
+            return failure(error.http_status, message, reason=reason, details=details)
         case NamespaceError():
             details = StatusDetails(error.name, "", "namespaces")
             return failure(error.http_status, message, reason=error.reason, details=details)
