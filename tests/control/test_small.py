@@ -10,7 +10,7 @@ from headgate.control.errors import MalformedObjectError
 from headgate.control.filter_causes import scan_warning
 from headgate.control.objects import Metadata
 from headgate.control.queries import Representation, is_dry_run, representation_of
-from headgate.control.selectors import Fields, field_selector, label_selector
+from headgate.control.selectors import field_selector, label_selector
 from headgate.control.tables import human_age
 from headgate.filter.compile.compiler import compile_cel
 
@@ -70,10 +70,10 @@ def test_no_label_selectors(text: str) -> None:
 
 
 def test_field_selectors() -> None:
-    assert field_selector("") == Fields()
-    assert field_selector("metadata.name=a,metadata.namespace==b") == Fields("a", "b")
-    assert field_selector("metadata.name=a,metadata.name=b,metadata.name=b") == Fields("")
-    assert field_selector("metadata.namespace=a,metadata.namespace=b") == Fields(None, "")
+    assert field_selector("") == (None, None)
+    assert field_selector("metadata.name=a,metadata.namespace==b") == ("a", "b")
+    assert field_selector("metadata.name=a,metadata.name=b,metadata.name=b") == ("", None)
+    assert field_selector("metadata.namespace=a,metadata.namespace=b") == (None, "")
     for text in ("spec.broker=x", "metadata.name!=a", "metadata.name"):
         with pytest.raises(MalformedObjectError):
             field_selector(text)

@@ -150,15 +150,15 @@ class ControlApi:
         version = query.version if query.version is not None else first.version
 
         def encoded(page: Page) -> bytes:
-            match form:
-                case Representation.TABLE:
-                    items = tables.rows(page.items, now_s=self._clock_s(), include=include)
-                case Representation.METADATA:
-                    found = (decode_stored(item.key.kind, item.body) for item in page.items)
-                    items = [msgspec.json.encode(tables.partial(obj.metadata)) for obj in found]
-                case _:
-                    items = [item.body for item in page.items]
-            return b",".join(items)
+            if form is Representation.OBJECT:
+                return b",".join(item.body for item in page.items)
+            objects = (decode_stored(item.key.kind, item.body) for item in page.items)
+            items: list[tables.Row] | list[tables.PartialObject]
+            if form is Representation.TABLE:
+                items = [tables.row(obj, now_s=self._clock_s(), include=include) for obj in objects]
+            else:
+                items = [tables.partial(obj.metadata) for obj in objects]
+            return b",".join(map(msgspec.json.encode, items))
 
         async def stream() -> AsyncIterator[bytes]:
             # One chunk after the other, so that a list of everything costs neither memory nor the event loop's time.

@@ -150,21 +150,12 @@ class FieldConflict:
     """A field that somebody else owns.
 
     Attributes:
-        manager: Who owns it.
-        operation: How he came to it: `Apply` or `Update`.
-        api_version: Of the object.
+        owner: As Kubernetes names him.
         field: `.spec.filter`.
     """
 
-    manager: str
-    operation: str
-    api_version: str
+    owner: str
     field: str
-
-    @property
-    def owner(self) -> str:
-        """The owner as Kubernetes names him."""
-        return f'"{self.manager}"' + (f" using {self.api_version}" if self.operation == "Update" else "")
 
 
 class ApplyConflictError(ConflictError):

@@ -154,7 +154,9 @@ def applied(live: Object | Namespace | None, config: Mapping[str, object], by: M
     if conflicts and not by.force:
         raise ApplyConflictError(
             tuple(
-                FieldConflict(name, operation, live.api_version, written(path))
+                FieldConflict(
+                    f'"{name}"' + (f" using {live.api_version}" if operation == UPDATE else ""), written(path)
+                )
                 for (name, operation), paths in sorted(conflicts.items())
                 for path in sorted(paths)
             )

@@ -33,7 +33,6 @@ from headgate.control.queries import (
     representation_of,
     watch_query,
 )
-from headgate.control.selectors import field_selector
 from headgate.control.store import Store
 from headgate.control.watch import ChangeFeed
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -80,9 +79,8 @@ class NamespaceApi:
     def _wanted(self, request: Request) -> Callable[[Namespace], bool]:
         # A namespace lies in none, and the selectors are the same as for everything else.
         query = list_query(Kind.BROKER, None, request.query_params)
-        name = field_selector(request.query_params.get("fieldSelector", "")).name
         return lambda one: (
-            name in (None, one.metadata.name) and (query.selector is None or query.selector(one.metadata.labels))
+            query.name in (None, one.metadata.name) and (query.selector is None or query.selector(one.metadata.labels))
         )
 
     async def _get(self, request: Request) -> Response:

@@ -367,7 +367,6 @@ class Namespace(_Object, frozen=True):
 Routed = Trigger | Subscription
 """What the matcher matches for: objects with a target id."""
 Object = Broker | Trigger | Subscription
-Status = BrokerStatus | TriggerStatus | SubscriptionStatus
 TYPES: Final[dict[Kind, type[Broker] | type[Trigger] | type[Subscription]]] = {
     Kind.BROKER: Broker,
     Kind.TRIGGER: Trigger,

@@ -120,7 +120,9 @@ class Propagation:
             raise ObjectNotFoundError(Kind.BROKER, name)
         targets = [target for target in table.targets if target.broker == broker]
         filters = tuple(sorted(target.filter.cel for target in targets))
-        with self._turn(broker):
+        with self._lock:
+            turn = self._turns.setdefault(broker, threading.Lock())
+        with turn:
             with self._lock:
                 known = self._known.get(broker)
             if known is not None and known.filters == filters:
@@ -138,10 +140,6 @@ class Propagation:
                 while len(self._known) > PROPAGATION_BROKERS_KEPT:
                     self._known.popitem(last=False)
         return known
-
-    def _turn(self, broker: str) -> threading.Lock:
-        with self._lock:
-            return self._turns.setdefault(broker, threading.Lock())
 
 
 def _wait_s(text: str) -> float:

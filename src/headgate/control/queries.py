@@ -137,11 +137,11 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
     Raises:
         MalformedObjectError: One of them cannot be read.
     """
-    fields = field_selector(query.get("fieldSelector", ""))
-    if fields.namespace is not None:
+    name, wanted = field_selector(query.get("fieldSelector", ""))
+    if wanted is not None:
         # Nothing lies in two namespaces; no object has the empty name.
-        namespace = fields.namespace if namespace in (None, fields.namespace) else ""
-    limit = _integer(query, "limit", 0)
+        namespace = wanted if namespace in (None, wanted) else ""
+    limit = _integer(query, "limit")
     version, match = _version_match(query)
     token = _continue(query.get("continue", ""))
     exact = match == "Exact"
@@ -150,7 +150,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
     return ListQuery(
         kind=kind,
         namespace=namespace,
-        name=fields.name,
+        name=name,
         selector=label_selector(query.get("labelSelector", "")),
         limit=min(limit, LIST_PAGE_MAX) if limit > 0 else None,
         after=(token.namespace, token.name) if token is not None else None,
@@ -162,7 +162,7 @@ def list_query(kind: Kind, namespace: str | None, query: Mapping[str, str]) -> L
 
 def _version_match(query: Mapping[str, str]) -> tuple[int, str]:
     """The `resourceVersion` of a list, and how it counts."""
-    version, match = _integer(query, "resourceVersion", 0), query.get("resourceVersionMatch", "")
+    version, match = _integer(query, "resourceVersion"), query.get("resourceVersionMatch", "")
     if not match or is_set(query, "watch"):
         return version, ""
     problem = ""
@@ -186,9 +186,9 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
         MalformedObjectError: One of them cannot be read.
     """
     objects = list_query(kind, namespace, query)
-    since = _integer(query, "resourceVersion", 0)
+    since = _integer(query, "resourceVersion")
     initial = is_set(query, "sendInitialEvents")
-    timeout_s = _integer(query, "timeoutSeconds", 0)
+    timeout_s = _integer(query, "timeoutSeconds")
     return WatchQuery(
         objects=replace(objects, limit=None, after=None, exact=False),
         since=None if since == 0 or initial else since,
@@ -228,10 +228,11 @@ def _continue(token: str) -> _Continue | None:
         raise MalformedObjectError(f"continue key is not valid: {error}") from error
 
 
-def _integer(query: Mapping[str, str], name: str, default: int) -> int:
+def _integer(query: Mapping[str, str], name: str) -> int:
+    """A number; 0 when it is left out."""
     text = query.get(name, "")
     if not text:
-        return default
+        return 0
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
         raise MalformedObjectError(f"{name} must be a number that is not negative, not {text!r}")
     return int(text)

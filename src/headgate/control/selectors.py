@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from headgate.control.errors import MalformedObjectError
@@ -15,14 +14,6 @@ _VALUE: Final = r"[-A-Za-z0-9_.]*"
 _SET: Final = re.compile(rf"\s*({_NAME})\s+(in|notin)\s*\(([^()]*)\)\s*", re.ASCII)
 _EQUAL: Final = re.compile(rf"\s*({_NAME})\s*(==|=|!=)\s*({_VALUE})\s*", re.ASCII)
 _EXISTS: Final = re.compile(rf"\s*(!?)\s*({_NAME})\s*", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True)
-class Fields:
-    """A field selector: an exact name or namespace; None where it asks for nothing."""
-
-    name: str | None = None
-    namespace: str | None = None
 
 
 def label_selector(text: str) -> Selector | None:
@@ -82,8 +73,8 @@ def _unreadable(text: str, at: int) -> MalformedObjectError:
     return MalformedObjectError(f"unable to parse label selector {text!r} at character {at + 1}")
 
 
-def field_selector(text: str) -> Fields:
-    """A field selector; only `metadata.name` and `metadata.namespace` are supported.
+def field_selector(text: str) -> tuple[str | None, str | None]:
+    """The exact name and namespace that a field selector asks for, None where it asks for nothing.
 
     Raises:
         MalformedObjectError: It asks for another field, or not by `=`.
@@ -92,7 +83,8 @@ def field_selector(text: str) -> Fields:
         raise MalformedObjectError(f"a selector has at most {SELECTOR_CHARS_MAX} characters")
     name = namespace = None
     for part in filter(None, text.split(",")):
-        field, operator, value = (group.strip() for group in _split(part))
+        split = next((part.partition(one) for one in ("!=", "==", "=") if one in part), (part, "", ""))
+        field, operator, value = map(str.strip, split)
         if field not in ("metadata.name", "metadata.namespace") or operator == "!=" or not operator:
             raise MalformedObjectError(f"field label not supported: {part!r}", hint="metadata.name=NAME is supported")
         # Nothing has two names or lies in two namespaces; no object has the empty name.
@@ -100,12 +92,4 @@ def field_selector(text: str) -> Fields:
             name = value if name in (None, value) else ""
         else:
             namespace = value if namespace in (None, value) else ""
-    return Fields(name, namespace)
-
-
-def _split(part: str) -> tuple[str, str, str]:
-    operators: tuple[str, ...] = ("!=", "==", "=")
-    for operator in operators:
-        if operator in part:
-            return part.partition(operator)
-    return part, "", ""
+    return name, namespace

@@ -134,8 +134,8 @@ def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     ready = next((condition for condition in broker.status.conditions if condition.type == "Ready"), None)
     if ready is None or broker.status.observed_generation != broker.metadata.generation:
-        return BrokerState(is_served(broker), ready=False, reason="BrokerNotReconciled", sink=sink)
-    return BrokerState(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
+        return BrokerState(is_served(broker), False, "BrokerNotReconciled", sink)
+    return BrokerState(is_served(broker), ready.status == TRUE, ready.reason, sink)
 
 
 def broker_url(public_url: str, path: str) -> str:

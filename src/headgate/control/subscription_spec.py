@@ -27,7 +27,6 @@ from headgate.log.errors import PositionError
 TYPE_DEFAULT: Final = "exclusive"
 _PUSHED: Final = ("order", "parallelism", "batch_size", "batch_wait", "on_filter_error", "rate_limit")
 """Fields of `spec.delivery` that say how a trigger's events go out."""
-_NOTHING: Final = DeliverySpec()
 _ID_CHARS: Final = 16
 _TYPES: Final[dict[str, PullType]] = {"exclusive": "exclusive", "failover": "failover", "shared": "shared"}
 _NOW: Final = "now"
@@ -68,10 +67,10 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
                 yield invalid("spec.ackTimeout", spec.ack_timeout, detail)
     yield from not_between("spec.maxDeliveries", spec.max_deliveries, 1, MAX_DELIVERIES_MAX)
     yield from delivery_causes(spec.delivery)
-    for name in _PUSHED:
-        if spec.delivery is not None and getattr(spec.delivery, name) != getattr(_NOTHING, name):
-            field = f"spec.delivery.{name.split('_')[0]}{''.join(map(str.capitalize, name.split('_')[1:]))}"
-            yield forbidden(field, "has no meaning for a subscription, whose consumers come for the events")
+    for field in msgspec.structs.fields(DeliverySpec):
+        if field.name in _PUSHED and spec.delivery is not None and getattr(spec.delivery, field.name) != field.default:
+            detail = "has no meaning for a subscription, whose consumers come for the events"
+            yield forbidden(f"spec.delivery.{field.encode_name}", detail)
     if len(spec.consumer_metadata) > CONSUMER_METADATA_MAX:
         detail = f"must have at most {CONSUMER_METADATA_MAX} names"
         yield invalid("spec.consumerMetadata", len(spec.consumer_metadata), detail)

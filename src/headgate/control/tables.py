@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger, decode_stored
-from headgate.control.pages import Stored
+from headgate.control.objects import Broker, Condition, Kind, Metadata, Object, Trigger
 from headgate.control.subscription_spec import TYPE_DEFAULT
 
 _MINUTE, _HOUR, _DAY, _YEAR = 60, 3_600, 86_400, 31_536_000
@@ -104,11 +102,6 @@ def _written(filters: object) -> str:
 def partial(metadata: Metadata) -> PartialObject:
     """An object's metadata alone."""
     return PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", metadata)
-
-
-def rows(items: Iterable[Stored], *, now_s: float, include: str) -> list[bytes]:
-    """Stored objects as rows in JSON."""
-    return [msgspec.json.encode(row(decode_stored(i.key.kind, i.body), now_s=now_s, include=include)) for i in items]
 
 
 def head(kind: Kind) -> bytes:

@@ -33,9 +33,8 @@ LIST_CHUNK: Final = 250
 class ChangeFeed:
     """Wakes watches when objects have changed; polls only while there are any."""
 
-    def __init__(self, store: Store, *, poll_s: float = POLL_S) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._poll_s = poll_s
         self._watches = 0
         self._task: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -102,7 +101,7 @@ class ChangeFeed:
                 self._failed = error
                 self._wake()
                 return
-            await asyncio.sleep(self._poll_s)
+            await asyncio.sleep(POLL_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,11 @@ from headgate.control.objects import (
     BROKER_CLASS,
     BROKER_CLASS_ANNOTATION,
     Broker,
-    BrokerStatus,
     Kind,
     Metadata,
     Object,
     ObjectKey,
     Routed,
-    Status,
-    SubscriptionStatus,
-    TriggerStatus,
     decode_stored,
     encode,
     key_of,
@@ -43,11 +39,6 @@ from headgate.filter.compile.plan import CompiledFilter
 from headgate.limits import BROKERS_MAX, SUBSCRIPTIONS_MAX, TRIGGERS_MAX
 
 _QUOTAS: Final = {Kind.BROKER: BROKERS_MAX, Kind.TRIGGER: TRIGGERS_MAX, Kind.SUBSCRIPTION: SUBSCRIPTIONS_MAX}
-_STATUSES: Final[dict[Kind, Status]] = {
-    Kind.BROKER: BrokerStatus(),
-    Kind.TRIGGER: TriggerStatus(),
-    Kind.SUBSCRIPTION: SubscriptionStatus(),
-}
 _WRITTEN: Final = ("labels", "annotations", "finalizers", "managed_fields")
 """Metadata that clients write."""
 _GIVEN: Final = ("uid", "generate_name", "creation_timestamp", "deletion_timestamp", "deletion_grace_period_seconds")
@@ -82,7 +73,7 @@ class ObjectWriter:
             generation=1,
             creation_timestamp=self._now,
         )
-        new = _with_status(new, _STATUSES[key.kind])
+        new = msgspec.structs.replace(new, status=type(obj.status)())
         try:
             self._connection.execute(
                 "INSERT INTO objects (kind, namespace, name, version, labels, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -111,7 +102,7 @@ class ObjectWriter:
         if not spec_changed and all(getattr(old.metadata, field) == getattr(obj.metadata, field) for field in _WRITTEN):
             return old
         new = _with_metadata(
-            _with_status(obj, old.status),
+            msgspec.structs.replace(obj, status=old.status),
             **{field: getattr(old.metadata, field) for field in _GIVEN},
             generation=old.metadata.generation + spec_changed,
             resource_version=str(bump(self._connection, "version")),
@@ -143,7 +134,9 @@ class ObjectWriter:
         )
         if old.status.observed_generation == old.metadata.generation:
             # The spec is what it was, and so is its status.
-            new = _with_status(new, msgspec.structs.replace(old.status, observed_generation=generation))
+            new = msgspec.structs.replace(
+                new, status=msgspec.structs.replace(old.status, observed_generation=generation)
+            )
         self._save(new)
         history.record(self._connection, "MODIFIED", int(new.metadata.resource_version), new, old)
         return new
@@ -188,7 +181,7 @@ class ObjectWriter:
             target = put_target(self._connection, new, plan, compiler=self._compiler, public_url=url)
             # In the same write: nobody may read "Ready" of a filter that is not in force.
             row = next(routed_rows(self._connection, RowSelection.TARGET, (target,)))
-            new = _with_status(new, routed_status(new, row.inputs, now=self._now))
+            new = msgspec.structs.replace(new, status=routed_status(new, row.inputs, now=self._now))
             self._save(new)
         elif old is None:
             adopt_targets(self._connection, new)
@@ -204,7 +197,7 @@ class ObjectWriter:
         for row in list(routed_rows(self._connection, RowSelection.OF_BROKER, (broker,))):
             status = routed_status(row.obj, row.inputs, now=self._now)
             if status != row.obj.status:
-                self.put_status(_with_status(row.obj, status))
+                self.put_status(msgspec.structs.replace(row.obj, status=status))
 
     def _save(self, new: Object) -> None:
         meta = new.metadata
@@ -257,7 +250,3 @@ def _check_same(old: Object, uid: str, resource_version: str) -> None:
 
 def _with_metadata(obj: Object, **changes: object) -> Object:
     return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, **changes))
-
-
-def _with_status(obj: Object, status: Status) -> Object:
-    return msgspec.structs.replace(obj, status=status)

@@ -197,7 +197,10 @@ class _Builder:
         if self._awaits_key():
             around = self._open[-1]
             if value is self._merge:
-                self._begin_merge(around, mark)
+                if not self._bounds.merges:
+                    raise _invalid("merge keys (<<) are not supported", mark)
+                if around.merged is not None:
+                    raise _invalid("there are two merge keys (<<)", mark)
             elif value in around.value:
                 raise _invalid(f"the key {str(value)[:40]!r} is there twice", mark)
             around.has_key, around.key = True, value
@@ -229,12 +232,6 @@ class _Builder:
         else:
             around.value[around.key] = value
         around.has_key = False
-
-    def _begin_merge(self, around: _Open, mark: Mark) -> None:
-        if not self._bounds.merges:
-            raise _invalid("merge keys (<<) are not supported", mark)
-        if around.merged is not None:
-            raise _invalid("there are two merge keys (<<)", mark)
 
 
 def _merged(value: object, mark: Mark) -> list[dict[Any, Any]]:
