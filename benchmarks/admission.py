@@ -123,7 +123,7 @@ def target(plans: Plans, number: int) -> Target:
 def take_effect(scratch: Path, count: int) -> Iterator[Result]:
     """The first table of all filters, then one filter more, then a hundred more."""
     spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
-    with PartitionWriter.open(scratch / "log" / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(scratch / "log" / "0", EVENT_SCHEMA) as writer:
         runner = SparkRunner(spark, scratch / "log", 1, scratch / "runs")
         plans = Plans(text)
         targets = [target(plans, number) for number in range(count)]

@@ -72,7 +72,7 @@ def measure(folder: Path, codec: Codec, chunks: list[Encoded], chunk_events: int
     """Writes chunks as ingress does, and reads them twice."""
     count = len(chunks) * chunk_events
     partition = folder / f"{codec.name}-{chunk_events}" / "0"
-    with PartitionWriter.open(partition, EVENT_SCHEMA, codec=codec) as writer:
+    with PartitionWriter(partition, EVENT_SCHEMA, codec=codec) as writer:
         started = time.perf_counter()
         for chunk in chunks:
             writer.append(Encoded(chunk.batch, chunk.filter_values, time_range_us=chunk.time_range_us))

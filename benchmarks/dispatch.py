@@ -175,7 +175,7 @@ def link(data: Path, start: int) -> socket.socket:
 
 def fill(data: Path, count: int) -> PartitionWriter:
     """A log with events, in chunks as a busy group commit makes them."""
-    writer = PartitionWriter.open(data / "log" / "0", EVENT_SCHEMA)
+    writer = PartitionWriter(data / "log" / "0", EVENT_SCHEMA)
     for first in range(0, count, 50):
         events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
         writer.append(Encoded(to_batch(events), ["t"] * len(events)))

@@ -118,7 +118,7 @@ async def bare(scope, receive, send):
 
 async def serve(app_name: str, directory: Path, partitions: int) -> None:
     """Serves one application on a free port, whose number is printed, until standard input ends."""
-    writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
+    writers = [PartitionWriter(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
     commits = [event_commit(writer) for writer in writers]
     app = (
         bare

@@ -48,7 +48,7 @@ DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 def produce(log: Path, filters: int, orders: Connection) -> None:
     """Another process: append at a rate when asked; answer with the first offset and the clock before each append."""
     chosen = random.Random(1)
-    with PartitionWriter.open(log / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(log / "0", EVENT_SCHEMA) as writer:
         orders.send(writer.next_offset)
         while order := orders.recv():
             rate, count = order

@@ -102,7 +102,7 @@ def write_log(folder: Path, log: Path, events: int) -> None:
     shutil.rmtree(log, ignore_errors=True)
     share = events // THREADS
     for partition, count in (*((number, share) for number in range(THREADS)), (THREADS, SAMPLE)):
-        with PartitionWriter.open(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [stored[index % len(stored)] for index in range(start, min(start + CHUNK_EVENTS, count))]
                 writer.append(Encoded(to_batch(some), [entry.event.type for entry in some]))

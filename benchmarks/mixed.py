@@ -124,7 +124,7 @@ def write_log(log: Path, events: int) -> list[Event]:
     rng = random.Random(1)
     made = [make_event(rng) for _ in range(20_000)]
     for partition, count in (*((number, events // THREADS) for number in range(THREADS)), (THREADS, SAMPLE)):
-        with PartitionWriter.open(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [made[(start + index) % len(made)] for index in range(CHUNK_EVENTS)]
                 writer.append(

@@ -50,7 +50,7 @@ CACHED_PAGES_S = 0.5
 
 async def serve(directory: Path, grpc: str) -> None:
     """Serves HTTP on a free port, whose number is printed, and gRPC unless it is `off`, until standard input ends."""
-    writers = [PartitionWriter.open(directory / str(number), EVENT_SCHEMA) for number in range(PARTITIONS)]
+    writers = [PartitionWriter(directory / str(number), EVENT_SCHEMA) for number in range(PARTITIONS)]
     commits = [event_commit(writer) for writer in writers]
     intake = Intake(Partitions(commits), {PATH[1:]: ServedBroker(f"{PATH[1:]}/1", DEFAULT_RULE)}.get)
     server = uvicorn.Server(http_config(Ingress(intake, bare), "127.0.0.1", 0))

@@ -71,7 +71,7 @@ def write(directory: Path, events: int) -> None:
     last = to_batch([StoredEvent(BROKER, each) for each in [*common[:-1], marked(0, TSO + 1)]])
     values = {id(batch): batch.column("type").to_pylist() for batch in (plain, first, last)}
     chunks = max(2, events // CHUNK_EVENTS)
-    with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
         for number in range(chunks):
             batch = first if number == 0 else last if number == chunks - 1 else plain
             writer.append(Encoded(batch, values[id(batch)], time_range_us=time_range_us(batch)))

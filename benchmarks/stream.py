@@ -67,7 +67,7 @@ def write(directory: Path, events: int) -> int:
     mixed = to_batch([StoredEvent(BROKER, each) for each in common])
     values = {id(batch): batch.column("type").to_pylist() for batch in (plain, mixed)}
     rare = 0
-    with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
         for first in range(0, events, CHUNK_EVENTS):
             batch = mixed if first // ONE_IN != (first + CHUNK_EVENTS) // ONE_IN else plain
             rare += batch is mixed

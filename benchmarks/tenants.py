@@ -145,7 +145,7 @@ def write_log(log: Path, brokers: int, rate: float, events: int) -> int:
     shutil.rmtree(log, ignore_errors=True)
     rng, matches = random.Random(1), 0
     for partition in range(THREADS):
-        with PartitionWriter.open(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
             for _ in range(0, events // THREADS // REPEATS, CHUNK_EVENTS):
                 made = [make_event(pick(brokers, rng), rate, rng) for _ in range(CHUNK_EVENTS)]
                 chunk = to_batch([entry for entry, _ in made])
@@ -191,7 +191,7 @@ def batch(
 def produce(log: Path, brokers: int, rate: float, orders: Connection) -> None:
     """Another process: append at a rate when asked; answer with offset and clock of each event that counts."""
     rng = random.Random(2)
-    with PartitionWriter.open(log / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(log / "0", EVENT_SCHEMA) as writer:
         orders.send(writer.next_offset)
         while order := orders.recv():
             per_s, count = order

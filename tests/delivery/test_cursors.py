@@ -89,7 +89,7 @@ def test_a_stop_goes_on_when_the_disk_takes_no_cursors(tmp_path: Path):
         flusher = Flusher(store, lambda: CursorChange(7, {}, [], []), lambda: None)
         await flusher.close()
         with pytest.raises(RuntimeError):  # its thread has ended
-            flusher.run(lambda: None)
+            flusher._thread.submit(lambda: None)
 
     run(work())
     assert store.load() == Cursors()
@@ -115,7 +115,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     """rows: per chunk (target, verdict)."""
     directory = tmp_path_factory.mktemp("outbox") / "0"
     flat: list[tuple[int, int] | None] = []
-    with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(directory, OUTBOX_SCHEMA) as writer:
         for chunk in rows:
             start = len(flat)
             row_group = RowGroup(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])

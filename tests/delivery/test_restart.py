@@ -168,7 +168,7 @@ def test_the_outbox_has_one_owner(tmp_path: Path):
     async def work() -> None:
         async with running(tmp_path, Routes()):
             with pytest.raises(Exception, match="has a writer already"):
-                PartitionWriter.open(tmp_path / "outbox" / "0", OUTBOX_SCHEMA)
+                PartitionWriter(tmp_path / "outbox" / "0", OUTBOX_SCHEMA)
 
     run(work())
 
@@ -255,7 +255,7 @@ def not_ended(data: Path) -> int:
     store = CursorStore(data / "dispatch.db")
     cursors = store.load()
     store.close()
-    with PartitionReader.open(data / "outbox" / "0", start=0) as reader:
+    with PartitionReader(data / "outbox" / "0", start=0) as reader:
         above = reader.committed_offset() - cursors.position
     return above + sum(len(cursor.pending) for cursor in cursors.targets)
 

@@ -41,7 +41,7 @@ class Log:
     def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
         self.directory = directory
         self.writers = [
-            PartitionWriter.open(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
+            PartitionWriter(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)
@@ -65,7 +65,7 @@ class Log:
 
 def stored_of(partition: Path) -> list[Any]:
     found: list[Any] = []
-    with PartitionReader.open(partition, start=0) as reader:
+    with PartitionReader(partition, start=0) as reader:
         while (chunk := reader.read()) is not None:
             found += from_batch_all(chunk.batch)
     return found
@@ -144,7 +144,7 @@ def test_filter_values_are_the_producers_where_it_gives_them(tmp_path: Path) -> 
             assert answers == [(0, 2, 0), (3, 4, "invalid")]
             extensions = [stored.event.extensions for stored in stored_of(tmp_path / "0")]
             assert extensions == [{"filtervalue": "a"}, {}, {"filtervalue": "c"}]
-            with PartitionReader.open(tmp_path / "0", start=0) as reader:
+            with PartitionReader(tmp_path / "0", start=0) as reader:
                 assert reader.read(wanted={"c"}) is not None
                 reader.seek(0)
                 assert reader.read(wanted={"b"}) is None

@@ -184,8 +184,8 @@ def test_rows_are_found_after_a_pause_and_where_the_clock_was_set_back(
     tmp_path: Path, idle_s: int, clock_back_s: int
 ) -> None:
     now_us = 10_000_000_000_000
-    log = PartitionWriter.open(tmp_path / "log/0", EVENT_SCHEMA, clock_us=lambda: now_us)
-    outbox = PartitionWriter.open(tmp_path / "outbox/0", OUTBOX_SCHEMA, clock_us=lambda: now_us)
+    log = PartitionWriter(tmp_path / "log/0", EVENT_SCHEMA, clock_us=lambda: now_us)
+    outbox = PartitionWriter(tmp_path / "outbox/0", OUTBOX_SCHEMA, clock_us=lambda: now_us)
     for number in range(3):
         now_us += idle_s * 1_000_000
         log.append(Encoded(to_batch([StoredEvent(BROKER, event(number))]), ["t"]))

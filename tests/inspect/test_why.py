@@ -57,7 +57,7 @@ class World:
         self.letters = DeadLetterStore(self.data / "deadletters.db")
 
     def _writer(self, name: str, schema: Any) -> PartitionWriter:
-        return PartitionWriter.open(self.data / name, schema, clock_us=lambda: self.now_us)
+        return PartitionWriter(self.data / name, schema, clock_us=lambda: self.now_us)
 
     def close(self) -> None:
         for one in (self.log, self.outbox, self.cursors, self.letters, self.store):

@@ -31,13 +31,13 @@ def append(writer: PartitionWriter, count: int, *, value: str | None = "v", text
 
 
 def open_writer(directory: Path, **options: Any) -> PartitionWriter:
-    return PartitionWriter.open(directory, SCHEMA, **{"files": NoSync(), **options})
+    return PartitionWriter(directory, SCHEMA, **{"files": NoSync(), **options})
 
 
 def read_all(directory: Path, start: int = 0, **wanted: Any) -> list[int]:
     """`n` of every record, which must be its offset."""
     numbers: list[int] = []
-    with PartitionReader.open(directory, start=start) as reader:
+    with PartitionReader(directory, start=start) as reader:
         while (chunk := reader.read(**wanted)) is not None:
             column = chunk.batch.column("n").to_pylist()
             assert column == list(range(chunk.first_offset, chunk.first_offset + chunk.record_count))

@@ -220,7 +220,7 @@ def test_many_submitters_on_a_real_log(tmp_path):
             await asyncio.gather(*(producer(n) for n in range(20)))
             await commit.close()
             assert files.calls["fdatasync"] < 500
-        with PartitionReader.open(tmp_path, start=0) as reader:
+        with PartitionReader(tmp_path, start=0) as reader:
             stored = [n for chunk in iter(reader.read, None) for n in chunk.batch.column("n").to_pylist()]
         assert len(stored) == 2_000
         assert all(stored[offset] == stored[offset + 1] == item for offset, item in got.items())

@@ -19,14 +19,14 @@ KILLS = 20
 WRITE = """
 import sys
 from pathlib import Path
-from headgate.log.writer import PartitionWriter
+from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import SCHEMA, batch
-writer = PartitionWriter.open(Path(sys.argv[1]), SCHEMA, segment_bytes_max=30_000)
+writer = PartitionWriter(Path(sys.argv[1]), SCHEMA, segment_bytes_max=30_000)
 print("open", writer.next_offset, flush=True)
 while True:
     first = writer.next_offset
     count = 1 + first * 7919 % 30
-    writer.append(batch(range(first, first + count), "x" * (first % 300)), ["v"] * count)
+    writer.append(Encoded(batch(range(first, first + count), "x" * (first % 300)), ["v"] * count))
     sys.stdout.write(f"{first + count}\\n")
     sys.stdout.flush()
 """

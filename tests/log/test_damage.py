@@ -56,7 +56,7 @@ def batch(first: int) -> pa.RecordBatch:
 def write(directory: Path, codec: Codec = Codec.NONE) -> None:
     """Three chunks a segment, each stored a second after the one before; the last segment has them too."""
     clock = iter(range(0, 1_000_000 * (CHUNKS + 1), 1_000_000))
-    with PartitionWriter.open(
+    with PartitionWriter(
         directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES, codec=codec, clock_us=lambda: next(clock)
     ) as writer:
         for first in range(0, RECORDS, ROWS):
@@ -70,7 +70,7 @@ def rows(first: int, data: pa.RecordBatch) -> list[Row]:
 
 def read(directory: Path, start: int = 0, wanted: frozenset[str] | None = None) -> tuple[list[Row], int]:
     found: list[Row] = []
-    with PartitionReader.open(directory, start=start) as reader:
+    with PartitionReader(directory, start=start) as reader:
         while (chunk := reader.read(wanted=wanted)) is not None:
             found += rows(chunk.first_offset, chunk.batch)
         return found, reader.records_corrupt
@@ -133,7 +133,7 @@ def whole_or_none(reader: PartitionReader) -> Chunk | None:
 def check_stop(directory: Path, path: Path, byte: int) -> None:
     """Everything before it comes, then its place is named; nothing behind it passes for the next."""
     found: list[Row] = []
-    with PartitionReader.open(directory, start=0) as reader:
+    with PartitionReader(directory, start=0) as reader:
         for chunk in iter(lambda: whole_or_none(reader), None):
             found += rows(chunk.first_offset, chunk.batch)
         with pytest.raises(CorruptChunkError) as error:
@@ -186,7 +186,7 @@ def check_skip(directory: Path) -> None:
 def check_writer(directory: Path) -> None:
     """The writer opens behind the damage, and what it adds is read."""
     before, _ = read(directory)
-    with PartitionWriter.open(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
+    with PartitionWriter(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
         first = writer.append(Encoded(batch(RECORDS), ["late"] * ROWS))
     added = [row for row in read(directory)[0] if row not in before]
     assert first <= RECORDS

@@ -188,7 +188,7 @@ def test_directory_that_cannot_be_made_is_unavailable(tmp_path):
 
 
 def test_readers_go_on_while_the_disk_refuses(writer, files):
-    with PartitionReader.open(writer.directory, start=0) as reader:
+    with PartitionReader(writer.directory, start=0) as reader:
         assert reader.read().first_offset == 0
         files.fail("fdatasync", "ftruncate")
         with pytest.raises(LogUnavailableError):

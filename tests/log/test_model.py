@@ -24,7 +24,7 @@ class LogModel(RuleBasedStateMachine):
         self.directory = Path(self.folder.name) / "0"
         self.chunks: list[tuple[int, list[str | None], str]] = []  # first offset, filter values, text
         self.writer = open_writer(self.directory)
-        self.follower = PartitionReader.open(self.directory, start=0)
+        self.follower = PartitionReader(self.directory, start=0)
         self.followed = 0
 
     @property
@@ -67,7 +67,7 @@ class LogModel(RuleBasedStateMachine):
             for first, values, _ in self.chunks
             if first + len(values) > start and (wanted & set(values) or (match_unfiltered and not all(values)))
         }
-        with PartitionReader.open(self.directory, start=start) as reader:
+        with PartitionReader(self.directory, start=start) as reader:
             got = {}
             while (chunk := reader.read(wanted=wanted, match_unfiltered=match_unfiltered)) is not None:
                 got[chunk.header.first_offset] = chunk

@@ -178,7 +178,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     options = {"record_count": 1, "append_time_us": 0, "time_range_us": None, "codec": Codec.NONE}
     fake = b"".join(bytes(memoryview(p)) for p in pack_chunk(body, build(["v"], 16), first_offset=40, **options))
     schema = pa.schema([("data", pa.binary())])
-    with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([[b"one"]], schema=schema), ["v"]))
         start = writer._end
         writer.append(Encoded(pa.record_batch([[fake.join(16 * [b"123456789"])]], schema=schema), ["v"]))
@@ -189,7 +189,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     os.close(fd)
     forget_published(tmp_path)
     path.write_bytes(whole[:-cut])
-    with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
         assert writer.next_offset == 1
         assert writer.recovered.cut_bytes == len(whole) - cut - start
 
@@ -291,7 +291,7 @@ def test_a_segment_of_a_newer_version_is_named_and_left(tmp_path, on_corrupt):
     try:
         with pytest.raises(NewerLogError, match=f"{path} cannot be read: a newer Headgate wrote it .*HGS2"):
             open_writer(tmp_path)
-        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader.open(tmp_path, start=0) as reader:
+        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader(tmp_path, start=0) as reader:
             reader.read()
         with pytest.raises(NewerLogError, match="HGS2"):
             inspect(tmp_path, bodies=True)

@@ -15,7 +15,7 @@ SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
 def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: int = 10) -> None:
     clock = iter(range(start_us, 10**9, step_us))
-    writer = PartitionWriter.open(directory, SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock))
+    writer = PartitionWriter(directory, SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock))
     for size in sizes:
         first = writer.next_offset
         batch = pa.record_batch({"n": pa.array(range(first, first + size), pa.int64())}, schema=SCHEMA)
@@ -25,7 +25,7 @@ def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: 
 
 def test_reads_what_a_forward_reader_reads_in_reverse(tmp_path: Path) -> None:
     write(tmp_path / "0", [1, 3, 2] * 40)
-    with PartitionReader.open(tmp_path / "0", start=0) as reader:
+    with PartitionReader(tmp_path / "0", start=0) as reader:
         forward = []
         while (chunk := reader.read()) is not None:
             forward.append((chunk.first_offset, chunk.batch.column(0).to_pylist()))

@@ -134,7 +134,7 @@ def test_decreasing_append_time_is_found(tmp_path):
 def test_text_that_is_no_utf8_is_found(tmp_path):
     schema = pa.schema([("text", pa.utf8())])
     broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xff"))
-    with PartitionWriter.open(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([broken], schema=schema), ["v"]))
     [problem] = inspect(tmp_path, bodies=True).problems
     assert "schema" in problem.reason
@@ -225,7 +225,7 @@ def test_dump_command(partition):
 
 def test_dump_shows_bytes_and_no_control_characters(tmp_path):
     schema = pa.schema([("data", pa.binary()), ("text", pa.utf8())])
-    with PartitionWriter.open(tmp_path, schema, files=NoSync(), clock_us=lambda: (1 << 63) - 1) as writer:
+    with PartitionWriter(tmp_path, schema, files=NoSync(), clock_us=lambda: (1 << 63) - 1) as writer:
         writer.append(Encoded(pa.record_batch([[b"\xff\0", b"{}"], ["\x1b[2J", None]], schema=schema), [None, None]))
     lines = run("dump", tmp_path).stdout.splitlines()
     assert "\\u001b[2J" in lines[0]

@@ -45,7 +45,7 @@ def writing(
     codec: Codec = Codec.NONE,
     clock_us: Callable[[], int] = wall_clock_us,
 ) -> Iterator[PartitionWriter]:
-    with PartitionWriter.open(
+    with PartitionWriter(
         log / str(partition), EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, codec=codec, clock_us=clock_us
     ) as writer:
         yield writer

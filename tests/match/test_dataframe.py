@@ -31,7 +31,7 @@ from headgate.filter.compile.plan import (
 )
 from headgate.limits import JSON_DEPTH_MAX
 from headgate.match.dataframe import build_table, extraction, match_events
-from headgate.match.key_specs import broker_table
+from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets, digest
 from tests.filter.reference.rows import like
 from tests.filter.strategies import string_literal
@@ -330,7 +330,7 @@ def test_python_computes_the_keys_that_spark_computes(spark: SparkSession) -> No
     events = [event(json.dumps({"t": text, "n": number, "f": flag})) for text, number, flag in rows]
     frame = frame_of(spark, events, "ns/é").join(table.brokers, F.col("broker") == F.col("spec_broker"))
     answers = frame.orderBy("offset").select(extraction(table).alias("a")).select("a.keys", "a.checks").collect()
-    made = broker_table("ns/é", list(enumerate(filters)), table.secrets).rows[()]
+    made = BrokerTableBuilder("ns/é", table.secrets).build(list(enumerate(filters))).rows[()]
     expected = {target: (row[0], row[1]) for row, targets in made.items() for target in targets}
     assert dict(enumerate((keys[0], checks[0] & 0xFFFF_FFFF) for keys, checks in answers)) == expected
     assert [bool(checks[0] >> 32) for _, checks in answers] == [abs(number) >= 2**53 for _, number, _ in rows]

@@ -18,7 +18,7 @@ from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.limits import PATTERNS_COMPILED_MAX
 from headgate.match.dataframe import build_table
-from headgate.match.key_specs import broker_table
+from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
 from tests.filter.hostile_events import random_event, random_stored_us
 from tests.filter.strategies import random_filter, random_hard_filter, random_shaped_filter
@@ -43,7 +43,7 @@ def _batches(filters: Sequence[str], patterns_max: int) -> Iterator[list[Compile
     patterns: set[object] = set()
     for text in filters:
         compiled = compile_cel(text)
-        more = set(broker_table("", [(0, compiled)], Secrets(1, 1)).rows)
+        more = set(BrokerTableBuilder("", Secrets(1, 1)).build([(0, compiled)]).rows)
         if batch and len(patterns | more) > patterns_max:
             yield batch
             batch, patterns = [], set()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.match import key_specs
-from headgate.match.key_specs import BrokerTableBuilder, broker_table
+from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets
 from headgate.match.table import TableBuilder, build_table
 from tests.filter.hostile_events import random_event
@@ -53,7 +53,7 @@ def test_what_nobody_asks_any_more_is_forgotten() -> None:
     builder = BrokerTableBuilder(BROKER, SECRETS)
     builder.build([(number, compile_cel(f"data.p{number} == 1")) for number in range(20)])
     left = [(number, compile_cel(f"data.q{number} == 1")) for number in range(10)]
-    assert builder.build(left) == broker_table(BROKER, left, SECRETS)
+    assert builder.build(left) == BrokerTableBuilder(BROKER, SECRETS).build(left)
 
 
 @pytest.mark.spark

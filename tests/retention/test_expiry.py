@@ -130,7 +130,7 @@ def test_what_the_filter_does_not_want_is_not_dropped(tmp_path: Path, log: Event
 
 
 def test_a_bound_in_bytes_is_the_time_of_the_oldest_newest_ones(tmp_path: Path):
-    with PartitionWriter.open(tmp_path, EVENT_SCHEMA, segment_bytes_max=1) as writer:
+    with PartitionWriter(tmp_path, EVENT_SCHEMA, segment_bytes_max=1) as writer:
         assert time_of_newest(tmp_path, 1) is None
         for number in range(4):
             batch = to_batch([StoredEvent(BROKER, event(number))])

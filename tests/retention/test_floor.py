@@ -25,7 +25,7 @@ def floor_of(database: Path, outbox: Path) -> RetentionFloor:
 
 def outbox(directory: Path) -> None:
     """Positions 0..9: chunks (p0: 3, 4; progress), (p1: 7; progress), (progress of p0 only), (p0: 9, progress)."""
-    with PartitionWriter.open(directory, OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(directory, OUTBOX_SCHEMA) as writer:
         for segments, progress in (
             ([RowGroup(0, 1, [(3, 1, 3), (4, 2, 3)])], {0: (5, 1)}),
             ([RowGroup(1, 1, [(7, 1, 3)])], {1: (8, 1)}),
@@ -106,7 +106,7 @@ QUIET_CHUNKS = 12
 def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> FloorFinder:
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
     monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
-    with PartitionWriter.open(directory / "outbox", OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(directory / "outbox", OUTBOX_SCHEMA) as writer:
         writer.append(encode_chunk([RowGroup(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):
             writer.append(encode_chunk([RowGroup(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
@@ -156,7 +156,7 @@ def test_what_has_been_read_is_not_read_again(tmp_path: Path, monkeypatch: pytes
 def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     finder = a_quiet_partition(tmp_path, monkeypatch)
     (path,) = (tmp_path / "outbox").glob("*.seg")
-    with PartitionReader.open(tmp_path / "outbox", start=8) as reader:
+    with PartitionReader(tmp_path / "outbox", start=8) as reader:
         chunk = reader.read()
     assert chunk is not None
     text = bytearray(path.read_bytes())

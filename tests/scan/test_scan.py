@@ -49,7 +49,7 @@ def store(directory: Path, rng: random.Random, rule: FilterValueRule, partitions
         stored[partition] = []
         times = sorted(random_stored_us(rng) for _ in range(12))
         clock = iter([*times, times[-1]])
-        with PartitionWriter.open(
+        with PartitionWriter(
             directory / str(partition), EVENT_SCHEMA, clock_us=lambda clock=clock: next(clock)
         ) as writer:
             for at_us in times:
@@ -79,7 +79,7 @@ def test_a_broker_made_anew_misses_none_of_its_events_and_has_none_of_the_one_be
         )
 
     chunks = [[entries(old, "a", "b")], [entries(old, "c"), entries(new, "d"), entries(old, "e")], [entries(new, "f")]]
-    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
         for chunk in map(encode, chunks):
             writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=chunk.bloom_bytes))
     scan = Scan(tmp_path, Query(new, rules[new].value, values, cel=cel), {0: 0})
@@ -182,7 +182,7 @@ def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tm
     monkeypatch.setattr("headgate.scan.scan.SCAN_CHUNKS_MAX", 2)
     rule = filter_value_rule("type")
     log = LogRule(rule)
-    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
         for number in range(10):
             chunk = encode([Entries("ns/a", log, [Event("1.0", str(number), "/s", "t")])])
             writer.append(Encoded(chunk.batch, chunk.filter_values))
@@ -198,7 +198,7 @@ def test_a_reader_that_matches_nothing_comes_up_for_air_and_knows_where_it_is(tm
 
 def test_a_wanted_value_that_was_only_the_filter_s_word_is_counted(tmp_path: Path):
     rule = filter_value_rule("type")
-    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
         chunk = encode([Entries("ns/b", LogRule(rule), [Event("1.0", "1", "/s", "t")])])
         writer.append(Encoded(chunk.batch, chunk.filter_values))
     scan = Scan(tmp_path, Query("ns/a", rule, frozenset({"t"})), {0: 0})
@@ -238,7 +238,7 @@ def test_turns_that_end_inside_chunks_find_and_count_what_long_ones_do(
 
 
 def one_chunk(directory: Path, events: list[Event], rule: FilterValueRule) -> None:
-    with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
         chunk = encode([Entries("ns/a", LogRule(rule), events)])
         writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also))
 

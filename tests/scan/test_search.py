@@ -31,9 +31,7 @@ def event(number: int) -> Event:
 def store(directory: Path, rng: random.Random, partitions: int) -> list[Located]:
     """Chunks in partitions in turn, some at the same time; place N holds event N."""
     now_us = 1_000_000
-    writers = [
-        PartitionWriter.open(directory / str(p), EVENT_SCHEMA, clock_us=lambda: now_us) for p in range(partitions)
-    ]
+    writers = [PartitionWriter(directory / str(p), EVENT_SCHEMA, clock_us=lambda: now_us) for p in range(partitions)]
     places: list[Located] = []
     for _ in range(12):
         partition, count = rng.randrange(partitions), rng.randrange(1, 6)

@@ -64,7 +64,7 @@ class World:
 async def world(directory: Path) -> AsyncIterator[World]:
     with (
         contextlib.closing(Store.open(directory / "control.db")) as store,
-        PartitionWriter.open(directory / "log" / "0", EVENT_SCHEMA) as writer,
+        PartitionWriter(directory / "log" / "0", EVENT_SCHEMA) as writer,
     ):
         reconciler = Reconciler(store)
         reconciler.step()

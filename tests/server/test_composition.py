@@ -34,7 +34,7 @@ from tests.delivery.harness import (
 def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
     """(offset, target, verdict) of everything in the outbox, progress left out."""
     rows = []
-    with PartitionReader.open(data / "outbox" / "0", start=0) as reader:
+    with PartitionReader(data / "outbox" / "0", start=0) as reader:
         while (chunk := reader.read()) is not None:
             for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
                 rows += row_group.rows

@@ -25,7 +25,7 @@ REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, 
 
 def fill(directory: Path) -> None:
     events = [Event("1.0", f"e{n}", "/s", "t", data_kind=DataKind.JSON, data=b'{"n":%d}' % n) for n in range(10)]
-    with PartitionWriter.open(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
         writer.append(Encoded(to_batch([StoredEvent(BROKER, one) for one in events]), ["t"] * 10))
 
 

@@ -60,7 +60,7 @@ def test_retention_goes_on_when_the_floor_cannot_be_read_for_a_while(
     monkeypatch.setattr(*((RetentionFloor, "reported") if log else (FloorFinder, "find")), floor)
     settings = Settings(data=tmp_path, retain_hours=0)
     settings.run_directory.mkdir()
-    with PartitionWriter.open(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
+    with PartitionWriter(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
         for number in range(3):
             writer.append(encode_chunk([], {0: (number, 1)}))
         asyncio.run(work())

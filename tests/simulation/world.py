@@ -120,7 +120,7 @@ class World:
         self.ids: dict[str, tuple[int, int]] = {}
         self.front = Disk(self.loop, rng)
         self.logs = [
-            PartitionWriter.open(folder / "log" / str(n), EVENT_SCHEMA, files=self.front) for n in range(PARTITIONS)
+            PartitionWriter(folder / "log" / str(n), EVENT_SCHEMA, files=self.front) for n in range(PARTITIONS)
         ]
         self.targets = {t.id: t for t in map(self._target, range(1, rng.randint(2, 4) + 1))}
         self.routes = Routes(*self.targets.values())

@@ -50,8 +50,7 @@ class Log:
         self.directory = directory
         self._now_us = 0
         self._writers = [
-            PartitionWriter.open(directory / str(number), EVENT_SCHEMA, clock_us=lambda: self._now_us)
-            for number in range(2)
+            PartitionWriter(directory / str(number), EVENT_SCHEMA, clock_us=lambda: self._now_us) for number in range(2)
         ]
 
     def store(self, *numbers: int, broker: str = SERVED.identity) -> None:

@@ -47,7 +47,7 @@ class Log:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.stored: list[str | None] = []
-        self._writer = PartitionWriter.open(directory / "0", EVENT_SCHEMA)
+        self._writer = PartitionWriter(directory / "0", EVENT_SCHEMA)
 
     def wave(
         self, given: Iterable[str | None], *, bloom_bytes: int = BLOOM_BYTES_MIN, size: int = CHUNK_EVENTS
@@ -152,7 +152,7 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
     sizes = [BLOOM_BYTES_MIN, 64, 17, BLOOM_BYTES_MAX, 128, BLOOM_BYTES_MIN]
     for size in sizes:
         log.wave(rng.choices([f"v{number}" for number in range(200)], k=500), bloom_bytes=size)
-    with PartitionReader.open(log.directory / "0", start=0) as reader:
+    with PartitionReader(log.directory / "0", start=0) as reader:
         kept = []
         while (chunk := reader.read()) is not None:
             kept.append(chunk.header.bloom_bytes)
@@ -166,8 +166,8 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
 def test_a_size_out_of_bounds_stores_nothing(tmp_path: Path, size: int) -> None:
     chunk = encode([Entries(IDENTITY, LogRule(BY_GROUP), [event(0, "a")])])
     with pytest.raises(ValueError, match=r"16\.\.255"):
-        PartitionWriter.open(tmp_path / "1", EVENT_SCHEMA, bloom_bytes=size)
-    with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        PartitionWriter(tmp_path / "1", EVENT_SCHEMA, bloom_bytes=size)
+    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
         with pytest.raises(ValueError, match=r"16\.\.255"):
             writer.append(Encoded(chunk.batch, chunk.filter_values, bloom_bytes=size))
         for allowed in (BLOOM_BYTES_MIN, BLOOM_BYTES_MAX):
@@ -184,7 +184,7 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     ]
 
     async def publish() -> None:
-        with PartitionWriter.open(tmp_path / "0", EVENT_SCHEMA) as writer:
+        with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
             app = Ingress(
                 Intake(Partitions([commit]), {BROKER: ServedBroker(IDENTITY, LogRule(BY_GROUP))}.get), fallback

@@ -138,7 +138,7 @@ def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> No
         log = EventLog(tmp_path)
         log.append([event(n) for n in range(10)])
         log.close()
-        PartitionWriter.open(tmp_path / "outbox", OUTBOX_SCHEMA).close()
+        PartitionWriter(tmp_path / "outbox", OUTBOX_SCHEMA).close()
         world = World(tmp_path)
         world.add(5)
         assert await world.ack(await world.pull()) == 5

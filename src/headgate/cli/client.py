@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import typer
 
+from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name
 
@@ -24,6 +25,8 @@ TIMEOUT_S: Final = 30.0
 
 Server = Annotated[str, typer.Option("--server", envvar="HEADGATE_SERVER", help="URL of the running server.")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Namespace of the objects.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLinesOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
 
 
 class ApiRefusedError(InvalidInputError):
@@ -73,15 +76,33 @@ def request(
         raise
 
 
-def object_path(namespace: str, plural: str, name: str) -> str:
-    """The API's path of a broker or a trigger."""
-    return f"/apis/eventing.knative.dev/v1/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
+def api_path(api_version: str, namespace: str | None, *names: object) -> str:
+    """A path of the API: in a namespace, or in all with None; `names` are what follows, such as `triggers`, `gold`."""
+    within = ("namespaces", namespace) if namespace is not None else ()
+    return "/".join([f"/apis/{api_version}", *(quote(str(name), safe="") for name in (*within, *names))])
 
 
-def broker_path(broker: str, namespace: str) -> str:
+def object_path(kind: Kind, namespace: str, *names: str) -> str:
+    """The API's path of an object: its name, and perhaps what is below it."""
+    return api_path(kind.api_version, namespace, kind.plural, *names)
+
+
+def broker_path(broker: str, namespace: str, *names: str) -> str:
     """The API's path of a broker: `name` in the namespace, or `namespace/name`."""
     found, _, name = full_name(broker, namespace).partition("/")
-    return object_path(found, "brokers", name)
+    return object_path(Kind.BROKER, found, name, *names)
+
+
+def filter_value(text: str) -> str | dict[str, Any]:
+    """The option --filter: CEL, or JSON as in a trigger's `spec.filter`.
+
+    Raises:
+        InvalidInputError: It begins like JSON and is none.
+    """
+    try:
+        return json.loads(text) if text.lstrip().startswith("{") else text
+    except ValueError as error:
+        raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
 
 
 def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from typing import Annotated, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
+from headgate.cli.client import SERVER_DEFAULT, JsonOption, Namespace, Server, api_path, print_table, request
+from headgate.control.objects import OWN_API_VERSION
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import DEADLETTER_PAGE_MAX, REDRIVE_RATE_DEFAULT
 
-_PREFIX: Final = "/apis/headgate.dev/v1"
 _HEADS: Final = ["ID", "TRIGGER", "STATE", "REASON", "DIED", "ATTEMPTS", "TYPE", "EVENT"]
 
 app = typer.Typer(no_args_is_help=True, help="Events that could not be delivered.")
@@ -27,7 +27,6 @@ StateKept = Annotated[
 Since = Annotated[str, typer.Option("--since", help="Given up at or after this time (RFC 3339).")]
 Until = Annotated[str, typer.Option("--until", help="Given up before this time (RFC 3339).")]
 Filter = Annotated[str, typer.Option("--filter", help="Only events that this CEL expression is true of.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
@@ -39,7 +38,7 @@ def list_(
     until: Until = "",
     filter_: Filter = "",
     limit: Annotated[int, typer.Option("--limit", help="Print at most this many.", min=1)] = 100,
-    as_json: Json = False,
+    as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -49,7 +48,7 @@ def list_(
     while len(items) < limit:
         if not filter_:  # with one, a page is what is looked at, not what is found
             query["limit"] = min(limit - len(items), DEADLETTER_PAGE_MAX)
-        answer = request(server, "GET", f"{_base(namespace)}?{urlencode(query)}")
+        answer = request(server, "GET", f"{_path(namespace)}?{urlencode(query)}")
         items += answer["items"]
         if "next" not in answer:
             break
@@ -70,7 +69,7 @@ def show(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Print one dead letter with its event, as JSON."""
-    typer.echo(json.dumps(request(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
+    typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
 
 
 @app.command()
@@ -83,7 +82,7 @@ def redrive(
     until: Until = "",
     filter_: Filter = "",
     rate: Annotated[float, typer.Option("--rate", help="Dead letters a second.")] = REDRIVE_RATE_DEFAULT,
-    as_json: Json = False,
+    as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -102,7 +101,7 @@ def discard(
     until: Until = "",
     filter_: Filter = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -114,14 +113,7 @@ def discard(
 
 
 def _selection(trigger: str, reason: str, state: str, since: str, until: str, filter_: str) -> dict[str, Any]:
-    given = {
-        "trigger": trigger,
-        "reason": reason,
-        "state": state,
-        "since": since,
-        "until": until,
-        "filter": filter_,
-    }
+    given = {"trigger": trigger, "reason": reason, "state": state, "since": since, "until": until, "filter": filter_}
     return {name: value for name, value in given.items() if value}
 
 
@@ -133,7 +125,7 @@ def _each_page(
     if ids:
         query["ids"] = ids
     while True:
-        answer = request(server, "POST", f"{_base(namespace)}/{what}", body=query)
+        answer = request(server, "POST", _path(namespace, what), body=query)
         count += answer["count"]
         if "next" not in answer:
             break
@@ -150,5 +142,5 @@ def _row(item: dict[str, Any]) -> list[str]:
     return [*(str(item[field]) for field in fields), f"{item['eventSource']} {item['eventId']}"]
 
 
-def _base(namespace: str) -> str:
-    return f"{_PREFIX}/namespaces/{quote(namespace, safe='')}/deadletters"
+def _path(namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, "deadletters", *names)

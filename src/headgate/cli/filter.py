@@ -10,10 +10,10 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from headgate.cli.client import JsonLinesOption
 from headgate.cli.filter_input import (
     CelOption,
     FilterOption,
-    JsonOption,
     compiled,
     fail,
     json_value,
@@ -60,7 +60,7 @@ def try_filter(
             "--publish-time", metavar="TIME", help="When the events were stored, RFC 3339.", show_default="now"
         ),
     ] = None,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Evaluate a filter on events: true, false, or the error, one line an event.
 
@@ -107,7 +107,7 @@ def explain_filter(
             "--filter-value", metavar="EXPRESSION", help="The broker's filter value, by which readers skip chunks."
         ),
     ] = FILTER_VALUE,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Explain a filter: its CEL, the index it is matched by, the part that decides, and its cost.
 
@@ -161,7 +161,7 @@ def convert(
 
 
 @app.command("dialects")
-def dialects(as_json: JsonOption = False) -> None:
+def dialects(as_json: JsonLinesOption = False) -> None:
     """List the dialects, with those of installed packages and their faults."""
     ours = [(name, "headgate", None) for name in (*DIALECTS, *NAMES) if name not in CUSTOM or CUSTOM[name].taken]
     for name, package, custom in (*ours, *((name, item.package, item) for name, item in CUSTOM.items())):

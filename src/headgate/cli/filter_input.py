@@ -30,7 +30,6 @@ FilterOption = Annotated[
         help="A trigger's spec.filter (an object) or spec.filters (a list): JSON text, a file, or - for stdin.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")]
 
 
 def fail(message: str, hint: str = "") -> NoReturn:

@@ -8,14 +8,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from headgate.cli.client import print_error
-from headgate.cli.filter_input import JsonOption
+from headgate.cli.client import JsonLinesOption, print_error
 from headgate.cli.tables import print_whole
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
@@ -54,7 +54,7 @@ def _errors() -> Iterator[None]:
 
 
 @app.command()
-def verify(path: _PathArgument, as_json: JsonOption = False) -> None:
+def verify(path: _PathArgument, as_json: JsonLinesOption = False) -> None:
     """Check every checksum, every header and every record.
 
     Exit status: 0 when the log is whole; 1 when it is damaged, with each damaged place; 2 when it cannot be read.
@@ -91,7 +91,7 @@ def _print_verified(report: PartitionReport) -> None:
 
 
 @app.command()
-def stats(path: _PathArgument, as_json: JsonOption = False) -> None:
+def stats(path: _PathArgument, as_json: JsonLinesOption = False) -> None:
     """Count records, chunks and bytes of every partition. Reads headers only.
 
     \b
@@ -127,7 +127,7 @@ def stats(path: _PathArgument, as_json: JsonOption = False) -> None:
 @app.command()
 def dump(
     path: _PathArgument,
-    as_json: JsonOption = False,
+    as_json: JsonLinesOption = False,
     start: Annotated[int, typer.Option("--from", min=0, metavar="OFFSET", help="First offset to print.")] = 0,
     limit: Annotated[
         int | None, typer.Option("--limit", min=0, metavar="N", help="Most records of each partition.")
@@ -176,18 +176,6 @@ def _record_line(directory: Path, record: Record) -> str:
 
 
 def _report_json(report: PartitionReport) -> dict[str, object]:
-    return {
-        "directory": str(report.directory),
-        "ok": not report.problems,
-        "first_offset": report.first_offset,
-        "next_offset": report.next_offset,
-        "segments": report.segments,
-        "bytes": report.bytes,
-        "chunks": report.chunks,
-        "records": report.records,
-        "chunks_without_filter": report.chunks_without_filter,
-        "tail_bytes": report.tail_bytes,
-        "append_time_us": report.append_time_us,
-        "codecs": report.codecs,
-        "problems": [{"file": str(p.path), "byte": p.byte, "reason": p.reason} for p in report.problems],
-    }
+    problems = [{"file": str(p.path), "byte": p.byte, "reason": p.reason} for p in report.problems]
+    head = {"directory": str(report.directory), "ok": not report.problems}
+    return {**head, **asdict(report), "directory": head["directory"], "problems": problems}

@@ -7,16 +7,18 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
 from headgate.cli.client import (
     SERVER_DEFAULT,
+    JsonOption,
     Namespace,
     NoServerError,
     Server,
+    api_path,
     fail,
+    object_path,
     print_error,
     print_table,
     request,
@@ -71,16 +73,14 @@ def get(
     name: Annotated[str, typer.Argument(help="Name of one object; all objects without it.")] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Objects of every namespace.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the objects as JSON.")] = False,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show brokers, triggers or subscriptions."""
     found = _kind(kind)
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
-    path = _collection(found, None if all_namespaces else namespace)
-    if name:
-        path += f"/{quote(name, safe='')}"
+    path = api_path(found.api_version, None if all_namespaces else namespace, found.plural, *filter(None, [name]))
     try:
         answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
     except HeadgateError as error:
@@ -107,7 +107,7 @@ def describe(
 ) -> None:
     """Show one object with its status and conditions, for people."""
     try:
-        found = request(server, "GET", _path(_kind(kind), namespace, name))
+        found = request(server, "GET", object_path(_kind(kind), namespace, name))
     except HeadgateError as error:
         fail(error.message, hint=error.hint)
     for line in description(found):
@@ -140,7 +140,7 @@ def delete(
     failed = False
     for found, place, name in wanted:
         try:
-            answer = request(server, "DELETE", _path(found, place, name), missing_ok=ignore_not_found)
+            answer = request(server, "DELETE", object_path(found, place, name), missing_ok=ignore_not_found)
         except NoServerError as error:
             fail(error.message, hint=error.hint)
         except HeadgateError as error:
@@ -172,10 +172,6 @@ def _place(document: Document, namespace: str) -> tuple[Kind, str, str]:
     return kind, str(found.get("namespace") or namespace), str(found["name"])
 
 
-def _path(kind: Kind, namespace: str, name: str) -> str:
-    return f"{_collection(kind, namespace)}/{quote(name, safe='')}"
-
-
 def _label(kind: Kind, name: str) -> str:
     return f"{kind.value.lower()}.{kind.group}/{name}"
 
@@ -197,11 +193,10 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     written = body.get("metadata")
     metadata: dict[str, Any] = dict(written) if isinstance(written, dict) else {}
     place, name = str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
-    collection = _collection(kind, place)
-    path = _path(kind, place, name)
+    path = object_path(kind, place, name)
     old = request(server, "GET", path, missing_ok=True) if name else None
     if old is None:
-        made = request(server, "POST", f"{collection}?{_MANAGER}", body=body)
+        made = request(server, "POST", f"{object_path(kind, place)}?{_MANAGER}", body=body)
         return f"{_label(kind, made['metadata']['name'])} created"
     for field in ("labels", "annotations"):
         kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
@@ -214,8 +209,3 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     fields = ("uid", "generation", "labels", "annotations")
     same = all(new["metadata"].get(field) == old["metadata"].get(field) for field in fields)
     return f"{_label(kind, name)} {'unchanged' if same else 'configured'}"
-
-
-def _collection(kind: Kind, namespace: str | None) -> str:
-    where = f"/namespaces/{quote(namespace, safe='')}" if namespace is not None else ""
-    return f"/apis/{kind.api_version}{where}/{kind.plural}"

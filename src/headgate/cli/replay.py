@@ -5,11 +5,19 @@ from __future__ import annotations
 import json
 import time
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    JsonOption,
+    Namespace,
+    Server,
+    api_path,
+    filter_value,
+    print_table,
+    request,
+)
 from headgate.control.objects import OWN_API_VERSION
 from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -21,7 +29,6 @@ _POLL_S: Final = 0.5
 
 app = typer.Typer(help="Send a broker's stored events to one target again.")
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Id = Annotated[int, typer.Argument(metavar="ID", help="Id of a replay.")]
 
 
@@ -39,7 +46,7 @@ def replay(
     ] = "",
     rate: Annotated[float, typer.Option(help="Most events a second.")] = REPLAY_RATE_DEFAULT,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the events without sending them.")] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
 ) -> None:
@@ -53,13 +60,9 @@ def replay(
         return
     if not target:
         raise InvalidInputError("--target is missing", hint="the name of a trigger, or a URL")
-    try:
-        written = json.loads(filter_) if filter_.lstrip().startswith("{") else filter_
-    except ValueError as error:
-        raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
     kind = "url" if "://" in target else "trigger"
-    body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": written, "rate": rate}
-    made = request(server, "POST", _base(namespace), body=body | {"dryRun": dry_run})
+    body = {"broker": broker, kind: target, "from": from_, "to": to, "filter": filter_value(filter_), "rate": rate}
+    made = request(server, "POST", _path(namespace), body=body | {"dryRun": dry_run})
     if dry_run:
         made = _ended(server, namespace, made["id"])
     if as_json:
@@ -71,9 +74,11 @@ def replay(
 
 
 @app.command("list")
-def list_(as_json: Json = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
+def list_(
+    as_json: JsonOption = False, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT
+) -> None:
     """Show replays, the newest first."""
-    items = request(server, "GET", _base(namespace))["items"]
+    items = request(server, "GET", _path(namespace))["items"]
     if as_json:
         typer.echo(json.dumps(items, indent=2))
     elif not items:
@@ -85,24 +90,24 @@ def list_(as_json: Json = False, namespace: Namespace = NAMESPACE_DEFAULT, serve
 @app.command()
 def show(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
     """Print one replay as JSON."""
-    typer.echo(json.dumps(request(server, "GET", f"{_base(namespace)}/{id_}"), indent=2))
+    typer.echo(json.dumps(request(server, "GET", _path(namespace, id_)), indent=2))
 
 
 @app.command()
 def cancel(id_: Id, namespace: Namespace = NAMESPACE_DEFAULT, server: Server = SERVER_DEFAULT) -> None:
     """Cancel a replay; events already sent stay sent."""
-    done = request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
+    done = request(server, "POST", _path(namespace, id_, "cancel"))
     typer.echo(f"replay {id_} {'is cancelled' if done['cancelled'] else 'had ended'}")
 
 
 def _ended(server: str, namespace: str, id_: int) -> Any:  # noqa: ANN401 - JSON
     """A replay once it has ended; Ctrl-C ends it."""
     try:
-        while (found := request(server, "GET", f"{_base(namespace)}/{id_}"))["state"] == "running":
+        while (found := request(server, "GET", _path(namespace, id_)))["state"] == "running":
             typer.echo(f"searched {found['eventsPassed']:,} of {found['eventsTotal']:,} events", err=True)
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
-        request(server, "POST", f"{_base(namespace)}/{id_}/cancel")
+        request(server, "POST", _path(namespace, id_, "cancel"))
         raise
     if found["state"] != "done":
         raise InvalidInputError(f"the dry run has {found['state']}: {found['problem']}")
@@ -115,5 +120,5 @@ def _row(item: dict[str, Any]) -> list[str]:
     return [*(str(item[name]) for name in ("id", "state", "broker")), target, *(str(item[name]) for name in fields)]
 
 
-def _base(namespace: str) -> str:
-    return f"/apis/{OWN_API_VERSION}/namespaces/{quote(namespace, safe='')}/replays"
+def _path(namespace: str, *names: object) -> str:
+    return api_path(OWN_API_VERSION, namespace, "replays", *names)

@@ -8,13 +8,20 @@ import socket
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated, Any, Final
-from urllib.parse import quote
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, Namespace, Server, print_table, request
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    JsonOption,
+    Namespace,
+    Server,
+    filter_value,
+    object_path,
+    print_table,
+    request,
+)
 from headgate.control.objects import Kind
-from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import PULL_EVENTS_DEFAULT
 
@@ -91,20 +98,25 @@ def seek(
     body = {"to": to, "first": first, "last": last, "after": after}
     with ThreadPoolExecutor(1) as thread:
         seeking = thread.submit(
-            request, server, "POST", _path(namespace, name, "seek"), body=body, timeout_s=_SEEK_S_MAX
+            request,
+            server,
+            "POST",
+            object_path(Kind.SUBSCRIPTION, namespace, name, "seek"),
+            body=body,
+            timeout_s=_SEEK_S_MAX,
         )
         try:
             while wait([seeking], timeout=_PROGRESS_S).not_done:
                 _show_progress(server, namespace, name)
         except KeyboardInterrupt:
-            request(server, "DELETE", _path(namespace, name, "seek"))
+            request(server, "DELETE", object_path(Kind.SUBSCRIPTION, namespace, name, "seek"))
         done = seeking.result()
     where = first or last or to
     typer.echo(f"subscription {namespace}/{name} moved to {where} ({done['position']}, epoch {done['epoch']})")
 
 
 def _show_progress(server: str, namespace: str, name: str) -> None:
-    found = request(server, "GET", _path(namespace, name, "seek"))
+    found = request(server, "GET", object_path(Kind.SUBSCRIPTION, namespace, name, "seek"))
     if found["running"] and found["eventsTotal"]:
         typer.echo(f"searched {found['eventsScanned']:,} of about {found['eventsTotal']:,} events", err=True)
 
@@ -113,11 +125,11 @@ def _show_progress(server: str, namespace: str, name: str) -> None:
 def describe(
     name: Name,
     namespace: Namespace = NAMESPACE_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    as_json: JsonOption = False,
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show a subscription's state: its backlog, events with consumers, and counters."""
-    found = request(server, "GET", _path(namespace, name, "stats"))
+    found = request(server, "GET", object_path(Kind.SUBSCRIPTION, namespace, name, "stats"))
     if as_json:
         typer.echo(json.dumps(found, indent=2))
         return
@@ -135,11 +147,9 @@ def analyze(
 
     Example: headgate subscription analyze orders --filter 'data.amount > 100'
     """
-    try:
-        written = json.loads(filter_) if filter_.lstrip().startswith("{") else {"expression": filter_}
-    except ValueError as error:
-        raise InvalidInputError(f"--filter is no JSON: {error}", hint="CEL needs no braces") from error
-    found = _ask(server, namespace, name, "analyze", {"filter": written})
+    written = filter_value(filter_)
+    body = {"filter": written if isinstance(written, dict) else {"expression": written}}
+    found = _ask(server, namespace, name, "analyze", body)
     more = "" if found["complete"] else " (there are more)"
     typer.echo(
         f"{found['accepted']} of {found['events']} events{more}; {found['rejected']} rejected, {found['errors']} errors"
@@ -147,9 +157,4 @@ def analyze(
 
 
 def _ask(server: str, namespace: str, name: str, action: str, body: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
-    return request(server, "POST", _path(namespace, name, action), body=body)
-
-
-def _path(namespace: str, name: str, action: str) -> str:
-    kind, where = Kind.SUBSCRIPTION, quote(namespace, safe="")
-    return f"/apis/{kind.api_version}/namespaces/{where}/{kind.plural}/{quote(name, safe='')}/{action}"
+    return request(server, "POST", object_path(Kind.SUBSCRIPTION, namespace, name, action), body=body)

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Namespace, NoServerError, Server, broker_path
+from headgate.cli.client import (
+    SERVER_DEFAULT,
+    ApiRefusedError,
+    JsonLinesOption,
+    Namespace,
+    NoServerError,
+    Server,
+    broker_path,
+)
 from headgate.cli.filter_input import fail
 from headgate.cli.why import entry_text, search
 from headgate.errors import NotFoundError
@@ -23,7 +31,7 @@ def trace(
     every: Annotated[bool, typer.Option("--all", help="Every stored event with this id, not only the newest.")] = False,
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON for machines: one object a line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show the whole way of an event: where it is stored, its matches, every attempt and its answer.
 
@@ -32,7 +40,7 @@ def trace(
       headgate trace order-4711
       headgate trace order-4711 --broker shop/orders --source /shop --json
     """  # noqa: D301 - click reads \b as "keep these lines"
-    path = broker_path(broker, namespace) + "/trace"
+    path = broker_path(broker, namespace, "trace")
     try:
         shown = 0
         for found in _traces(server, path, {"id": event_id, "source": source}):

@@ -13,6 +13,7 @@ import typer
 from headgate.cli.client import (
     SERVER_DEFAULT,
     ApiRefusedError,
+    JsonLinesOption,
     Namespace,
     NoServerError,
     Server,
@@ -23,6 +24,7 @@ from headgate.cli.client import (
 )
 from headgate.cli.filter_input import fail
 from headgate.control.durations import duration_s
+from headgate.control.objects import Kind
 from headgate.event import rfc3339
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.event.status import status_text
@@ -47,9 +49,7 @@ def why(
     ] = "",
     namespace: Namespace = NAMESPACE_DEFAULT,
     server: Server = SERVER_DEFAULT,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON for machines: the server's answer on one line.")
-    ] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Show what became of an event: not stored, filtered (and by which part), an error, matched, delivered, given up.
 
@@ -63,9 +63,9 @@ def why(
     query = {"id": event_id, "source": source, "since": _since(since)}
     try:
         if trigger:
-            answer = search(server, object_path(namespace, "triggers", trigger) + "/why", query)
+            answer = search(server, object_path(Kind.TRIGGER, namespace, trigger, "why"), query)
         else:
-            answer = _of_broker(server, broker_path(broker, namespace) + "/why", query)
+            answer = _of_broker(server, broker_path(broker, namespace, "why"), query)
     except (ApiRefusedError, NoServerError) as error:
         fail(error.message, error.hint)
     if as_json:

@@ -20,7 +20,7 @@ from headgate.client.errors import (
     ServerError,
 )
 from headgate.client.producer import AsyncProducer
-from headgate.client.reader import AsyncReader
+from headgate.client.reader import AsyncReader, ReadOptions
 from headgate.client.sync import Client, Consumer, Producer, Reader
 from headgate.client.values import (
     Analysis,
@@ -69,6 +69,7 @@ __all__ = [
     "ProducerNameTakenError",
     "Progress",
     "ReadEvent",
+    "ReadOptions",
     "Reader",
     "Received",
     "RefusedError",

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, Unpack
 
 import grpc
 
 from headgate.client.connection import Connection
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
-from headgate.client.reader import AsyncReader
+from headgate.client.reader import AsyncReader, ReadOptions
 from headgate.client.values import (
     Analysis,
     Filter,
@@ -70,9 +69,7 @@ class AsyncClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -122,41 +119,9 @@ class AsyncClient:
         """
         return AsyncProducer(self._connection, full_name(broker), name, first)
 
-    def read(
-        self,
-        broker: str,
-        *,
-        start: Place = "earliest",
-        first: Single | None = None,
-        filter: Filter | None = None,
-        filter_values: Sequence[str] = (),
-        match_unfiltered: bool = False,
-        follow: bool = True,
-        window: int = CLIENT_WINDOW_DEFAULT,
-    ) -> AsyncReader:
-        """A reader of a broker's log.
-
-        Args:
-            broker: Of which broker.
-            start: Where to begin: `earliest`, `latest`, `next`, a time of storing, or a position.
-            first: CEL, or what `headgate.expr` builds: begin at the first event from there on of which it is true.
-            filter: Only events that it accepts.
-            filter_values: Only events with one of these; chunks without them are passed over.
-            match_unfiltered: Events without a filter value, too.
-            follow: At the end, wait for more; else the iteration ends there.
-            window: Events that may be on their way.
-        """
-        return AsyncReader(
-            self._connection,
-            full_name(broker),
-            start=start,
-            first=first,
-            filter_values=filter_values,
-            match_unfiltered=match_unfiltered,
-            wanted=filter,
-            follow=follow,
-            window=window,
-        )
+    def read(self, broker: str, **options: Unpack[ReadOptions]) -> AsyncReader:
+        """A reader of a broker's log; what it reads is said by `ReadOptions`."""
+        return AsyncReader(self._connection, full_name(broker), **options)
 
     def subscribe(
         self, subscription: str, *, consumer: str | None = None, window: int = CLIENT_WINDOW_DEFAULT

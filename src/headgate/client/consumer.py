@@ -88,10 +88,6 @@ class AsyncConsumer(Session):
     def __str__(self) -> str:
         return f"the consumer {self.name!r} of {self.subscription}"
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:

@@ -11,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
 
 from headgate.client.connection import Connection, Retry, Stream
 from headgate.client.errors import ProducerNameTakenError, refusal_of
@@ -98,10 +97,6 @@ class AsyncProducer(Session):
 
     def __str__(self) -> str:
         return f"the producer {self.name!r} of {self.broker}" if self.name else f"the producer of {self.broker}"
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

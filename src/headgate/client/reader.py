@@ -7,8 +7,7 @@ import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import fields
-from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict
 
 from headgate.client.connection import Connection, Stream
 from headgate.client.errors import ClosedError
@@ -28,20 +27,35 @@ from headgate.rpc import headgate_pb2 as pb
 from headgate.rpc.events import from_messages
 
 
+class ReadOptions(TypedDict, total=False):
+    """Which events a reader reads.
+
+    Attributes:
+        start: Where to begin: `earliest` (the default), `latest`, `next`, a time of storing, or a position.
+        first: CEL, or what `headgate.expr` builds: begin at the first event from there on of which it is true.
+        filter: Only events that it accepts.
+        filter_values: Only events with one of these; chunks without them are passed over.
+        match_unfiltered: Events without a filter value, too.
+        follow: At the end, wait for more, which is the default; else the iteration ends there.
+        window: Events that may be on their way; by default CLIENT_WINDOW_DEFAULT.
+    """
+
+    start: Place
+    first: Single | None
+    filter: Filter | None
+    filter_values: Sequence[str]
+    match_unfiltered: bool
+    follow: bool
+    window: int
+
+
 class AsyncReader:
     """Reads a broker's log; an async context manager and iterator. An error of the server's ends it, as a `Session`.
 
     Args:
         connection: The way to the server.
         broker: "namespace/name".
-        start: Where to begin.
-        first: CEL, a condition of `headgate.expr` or a dict: begin at the first event from there on of which it is
-            true; None to begin at once.
-        filter_values: Only events with one of these; chunks without them are passed over.
-        match_unfiltered: Events without a filter value, too.
-        wanted: Only events that it accepts.
-        follow: At the end, wait for more; else the iteration ends there.
-        window: Events that the server may send before they were handed out.
+        start: This and what follows: see `ReadOptions`.
     """
 
     def __init__(
@@ -51,9 +65,9 @@ class AsyncReader:
         *,
         start: Place = "earliest",
         first: Single | None = None,
+        filter: Filter | None = None,
         filter_values: Sequence[str] = (),
         match_unfiltered: bool = False,
-        wanted: Filter | None = None,
         follow: bool = True,
         window: int = CLIENT_WINDOW_DEFAULT,
     ) -> None:
@@ -66,7 +80,7 @@ class AsyncReader:
             first=condition_text(first),
             filter_values=filter_values,
             match_unfiltered=match_unfiltered,
-            filter=filter_message(wanted),
+            filter=filter_message(filter),
             follow=follow,
         )
         setattr(self._opening, "from", place_text(start))
@@ -85,9 +99,7 @@ class AsyncReader:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def __aiter__(self) -> Self:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Self
 
 from headgate.client.connection import Connection, Retry
 from headgate.client.errors import ClosedError
@@ -27,6 +27,10 @@ class Session(ABC):
         self._error: HeadgateError | None = None
         self._begun = asyncio.Event()
         self._wake = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
 
     @property
     def error(self) -> HeadgateError | None:

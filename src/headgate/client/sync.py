@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 import grpc
 
 from headgate.client.aio import AsyncClient
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
-from headgate.client.reader import AsyncReader
+from headgate.client.reader import AsyncReader, ReadOptions
 from headgate.client.values import (
     Analysis,
     Filter,
@@ -36,6 +36,7 @@ from headgate.event.model import Event
 from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_WINDOW_DEFAULT
 
 T = TypeVar("T")
+M = TypeVar("M", AsyncClient, AsyncProducer, AsyncReader, AsyncConsumer)
 _STEP: Final = 100
 """Events that an iteration takes from the loop at once."""
 
@@ -68,7 +69,27 @@ class _Loop:
 _loop: Final = _Loop()
 
 
-class Client:
+class _Blocking(Generic[M]):
+    """A context manager that enters and leaves one of `aio`.
+
+    Args:
+        wrapped: That one.
+    """
+
+    def __init__(self, wrapped: M) -> None:
+        self._async: M = wrapped
+
+    def __enter__(self) -> Self:
+        _loop.run(self._async.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _loop.run(self._async.__aexit__(kind, error, trace))
+
+
+class Client(_Blocking[AsyncClient]):
     """A server, as a program without asyncio sees it; a context manager. See `AsyncClient`, of which all rules hold.
 
     Args:
@@ -84,59 +105,29 @@ class Client:
         credentials: grpc.ChannelCredentials | None = None,
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
-        self._client = AsyncClient(target, credentials=credentials, patience_s=patience_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().__init__(AsyncClient(target, credentials=credentials, patience_s=patience_s))
 
     def close(self) -> None:
         """Ends every stream and the connection; idempotent."""
-        _loop.run(self._client.close())
+        _loop.run(self._async.close())
 
     def publish(self, broker: str, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
         """Publishes events; returns when all of them are on disk. See `AsyncClient.publish`."""
-        _loop.run(self._client.publish(broker, events, filter_value=filter_value))
+        _loop.run(self._async.publish(broker, events, filter_value=filter_value))
 
     def producer(self, broker: str, *, name: str = "", first: int | None = None) -> Producer:
         """A stream of events to a broker. See `AsyncClient.producer`."""
-        return Producer(self._client.producer(broker, name=name, first=first))
+        return Producer(self._async.producer(broker, name=name, first=first))
 
-    def read(
-        self,
-        broker: str,
-        *,
-        start: Place = "earliest",
-        first: Single | None = None,
-        filter: Filter | None = None,
-        filter_values: Sequence[str] = (),
-        match_unfiltered: bool = False,
-        follow: bool = True,
-        window: int = CLIENT_WINDOW_DEFAULT,
-    ) -> Reader:
+    def read(self, broker: str, **options: Unpack[ReadOptions]) -> Reader:
         """A reader of a broker's log. See `AsyncClient.read`."""
-        return Reader(
-            self._client.read(
-                broker,
-                start=start,
-                first=first,
-                filter=filter,
-                filter_values=filter_values,
-                match_unfiltered=match_unfiltered,
-                follow=follow,
-                window=window,
-            )
-        )
+        return Reader(self._async.read(broker, **options))
 
     def subscribe(
         self, subscription: str, *, consumer: str | None = None, window: int = CLIENT_WINDOW_DEFAULT
     ) -> Consumer:
         """A consumer of a durable subscription. See `AsyncClient.subscribe`."""
-        return Consumer(self._client.subscribe(subscription, consumer=consumer, window=window))
+        return Consumer(self._async.subscribe(subscription, consumer=consumer, window=window))
 
     def seek(
         self,
@@ -149,7 +140,7 @@ class Client:
         on_progress: Callable[[SeekProgress], None] | None = None,
     ) -> SeekResult:
         """Moves a subscription; Ctrl-C moves nothing. See `AsyncClient.seek`."""
-        for step in _each(self._client.seeking(subscription, to, first=first, last=last, after=after)):
+        for step in _each(self._async.seeking(subscription, to, first=first, last=last, after=after)):
             if isinstance(step, SeekResult):
                 return step
             if on_progress is not None:
@@ -158,151 +149,118 @@ class Client:
 
     def stats(self, subscription: str) -> Stats:
         """Where a subscription stands."""
-        return _loop.run(self._client.stats(subscription))
+        return _loop.run(self._async.stats(subscription))
 
     def analyze(self, subscription: str, filter: Filter) -> Analysis:
         """How many events of a subscription's backlog a filter would accept; nothing is consumed."""
-        return _loop.run(self._client.analyze(subscription, filter))
+        return _loop.run(self._async.analyze(subscription, filter))
 
 
-class Producer:
+class Producer(_Blocking[AsyncProducer]):
     """Publishes events to one broker; a context manager. See `AsyncProducer`."""
-
-    def __init__(self, producer: AsyncProducer) -> None:
-        self._producer = producer
-
-    def __enter__(self) -> Self:
-        _loop.run(self._producer.start())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _loop.run(self._producer.__aexit__(kind, error, trace))
 
     @property
     def next_sequence(self) -> int:
         """The sequence that the next event gets."""
-        return self._producer.next_sequence
+        return self._async.next_sequence
 
     @property
     def duplicates(self) -> int:
         """Events that the server had stored before."""
-        return self._producer.duplicates
+        return self._async.duplicates
 
     def send(self, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
         """Takes events; `flush`, and the end of the context, say whether all were stored. See `AsyncProducer.send`."""
-        _loop.run(self._producer.send(events, filter_value=filter_value))
+        _loop.run(self._async.send(events, filter_value=filter_value))
 
     def publish(self, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
         """Publishes events; returns when all of them are on disk. See `AsyncProducer.publish`."""
-        _loop.run(self._producer.publish(events, filter_value=filter_value))
+        _loop.run(self._async.publish(events, filter_value=filter_value))
 
     def flush(self) -> None:
         """Returns when everything that was given is on disk. See `AsyncProducer.flush`."""
-        _loop.run(self._producer.flush())
+        _loop.run(self._async.flush())
 
 
-class Reader:
+class Reader(_Blocking[AsyncReader]):
     """Reads a broker's log; a context manager and iterator. See `AsyncReader`."""
-
-    def __init__(self, reader: AsyncReader) -> None:
-        self._reader = reader
-
-    def __enter__(self) -> Self:
-        _loop.run(self._reader.start())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _loop.run(self._reader.stop())
 
     def __iter__(self) -> Iterator[ReadEvent]:
         return self
 
     def __next__(self) -> ReadEvent:
         # What is there is taken without the loop, which would cost more than the event: the loop adds only in `fill`.
-        found = self._reader.take()
+        found = self._async.take()
         if found is None:
-            _loop.run(self._reader.fill())
-            found = self._reader.take()
+            _loop.run(self._async.fill())
+            found = self._async.take()
         if found is None:
             raise StopIteration
         return found
 
     def next_batch(self, *, wait_s: float | None = None) -> list[ReadEvent]:
         """The events that are there. See `AsyncReader.next_batch`."""
-        return _loop.run(self._reader.next_batch(wait_s=wait_s))
+        return _loop.run(self._async.next_batch(wait_s=wait_s))
 
     @property
     def position(self) -> str:
         """Behind everything that was handed out. See `AsyncReader.position`."""
-        return self._reader.position
+        return self._async.position
 
     @property
     def progress(self) -> Progress:
         """What it has gone over."""
-        return self._reader.progress
+        return self._async.progress
 
 
-class Consumer:
+class Consumer(_Blocking[AsyncConsumer]):
     """Consumes a subscription; a context manager and iterator. See `AsyncConsumer`."""
 
     def __init__(self, consumer: AsyncConsumer) -> None:
-        self._consumer = consumer
+        super().__init__(consumer)
         self._events: deque[Received] = deque()
         self._epoch = 0
-
-    def __enter__(self) -> Self:
-        _loop.run(self._consumer.start())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        _loop.run(self._consumer.__aexit__(kind, error, trace))
 
     def __iter__(self) -> Iterator[Received]:
         return self
 
     def __next__(self) -> Received:
-        if self._epoch != self._consumer.epoch:
+        if self._epoch != self._async.epoch:
             self._events.clear()  # there was a seek
         if not self._events:
             self._events.extend(self.next_batch(_STEP))
-            self._epoch = self._consumer.epoch
+            self._epoch = self._async.epoch
         return self._events.popleft()
 
     def next_batch(self, count_max: int | None = None, *, wait_s: float | None = None) -> list[Received]:
         """The events that are there. See `AsyncConsumer.next_batch`."""
-        return _loop.run(self._consumer.next_batch(count_max, wait_s=wait_s))
+        return _loop.run(self._async.next_batch(count_max, wait_s=wait_s))
 
     def ack(self, *received: Received) -> Future[list[str]]:
         """These events are done; on disk when the result is there. See `AsyncConsumer.ack`."""
-        return _loop.begin(_told(lambda: self._consumer.ack(*received)))
+        return _loop.begin(_told(lambda: self._async.ack(*received)))
 
     def ack_up_to(self, received: Received) -> Future[list[str]]:
         """This event is done, and all that this consumer was handed before it. See `AsyncConsumer.ack_up_to`."""
-        return _loop.begin(_told(lambda: self._consumer.ack_up_to(received)))
+        return _loop.begin(_told(lambda: self._async.ack_up_to(received)))
 
     def nack(self, *received: Received, delay_s: float = 0.0) -> Future[list[str]]:
         """These events are to be handed out again. See `AsyncConsumer.nack`."""
-        return _loop.begin(_told(lambda: self._consumer.nack(*received, delay_s=delay_s)))
+        return _loop.begin(_told(lambda: self._async.nack(*received, delay_s=delay_s)))
 
     def flush(self) -> None:
         """Returns when every acknowledgement is on disk. See `AsyncConsumer.flush`."""
-        _loop.run(self._consumer.flush())
+        _loop.run(self._async.flush())
 
     @property
     def epoch(self) -> int:
         """Counts the subscription's seeks."""
-        return self._consumer.epoch
+        return self._async.epoch
 
     @property
     def is_active(self) -> bool:
         """Whether it is this consumer's turn."""
-        return self._consumer.is_active
+        return self._async.is_active
 
 
 async def _told(tell: Callable[[], asyncio.Future[list[str]]]) -> list[str]:

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -74,9 +73,7 @@ class CheckContext:
     def __enter__(self) -> CheckContext:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for path in reversed(self._made):
             try:
                 self.environment.api("DELETE", path)

@@ -42,6 +42,8 @@ class Result:
 
 Run = Callable[[Iterable[bytes]], Iterator[Result]]
 """A suite: lines of its file to results, in order."""
+NONE_KNOWN: Final[Mapping[str, str]] = {}
+"""The cases that fail, by id, with the reason: none."""
 
 
 class CaseError(InvalidInputError):
@@ -67,13 +69,18 @@ def read(lines: Iterable[bytes], form: type[_Case]) -> Iterator[_Case]:
             raise CaseError(f"line {number}: {error}") from None
 
 
-def judged(id: str, fault: str, known: Mapping[str, str]) -> Result:
+def judged(id: str, fault: str, known: Mapping[str, str] = NONE_KNOWN) -> Result:
     """The result of a case with this fault (empty: none); a listed case that does not fail is a failure of the list."""
     if id not in known:
         return Result(id, CaseStatus.FAILED, fault) if fault else Result(id, CaseStatus.PASSED)
     if fault:
         return Result(id, CaseStatus.KNOWN, known[id])
     return Result(id, CaseStatus.FAILED, f"is listed as failing ({known[id]}) but passes")
+
+
+def compared(id: str, found: str, wanted: str, known: Mapping[str, str] = NONE_KNOWN) -> Result:
+    """The result of a case that gave `found`; see `judged`."""
+    return judged(id, "" if found == wanted else f"{found} instead of {wanted}", known)
 
 
 def outcome_text(outcome: FilterOutcome) -> str:

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, outcome_text, read
+from headgate.conformance.cases import Result, compared, outcome_text, read
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.cel.view import decode_json
@@ -32,8 +32,7 @@ class EventPatternCase(msgspec.Struct):
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
     for case in read(lines, EventPatternCase):
-        found = _outcome(case)
-        yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
+        yield compared(case.name, _outcome(case), case.expect, KNOWN)
 
 
 def _outcome(case: EventPatternCase) -> str:

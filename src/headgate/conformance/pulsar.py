@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
-from headgate.conformance.cases import Result, judged, outcome_text, read
+from headgate.conformance.cases import Result, compared, outcome_text, read
 from headgate.filter.cel.engine import Activation, compile_expression
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.compile.compiler import compile_filter
-
-KNOWN: Final[dict[str, str]] = {}
-"""Cases that fail, by id, with the reason."""
 
 
 class PulsarCase(msgspec.Struct):
@@ -28,8 +25,7 @@ class PulsarCase(msgspec.Struct):
 def run(lines: Iterable[bytes]) -> Iterator[Result]:
     """Results of the cases."""
     for case in read(lines, PulsarCase):
-        found = _outcome(case)
-        yield judged(case.name, "" if found == case.expect else f"{found} instead of {case.expect}", KNOWN)
+        yield compared(case.name, _outcome(case), case.expect)
 
 
 def _outcome(case: PulsarCase) -> str:

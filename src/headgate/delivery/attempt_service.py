@@ -183,12 +183,10 @@ class AttemptService:
             outcome: Of the attempt.
             at: When it ended, monotonic seconds.
         """
-        delivered = judge(outcome) is Fate.DELIVERED
-        reason = "" if delivered else outcome.label
-        number = delivery.failures + 1
-        self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)
-        if delivered:
+        if judge(outcome) is Fate.DELIVERED:
+            self.record(to, delivery, outcome)
             return DELIVERED
+        self.record(to, delivery, outcome, outcome.label)
         delivery.fail(at)
         clocks = self.clocks
         return decide(
@@ -199,3 +197,8 @@ class AttemptService:
             now_s=clocks.now_us() / 1e6,
             chance=clocks.chance(),
         )
+
+    def record(self, to: Recipient, delivery: Delivery, outcome: Outcome, reason: str = "") -> None:
+        """Write an attempt into the journal: why it failed, or nothing when the event has been delivered."""
+        number = delivery.failures + 1
+        self.journal.attempt(delivery.partition, delivery.offset, to.target, number, outcome.status, reason, to.origin)

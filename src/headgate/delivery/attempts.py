@@ -87,6 +87,8 @@ class Attempts:
 
     def pump(self, state: TargetState) -> None:
         """Start what may start of this target."""
+        if not state.startable:
+            return  # as after nearly every attempt
         cautious, rate_per_s = self.permits.cautious(state), state.target.delivery.rate_per_s
         while state.startable and not self.stopping:
             if cautious and state.deliveries.attempts:
@@ -311,7 +313,7 @@ class Attempts:
         """The subscriber took them, and its reply is stored."""
         now_us = self._clock_us()
         for delivery, event in members:
-            self._service.settle(state.recipient, delivery, outcome, 0.0)
+            self._service.record(state.recipient, delivery, outcome)
             metrics.DELIVERY_SECONDS.observe((now_us - event.append_time_us) / 1e6)
             self._owner.end(state, delivery, "delivered")
 

@@ -102,7 +102,7 @@ def check_events(directory: Path) -> None:
     Raises:
         StoredEventFormatError: It is one.
     """
-    with PartitionReader.open(directory, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
+    with PartitionReader(directory, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
         chunk = reader.read()
         if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):
             raise StoredEventFormatError(

@@ -211,7 +211,7 @@ class Producers:
         """
         positions = self._load(ends)
         for partition, end in ends.items():
-            with PartitionReader.open(self._directory / str(partition), start=positions.get(partition, 0)) as reader:
+            with PartitionReader(self._directory / str(partition), start=positions.get(partition, 0)) as reader:
                 try:
                     while reader.position < end and (chunk := reader.read()) is not None:
                         if "produced" in chunk.schema.names:

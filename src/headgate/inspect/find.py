@@ -113,7 +113,7 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
 
 def event_at(log: Path, partition: int, offset: int) -> FoundEvent | None:
     """The event of a place; None when there is none: a client may name any place."""
-    with PartitionReader.open(log / str(partition), start=offset) as reader:
+    with PartitionReader(log / str(partition), start=offset) as reader:
         chunk = reader.read()
         if chunk is None or chunk.first_offset != offset:
             return None

@@ -45,5 +45,5 @@ class LogEnds:
     def _reader(self, partition: int) -> PartitionReader:
         reader = self._readers.get(partition)
         if reader is None:
-            reader = self._readers[partition] = PartitionReader.open(self._directory / str(partition), start=0)
+            reader = self._readers[partition] = PartitionReader(self._directory / str(partition), start=0)
         return reader

@@ -90,7 +90,12 @@ class Chunk:
 
 
 class PartitionReader:
-    """Reads one partition forward; made by `open`. Not for several threads at once.
+    """Reads one partition forward; it need not exist yet. Not for several threads at once.
+
+    Args:
+        directory: The partition.
+        start: First offset to read, 0 or more; below the first offset kept, reading begins there. It may lie inside a
+            chunk.
 
     Attributes:
         position: Offset of the next record to be read; grows over skipped chunks too.
@@ -100,23 +105,13 @@ class PartitionReader:
     """
 
     @classmethod
-    def open(cls, directory: Path, *, start: int) -> PartitionReader:
-        """Read from offset `start` on; the partition need not exist yet.
-
-        Args:
-            directory: The partition.
-            start: 0 or more; below the first offset kept, reading begins there. It may lie inside a chunk.
-        """
-        return cls(directory, start)
-
-    @classmethod
     def open_at_time(cls, directory: Path, time_us: int) -> PartitionReader:
         """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
 
         Raises:
             CorruptChunkError: A chunk on the way is damaged. Not where damage is passed over.
         """
-        self = cls(directory, 0)
+        self = cls(directory, start=0)
         try:
             self.position = self._segments.offset_at_time(time_us, self.committed_offset())
         except BaseException:
@@ -125,7 +120,6 @@ class PartitionReader:
         return self
 
     def __init__(self, directory: Path, start: int) -> None:
-        """Use `open`."""
         self.position = start
         self.records_missed = 0
         self.records_corrupt = 0

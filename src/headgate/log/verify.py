@@ -244,7 +244,7 @@ def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Ite
         CorruptChunkError: On the way to the next record the log is damaged.
     """
     left = _ALL if limit is None else limit
-    with PartitionReader.open(directory, start=start) as reader:
+    with PartitionReader(directory, start=start) as reader:
         while left > 0 and (chunk := reader.read()) is not None:
             rows = chunk.batch.slice(0, min(left, chunk.record_count)).to_pylist()
             left -= len(rows)

@@ -37,7 +37,7 @@ from headgate.log.format import (
     pack_segment_header,
     segment_name,
 )
-from headgate.log.recovery import Recovered, recover, walk
+from headgate.log.recovery import recover, walk
 
 
 def wall_clock_us() -> int:
@@ -66,16 +66,33 @@ class Encoded(NamedTuple):
 
 
 class PartitionWriter:
-    """Appends chunks to one partition; made by `open`. Call it from one thread at a time.
+    """Appends chunks to one partition. Call it from one thread at a time.
+
+    Making one locks the partition, recovers it (a torn tail is cut) and publishes its end.
+
+    Args:
+        directory: Made when absent.
+        schema: Columns of every batch to come; another one than before starts a new segment.
+        segment_bytes_max: A segment that has reached it is followed by a new one.
+        bloom_bytes: Size of each chunk's filter, 16..255.
+        codec: Compression of chunk bodies.
+        clock_us: Wall clock, microseconds since 1970 UTC.
+        files: System calls.
 
     Attributes:
         directory: The partition's directory.
         recovered: What opening found and cut.
+
+    Raises:
+        LogLockedError: Another writer holds the partition.
+        DamagedLogError: The partition is damaged before its end.
+        NewerLogError: A newer Headgate wrote it.
+        LogSchemaError: The schema cannot be stored.
+        LogUnavailableError: The disk refuses.
     """
 
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         directory: Path,
         schema: pa.Schema,
         *,
@@ -84,25 +101,7 @@ class PartitionWriter:
         codec: Codec = Codec.NONE,
         clock_us: Callable[[], int] = wall_clock_us,
         files: FileOps | None = None,
-    ) -> PartitionWriter:
-        """Lock the partition, recover it (a torn tail is cut) and publish its end.
-
-        Args:
-            directory: Made when absent.
-            schema: Columns of every batch to come; another one than before starts a new segment.
-            segment_bytes_max: A segment that has reached it is followed by a new one.
-            bloom_bytes: Size of each chunk's filter, 16..255.
-            codec: Compression of chunk bodies.
-            clock_us: Wall clock, microseconds since 1970 UTC.
-            files: System calls.
-
-        Raises:
-            LogLockedError: Another writer holds the partition.
-            DamagedLogError: The partition is damaged before its end.
-            NewerLogError: A newer Headgate wrote it.
-            LogSchemaError: The schema cannot be stored.
-            LogUnavailableError: The disk refuses.
-        """
+    ) -> None:
         check_schema(schema)
         build((), bloom_bytes)
         files = files or FileOps()
@@ -128,17 +127,6 @@ class PartitionWriter:
             if lock >= 0:
                 os.close(lock)
             raise
-        self = cls(directory, schema, found, committed, lock, files)
-        self._segment_bytes_max = segment_bytes_max
-        self._bloom_bytes = bloom_bytes
-        self._codec = codec
-        self._clock_us = clock_us
-        return self
-
-    def __init__(
-        self, directory: Path, schema: pa.Schema, found: Recovered, committed: Committed, lock: int, files: FileOps
-    ) -> None:
-        """Use `open`."""
         self.directory = directory
         self.recovered = found
         self._schema = schema
@@ -155,10 +143,10 @@ class PartitionWriter:
         self._roll_next = found.schema is None or not found.schema.equals(schema, check_metadata=True)
         self._broken = ""
         self._closed = False
-        self._segment_bytes_max = SEGMENT_BYTES_MAX
-        self._bloom_bytes = BLOOM_BYTES_MIN
-        self._codec = Codec.NONE
-        self._clock_us: Callable[[], int] = wall_clock_us
+        self._segment_bytes_max = segment_bytes_max
+        self._bloom_bytes = bloom_bytes
+        self._codec = codec
+        self._clock_us = clock_us
 
     @property
     def next_offset(self) -> int:

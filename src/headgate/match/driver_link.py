@@ -19,7 +19,6 @@ from headgate.limits import DRIVER_ANSWER_S_MAX, DRIVER_LINE_BYTES_MAX
 from headgate.match.errors import DriverLinkError
 
 ADDRESS_FILE: Final = "match-link.json"
-TOKEN_BYTES: Final = 32
 _HELLO: Final = struct.Struct("<4s32sqqiiq16x")
 _MAGIC: Final = b"HGM1"
 _ACCEPTED: Final = b"\x06"

@@ -64,11 +64,6 @@ class BrokerTable:
     rows: dict[Pattern, dict[Row, list[int]]]
 
 
-def broker_table(broker: str, targets: Sequence[tuple[int, CompiledFilter]], secrets: Secrets) -> BrokerTable:
-    """The key spec of a broker's filters, and their rows; costs some 5 us a row."""
-    return BrokerTableBuilder(broker, secrets).build(targets)
-
-
 def takes_constant(test: Residual) -> bool:
     """Whether a residual compares with a constant that is stored in the row."""
     return test.kind not in {ConstantKind.NULL, ConstantKind.NONE}
@@ -132,7 +127,7 @@ class BrokerTableBuilder:
         self._gone = 0
 
     def build(self, targets: Sequence[tuple[int, CompiledFilter]]) -> BrokerTable:
-        """The key spec of all filters of the broker, and their rows."""
+        """The key spec of all filters of the broker, and their rows; costs some 5 us a new row."""
         new = [(target, one) for target, one in targets if (old := self._made.get(target)) is None or old[0] is not one]
         self._gone += len(self._made) - (len(targets) - len(new))
         if 2 * self._gone > len(targets):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
 
@@ -116,19 +117,15 @@ def read(path: Path) -> ProcessMetrics | None:
 
 
 def _take_up(before: ProcessMetrics) -> None:
-    for name, numbers in before.counters.items():
+    kept: list[tuple[str, Mapping[str, float | _Distribution]]] = [*before.counters.items(), *before.histograms.items()]
+    for name, numbers in kept:
         family = DECLARED.get(name)
-        for label, value in numbers.items() if family else ():
+        for label, old in numbers.items() if family else ():
             child = family.labels(label) if family and family.label else family and family.only
-            if isinstance(child, Counter):
-                child.inc(value)
-    for name, distributions in before.histograms.items():
-        family = DECLARED.get(name)
-        for label, distribution in distributions.items() if family else ():
-            known = family.labels(label) if family and family.label else family and family.only
-            if isinstance(known, Histogram) and len(known.counts) == len(distribution.counts):
-                known.counts = [old + new for old, new in zip(known.counts, distribution.counts, strict=True)]
-                known.total += distribution.total
+            if isinstance(child, Counter) and not isinstance(old, _Distribution):
+                child.inc(old)
+            elif isinstance(child, Histogram) and isinstance(old, _Distribution):
+                child.add(old.counts, old.total)
 
 
 class _Pages(Collector):
@@ -148,9 +145,9 @@ class _Pages(Collector):
                 yield gauge
             elif family.kind == "counter":
                 counter = CounterMetricFamily(name.removesuffix("_total"), family.help, labels=labels)
-                for label in dict.fromkeys([*family.children, *self._labels("counters", name)]):
-                    total = sum(page.counters.get(name, {}).get(label, 0.0) for page in self._pages)
-                    counter.add_metric([label][: len(labels)], total)
+                counted = [page.counters.get(name, {}) for page in self._pages]
+                for label in dict.fromkeys(chain(family.children, *counted)):
+                    counter.add_metric([label][: len(labels)], sum(one.get(label, 0.0) for one in counted))
                 yield counter
             else:
                 histogram = HistogramMetricFamily(name, family.help, labels=labels)
@@ -158,10 +155,6 @@ class _Pages(Collector):
                     buckets, total = self._distribution(name, label, family.buckets)
                     histogram.add_metric([label][: len(labels)], buckets, total)
                 yield histogram
-
-    def _labels(self, kind: str, name: str) -> Iterator[str]:
-        for page in self._pages:
-            yield from getattr(page, kind).get(name, {})
 
     def _gauges(self, name: str) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -171,17 +164,13 @@ class _Pages(Collector):
         return found
 
     def _distribution(self, name: str, label: str, bounds: tuple[float, ...]) -> tuple[list[tuple[str, float]], float]:
-        counts, total = [0] * (len(bounds) + 1), 0.0
+        found = Histogram(bounds)
         for page in self._pages:
             distribution = page.histograms.get(name, {}).get(label)
-            if distribution is not None and len(distribution.counts) == len(counts):
-                counts = [old + new for old, new in zip(counts, distribution.counts, strict=True)]
-                total += distribution.total
-        buckets, below = [], 0
-        for bound, count in zip([*map(str, bounds), "+Inf"], counts, strict=True):
-            below += count
-            buckets.append((bound, float(below)))
-        return buckets, total
+            if distribution is not None:
+                found.add(distribution.counts, distribution.total)
+        below = map(float, accumulate(found.counts))
+        return list(zip([*map(str, bounds), "+Inf"], below, strict=True)), found.total
 
 
 def page(directory: Path, *, clock: Callable[[], float] = time.time) -> bytes:

@@ -11,7 +11,7 @@ Event types, sources, ids and other strings that producers choose are never labe
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Generic, Literal, TypeVar
 
 from headgate import limits
@@ -71,6 +71,12 @@ class Histogram:
         """Count `count` things of this size."""
         self.counts[bisect_left(self.buckets, value)] += count
         self.total += value * count
+
+    def add(self, counts: Sequence[int], total: float) -> None:
+        """Add what another process observed; what it counted in other buckets is left out."""
+        if len(counts) == len(self.counts):
+            self.counts = [old + new for old, new in zip(self.counts, counts, strict=True)]
+            self.total += total
 
 
 Number = TypeVar("Number", Counter, Gauge, Histogram)

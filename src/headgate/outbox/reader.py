@@ -101,7 +101,7 @@ class OutboxReader:
         filter_values = frozenset({str(target)})
         found: list[OutboxRow] = []
         reached = start
-        with PartitionReader.open(self._directory, start=start) as reader:
+        with PartitionReader(self._directory, start=start) as reader:
             while len(found) < count_max and reached < upto:
                 chunk = reader.read(wanted=filter_values)
                 if chunk is None:

@@ -173,7 +173,7 @@ class FloorFinder:
 
     def _search_on(self, upto: int) -> None:
         """Search for the rows that are not found yet, in FLOOR_CHUNKS_MAX chunks at most; a damaged one is the end."""
-        with self._damage.attempt(), PartitionReader.open(self._outbox, start=0) as reader:
+        with self._damage.attempt(), PartitionReader(self._outbox, start=0) as reader:
             for _ in range(FLOOR_CHUNKS_MAX):
                 missing = {p: one for p, one in self._searches.items() if one.offset is None and one.end < upto}
                 if not missing:

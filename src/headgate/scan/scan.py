@@ -157,7 +157,7 @@ class Scan:
         self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
         self._prunes = self._pruning != _NOTHING_PRUNED
         self._readers = {
-            partition: PartitionReader.open(directory / str(partition), start=offset)
+            partition: PartitionReader(directory / str(partition), start=offset)
             for partition, offset in sorted(start.items())
         }
         self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}

@@ -52,5 +52,5 @@ def offsets_at_time(log: Path, partitions: Sequence[int], time_us: int) -> dict[
 
 
 def _bound(partition: Path, start: str) -> int:
-    with PartitionReader.open(partition, start=0) as reader:
+    with PartitionReader(partition, start=0) as reader:
         return reader.first_offset() if start == EARLIEST else reader.committed_offset()

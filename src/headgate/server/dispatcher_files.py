@@ -62,7 +62,7 @@ async def dispatcher_files(
         HeadgateError: One is damaged, or taken.
     """
     directory = data / "outbox" / _OUTBOX_PARTITION
-    writer = await asyncio.to_thread(partial(PartitionWriter.open, files=files), directory, OUTBOX_SCHEMA)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), directory, OUTBOX_SCHEMA)
     with (
         closing(writer),
         closing(OutboxReader(directory)) as outbox,
