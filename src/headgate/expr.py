@@ -25,11 +25,9 @@ from headgate.filter.dialects.pulsar.to_cel import translate
 from headgate.filter.dialects.pulsar.tree import (
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
-    PublishTime,
     Spelling,
     Time,
     Type,
@@ -200,12 +198,12 @@ def property(name: str) -> Term:
 
 def event_time() -> Term:
     """The attribute `time`; compare it with a datetime, an RFC 3339 text or milliseconds since 1970 UTC."""
-    return Term(EventTime())
+    return Term(Time.EVENT)
 
 
 def publish_time() -> Term:
     """When the broker stored the event, to the millisecond; compare it as `event_time`."""
-    return Term(PublishTime())
+    return Term(Time.PUBLISH)
 
 
 def _operands(join: type[AllOf] | type[AnyOf], tree: Expr) -> tuple[Expr, ...]:

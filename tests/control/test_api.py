@@ -211,7 +211,7 @@ def test_lists_page_and_select(server: Server) -> None:
 
 
 def test_a_long_list_comes_whole(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.control.api.LIST_CHUNK", 3)
+    monkeypatch.setattr("headgate.control.watch.LIST_CHUNK", 3)
     for number in range(10):
         server.request("POST", server.path("brokers"), broker(f"b{number}"))
     found = server.request("GET", server.path("brokers")).json

@@ -12,7 +12,7 @@ from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
-from headgate.control.status import BrokerState, StatusInputs, trigger_status
+from headgate.control.status import BrokerState, StatusInputs, routed_status
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
 from tests.control.test_subscriptions import subscription
@@ -43,7 +43,7 @@ def ready(store: Store, key: ObjectKey = T1) -> tuple[str, str]:
 def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admission: Admission) -> None:
     obj = admission.create(Kind.TRIGGER, trigger(filter={"sourceAndType": {"type": "a"}})).obj
     assert isinstance(obj, Trigger)
-    made = {one.type: one for one in trigger_status(obj, FACTS, now="2026-01-01T00:00:00Z").conditions}
+    made = {one.type: one for one in routed_status(obj, FACTS, now="2026-01-01T00:00:00Z").conditions}
     assert made["Ready"].status == "True"
     said = made["FilterAdvisable"]
     assert (said.status, said.severity, said.reason) == ("False", "Warning", "DialectDeprecated")
@@ -67,7 +67,7 @@ def test_a_filter_that_should_be_written_otherwise_is_ready_and_says_so(admissio
 def test_ready_from_facts(admission: Admission, inputs: StatusInputs, status: str, reason: str) -> None:
     obj = admission.create(Kind.TRIGGER, trigger()).obj
     assert isinstance(obj, Trigger)
-    made = trigger_status(obj, inputs, now="2026-01-01T00:00:00Z")
+    made = routed_status(obj, inputs, now="2026-01-01T00:00:00Z")
     found = next(condition for condition in made.conditions if condition.type == "Ready")
     assert (found.status, found.reason) == (status, reason)
     assert made.observed_generation == obj.metadata.generation
@@ -78,8 +78,8 @@ def test_ready_from_facts(admission: Admission, inputs: StatusInputs, status: st
 def test_a_transition_time_moves_with_the_status_only(admission: Admission) -> None:
     obj = admission.create(Kind.TRIGGER, trigger()).obj
     assert isinstance(obj, Trigger)
-    first = trigger_status(msgspec.structs.replace(obj, status=TriggerStatus()), FACTS, now="1")
-    second = trigger_status(msgspec.structs.replace(obj, status=first), replace(FACTS, active_generation=1), now="2")
+    first = routed_status(msgspec.structs.replace(obj, status=TriggerStatus()), FACTS, now="1")
+    second = routed_status(msgspec.structs.replace(obj, status=first), replace(FACTS, active_generation=1), now="2")
     times = {condition.type: condition.last_transition_time for condition in second.conditions}
     assert times == {
         "BacklogKept": "1",

@@ -19,7 +19,6 @@ from headgate.control.routing import DeliveryRules, RoutingTable, Target, Target
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM
 from headgate.delivery.health import SubscriberHealth
-from headgate.delivery.journal import NullJournal
 from headgate.delivery.post import Transport
 from headgate.delivery.replies import Replies
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -35,6 +34,16 @@ BROKER = "default/default/1"
 EPOCH = (1 << 20) + 1
 """The first one of the subscription whose target has the number 1."""
 SECONDS_MAX = 120.0
+
+
+class NullJournal:
+    """Remembers nothing."""
+
+    def attempt(self, *_: object, **__: object) -> None:
+        pass
+
+    def end(self, *_: object) -> None:
+        pass
 
 
 def run(work: Coroutine[Any, Any, None], seconds_max: float = SECONDS_MAX) -> None:

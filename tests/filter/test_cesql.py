@@ -81,7 +81,7 @@ from tests.filter.reference.rows import row_verdicts
         # An error on the left spoils an OR: it must not be `||`.
         ("tenant = 'y' OR type = 'x'", 'ce.tenant == "y" ? true : ce.type == "x"'),
         ("tenant = 'y' AND type = 'x'", 'ce.tenant == "y" && ce.type == "x"'),
-        ("NOT (tenant = 'y' AND type = 'x')", '!(ce.tenant == "y" ? ce.type == "x" : false)'),
+        ("NOT (tenant = 'y' AND type = 'x')", 'ce.tenant == "y" ? ce.type != "x" : true'),
         ("NOT (tenant = 'y' OR type = 'x')", 'ce.tenant != "y" && ce.type != "x"'),
         (
             "type = 'x' AND subject LIKE 'a%' AND prio > 5",

@@ -29,13 +29,12 @@ from headgate.filter.dialects.pulsar.tree import (
     OF_STRINGS,
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
     Property,
-    PublishTime,
+    Time,
     Type,
 )
 from headgate.rpc import pulsar_pb2 as wire
@@ -61,9 +60,9 @@ def holds(condition: FilterExpression, of: Event) -> bool:
 
 def _read(subject: object, of: Event) -> Any:
     """A predicate's left side; None is unknown."""
-    if isinstance(subject, EventTime):
+    if subject is Time.EVENT:
         return None if of.time is None else micros(of.time)
-    if isinstance(subject, PublishTime):
+    if subject is Time.PUBLISH:
         return STORED_US // 1_000 * 1_000
     assert isinstance(subject, Property)
     value = of.type if subject.name == "type" else of.extensions.get(subject.name)
@@ -102,7 +101,7 @@ def reference(expr: Expr, of: Event) -> bool | None:
     if left is None:
         return None
     values: list[Any] = list(expr.values)
-    if isinstance(expr.subject, EventTime | PublishTime):
+    if isinstance(expr.subject, Time):
         values = [micros(value) if isinstance(value, str) else value * 1000 for value in values]
     first = values[0]
     match expr.operator:

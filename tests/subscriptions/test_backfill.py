@@ -14,7 +14,7 @@ import pytest
 
 from headgate.control.routing import PullRules, RoutingTable, Target
 from headgate.delivery.events import LogEvents
-from headgate.delivery.verdicts import FilterErrors, evaluate
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
@@ -23,7 +23,7 @@ from headgate.scan.pages import LogScanner
 from headgate.subscriptions.errors import PlaceNotFoundError
 from headgate.subscriptions.messages import SeekGoal
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, EPOCH, EventLog, event, run, spec
 
@@ -55,19 +55,20 @@ class World:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.events = LogEvents(self.folder / "log")
         scanner = LogScanner(self.folder / "log", self.threads)
-        errors, rule = FilterErrors(), filter_value_rule("type")
+        rule = filter_value_rule("type")
         view = OutboxView(self.folder / "outbox", self, lambda: len(self.rows))
         view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
-        self.subscriptions = Subscriptions(
-            store=self.store,
+        resources = SubscriptionResources(
             outbox=view,
-            log=SearchableLog(self.folder / "log", scanner, lambda _: rule),
+            log=self.folder / "log",
+            scanner=scanner,
+            rule_of=lambda _: rule,
             events=self.events,
-            judge_filter=evaluate,
-            errors=errors,
+            look=LastLook(evaluate, FilterErrors()),
             in_force=lambda: {partition: (end, self.generation) for partition, end in self.ends.items()},
             clock_us=lambda: self.now_us,
         )
+        self.subscriptions = Subscriptions(self.store, resources)
         self.update()
 
     def update(self) -> None:

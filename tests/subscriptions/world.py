@@ -12,7 +12,7 @@ from typing import Any
 from headgate.control.routing import PullRules, PullType, RoutingTable, Target
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import SharedEvent
-from headgate.delivery.verdicts import FilterErrors, evaluate
+from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.outbox.errors import EventGoneError
@@ -20,7 +20,7 @@ from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.subscriptions.messages import PullResult
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import BROKER, event, spec
@@ -91,17 +91,18 @@ class World:
         self.errors = FilterErrors()
         view = OutboxView(self.folder / "outbox", self.outbox, lambda: len(self.outbox.rows))
         view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
-        self.subscriptions = Subscriptions(
-            store=self.store,
+        resources = SubscriptionResources(
             outbox=view,
-            log=SearchableLog(self.folder / "log", self.scanner, lambda _: filter_value_rule("type")),
+            log=self.folder / "log",
+            scanner=self.scanner,
+            rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,
-            judge_filter=evaluate,
-            errors=self.errors,
+            look=LastLook(evaluate, self.errors),
             in_force=dict,
             dead_letters=self.dead_letters,
             clock_us=lambda: self.now_us,
         )
+        self.subscriptions = Subscriptions(self.store, resources)
         self.subscriptions.update(RoutingTable(1, 1, {}, (self.target,)))
 
     @property

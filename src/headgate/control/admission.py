@@ -64,6 +64,9 @@ class Admitted:
 class Admission:
     """The only way of objects into the store. Every method may block: call it in a thread.
 
+    The methods that write take `by`: who writes; `validation`: what unknown fields do; `dry_run`: do everything, store
+    nothing. They raise InvalidInputError for what is no valid object or changes an immutable field.
+
     Args:
         store: Where objects go; its compiler compiles their filters.
         policy: Which URLs events may go to.
@@ -83,18 +86,9 @@ class Admission:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Store a new object.
-
-        Args:
-            kind: What the document must be.
-            document: Decoded JSON or YAML.
-            namespace: From the request; None takes the document's, else `default`.
-            by: Who writes.
-            validation: What unknown fields do.
-            dry_run: Do everything, store nothing.
+        """Store a new object; without a namespace from the request it is the document's, else `default`.
 
         Raises:
-            InvalidInputError: The document is no valid object.
             AlreadyExistsError: The name is taken.
             QuotaError: There are as many as there may be.
         """
@@ -120,7 +114,7 @@ class Admission:
         """Put a whole object in the place of the stored one.
 
         Raises:
-            InvalidInputError: The document is no valid object, changes an immutable field or erases a filter unseen.
+            InvalidInputError: As everywhere, and when the document erases a filter unseen.
             ObjectNotFoundError: There is none of the name.
             StaleObjectError: Its resourceVersion is not the stored one.
         """
@@ -141,17 +135,10 @@ class Admission:
         validation: FieldValidation = FieldValidation.STRICT,
         dry_run: bool = False,
     ) -> Admitted:
-        """Change the stored object.
-
-        Args:
-            key: Which one.
-            change: What the patch does, see `patches.change_of`.
-            by: Who writes.
-            validation: What unknown fields do.
-            dry_run: Do everything, store nothing.
+        """Change the stored object by a patch, see `patches.change_of`.
 
         Raises:
-            InvalidInputError: The patch does not fit, or the result is no valid object or changes an immutable field.
+            InvalidInputError: As everywhere, and when the patch does not fit.
             ObjectNotFoundError: There is none of the name.
             StaleObjectError: The patch names a resourceVersion, and it is not the stored one.
         """
@@ -176,15 +163,9 @@ class Admission:
     ) -> Admitted:
         """Make the fields of a configuration the object's; the object is created when there is none.
 
-        Args:
-            key: Which one.
-            config: The fields that the manager wants; what it applied before and leaves out now goes.
-            by: Who applies.
-            validation: What unknown fields do.
-            dry_run: Do everything, store nothing.
+        What the manager applied before and leaves out now goes.
 
         Raises:
-            InvalidInputError: The result is no valid object or changes an immutable field.
             ApplyConflictError: Others own what would change, and the apply is not forced.
             StaleObjectError: The configuration names a resourceVersion or uid, and it is not the stored one.
         """
@@ -250,9 +231,6 @@ class Admission:
         """Create the object, or give the stored one this spec, these labels and these annotations.
 
         Labels and annotations that the document does not name are kept.
-
-        Raises:
-            InvalidInputError: The document is no valid object or changes an immutable field.
         """
         kind = kind_of(document)
         meta = self._admit(kind, document, namespace, None, FieldValidation.STRICT)[0].obj.metadata
@@ -277,11 +255,7 @@ class Admission:
     def _change(self, key: ObjectKey, make: Callable[[Object], _Made], *, by: Manager, dry_run: bool) -> Admitted:
         """Write what `make` makes of the stored object, again when another writer came between.
 
-        Args:
-            key: Which object.
-            make: The object to be stored, its plan, and its managers where they are not those of an update.
-            by: Who writes.
-            dry_run: Do everything, store nothing.
+        It makes the object, its plan, and its managers where they are not those of an update.
         """
         for attempt in range(WRITE_ATTEMPTS_MAX):
             old = self.store.get(key)
@@ -311,17 +285,14 @@ class Admission:
         self, kind: Kind, document: object, namespace: str | None, name: str | None, validation: FieldValidation
     ) -> tuple[Decoded, CompiledFilter | None]:
         decoded = decode_object(kind, document, field_validation=validation)
-        obj = placed(decoded.obj, namespace, name)
-        obj = with_defaults(obj)
+        obj = with_defaults(placed(decoded.obj, namespace, name))
         causes = list(object_causes(obj, self._policy))
-        plan = None
+        plan, hint = None, ""
         try:
             plan = self._plan(obj)
         except InvalidInputError as error:
             causes.append(filter_cause(error, obj))
             hint = error.hint
-        else:
-            hint = ""
         if causes:
             raise InvalidObjectError(tuple(causes), kind=kind, name=obj.metadata.name, hint=hint)
         if isinstance(obj, Routed):

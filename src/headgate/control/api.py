@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -24,12 +25,21 @@ from headgate.control.errors import FutureVersionError, MalformedObjectError
 from headgate.control.http import ERROR_HANDLERS, JSON, Handler, decoded, json_response, read_body, warn
 from headgate.control.kube_status import Status, deleted
 from headgate.control.namespaces_api import NamespaceApi
-from headgate.control.objects import GROUP, OWN_GROUP, JsonObject, Kind, Object, ObjectKey, decode_stored, encode
+from headgate.control.objects import (
+    GROUP,
+    OWN_GROUP,
+    VERSION,
+    JsonObject,
+    Kind,
+    Object,
+    ObjectKey,
+    decode_stored,
+    encode,
+)
 from headgate.control.pages import Page
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, change_of
 from headgate.control.propagation import Propagation
 from headgate.control.queries import (
-    ListQuery,
     Representation,
     continue_token,
     include_object,
@@ -41,11 +51,9 @@ from headgate.control.queries import (
     write_options,
 )
 from headgate.control.store import Store
-from headgate.control.watch import ChangeFeed, watch
+from headgate.control.watch import ChangeFeed, ListQuery, pages_of, watch
 from headgate.control.webhook import AdmissionWebhook
 
-LIST_CHUNK: Final = 250
-"""Objects of a list that are read and sent at once."""
 _LOCAL: Final = UrlPolicy()
 
 
@@ -77,10 +85,7 @@ class ControlApi:
         self._clock_s = clock_s
         self._feed = ChangeFeed(store)
         self._propagation = Propagation(store, self._feed)
-        self.app = Starlette(
-            routes=list(self._routes()),
-            exception_handlers=ERROR_HANDLERS,
-        )
+        self.app = Starlette(routes=list(self._routes()), exception_handlers=ERROR_HANDLERS)
         self.app.router.redirect_slashes = False
 
     def close(self) -> None:
@@ -90,6 +95,8 @@ class ControlApi:
     def _routes(self) -> Iterator[Route]:
         for path, make in _DOCUMENTS.items():
             yield Route(path, _static(make), methods=["GET"])
+            yield Route(f"{path}/", _static(make), methods=["GET"])
+        yield Route("/openapi/v3", _static(openapi.index), methods=["GET"])
         for name in openapi.GROUPS:
             yield Route(f"/openapi/v3/{name}", _openapi_document(name), methods=["GET"])
         for review, answer in (
@@ -136,7 +143,7 @@ class ControlApi:
     async def _list(self, request: Request, query: ListQuery) -> Response:
         form = representation_of(request.headers.get("accept", ""))
         include = include_object(request.query_params)
-        pages = self._pages(query)
+        pages = pages_of(self._store, query)
         first = await anext(pages)
         if query.at_least > first.version:
             raise FutureVersionError(query.at_least, first.version)
@@ -147,9 +154,8 @@ class ControlApi:
                 case Representation.TABLE:
                     items = tables.rows(page.items, now_s=self._clock_s(), include=include)
                 case Representation.METADATA:
-                    items = [
-                        tables.partial_object(decode_stored(item.key.kind, item.body).metadata) for item in page.items
-                    ]
+                    found = (decode_stored(item.key.kind, item.body) for item in page.items)
+                    items = [msgspec.json.encode(tables.partial(obj.metadata)) for obj in found]
                 case _:
                     items = [item.body for item in page.items]
             return b",".join(items)
@@ -170,32 +176,10 @@ class ControlApi:
 
         return StreamingResponse(stream(), media_type=JSON)
 
-    async def _pages(self, query: ListQuery) -> AsyncIterator[Page]:
-        """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
-        left, after = query.limit, query.after
-        while True:
-            limit = LIST_CHUNK if left is None else min(left, LIST_CHUNK)
-            page = await run_in_threadpool(
-                self._store.page,
-                query.kind,
-                query.namespace,
-                name=query.name,
-                selector=query.selector,
-                after=after,
-                limit=limit,
-                at=query.version if query.exact else None,
-            )
-            yield page
-            left = None if left is None else left - len(page.items)
-            if not page.more or left == 0:
-                return
-            after = (page.items[-1].key.namespace, page.items[-1].key.name)
-
     async def _delete_all(self, request: Request, kind: Kind, namespace: str | None) -> Response:
         query = list_query(kind, namespace, request.query_params)
-        options = await _delete_options(request)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
-        async for page in self._pages(query):
+        _, dry_run = await _delete_options(request)
+        async for page in pages_of(self._store, query):
             for item in page.items:
                 await run_in_threadpool(self._store.delete_if_there, item.key, dry_run=dry_run)
         return json_response(Status("Status", "v1", {}, "Success"))
@@ -251,16 +235,10 @@ class ControlApi:
         return await self._written(request, admitted, status_code=201 if admitted.outcome == "created" else 200)
 
     async def _delete(self, request: Request, key: ObjectKey) -> Response:
-        options = await _delete_options(request)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
-        wanted = options.preconditions or DeleteOptions.Preconditions()
+        wanted, dry_run = await _delete_options(request)
 
-        def work() -> Object:
-            return self._store.delete(
-                key, uid=wanted.uid or "", resource_version=wanted.resource_version or "", dry_run=dry_run
-            )
-
-        gone = await run_in_threadpool(work)
+        pinned = {"uid": wanted.uid or "", "resource_version": wanted.resource_version or ""}
+        gone = await run_in_threadpool(self._store.delete, key, dry_run=dry_run, **pinned)
         # What finalizers keep is answered as it is now; it goes with the last of them.
         return await self._answer(request, gone) if gone.metadata.finalizers else json_response(deleted(gone))
 
@@ -275,10 +253,9 @@ class ControlApi:
             case Representation.TABLE:
                 include = include_object(request.query_params)
                 row = msgspec.json.encode(tables.row(obj, now_s=self._clock_s(), include=include))
-                metadata = msgspec.json.encode({"resourceVersion": obj.metadata.resource_version})
-                body = tables.head(Kind(obj.kind)) + row + b'],"metadata":' + metadata + b"}"
+                body = tables.table(Kind(obj.kind), row, {"resourceVersion": obj.metadata.resource_version})
             case Representation.METADATA:
-                body = tables.partial_object(obj.metadata)
+                body = msgspec.json.encode(tables.partial(obj.metadata))
             case _:
                 body = encode(obj)
         return Response(body, media_type=JSON)
@@ -290,25 +267,14 @@ def _no_events() -> JsonObject:
 
 _DOCUMENTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "/version": discovery.version,
-    "/version/": discovery.version,
     "/api": discovery.core_versions,
-    "/api/": discovery.core_versions,
     "/api/v1": discovery.core_resources,
-    "/api/v1/": discovery.core_resources,
     "/apis": discovery.groups,
-    "/apis/": discovery.groups,
-    f"/apis/{GROUP}": lambda: discovery.group(GROUP),
-    f"/apis/{GROUP}/": lambda: discovery.group(GROUP),
-    f"/apis/{GROUP}/v1": discovery.object_resources,
-    f"/apis/{GROUP}/v1/": discovery.object_resources,
-    f"/apis/{OWN_GROUP}": lambda: discovery.group(OWN_GROUP),
-    f"/apis/{OWN_GROUP}/": lambda: discovery.group(OWN_GROUP),
-    f"/apis/{OWN_GROUP}/v1": discovery.own_resources,
-    f"/apis/{OWN_GROUP}/v1/": discovery.own_resources,
+    **{f"/apis/{name}": partial(discovery.group, name) for name in (GROUP, OWN_GROUP)},
+    **{f"/apis/{name}/{VERSION}": partial(discovery.object_resources, name) for name in (GROUP, OWN_GROUP)},
     f"/apis/{discovery.AUTHORIZATION}": discovery.authorization_resources,
-    f"/apis/{discovery.AUTHORIZATION}/": discovery.authorization_resources,
-    "/openapi/v3": openapi.index,
 }
+"""What is answered to a GET, with a slash at the end and without."""
 
 
 def _static(make: Callable[[], JsonObject], *, status_code: int = 200) -> Handler:
@@ -335,11 +301,12 @@ def _list_head(kind: Kind, form: Representation) -> bytes:
             return f'{{"kind":"{kind}List","apiVersion":"{kind.api_version}","items":['.encode()
 
 
-async def _delete_options(request: Request) -> DeleteOptions:
+async def _delete_options(request: Request) -> tuple[DeleteOptions.Preconditions, bool]:
+    """What must hold of an object that is deleted, and whether nothing is to be stored."""
     body = await read_body(request, JSON_TYPES | YAML_TYPES)
-    if not body:
-        return DeleteOptions()
     try:
-        return msgspec.convert(await decoded(request, body), DeleteOptions)
+        options = msgspec.convert(await decoded(request, body) if body else {}, DeleteOptions)
     except msgspec.ValidationError as error:
         raise MalformedObjectError(f"the body is no DeleteOptions: {error}") from error
+    dry_run = is_dry_run(request.query_params.getlist("dryRun") + (options.dry_run or []))
+    return options.preconditions or DeleteOptions.Preconditions(), dry_run

@@ -7,6 +7,7 @@ compiler): a filter never fails open.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import types
@@ -21,8 +22,8 @@ from headgate.control.errors import (
     Cause,
     InvalidObjectError,
     MalformedObjectError,
+    forbidden,
     shown,
-    unsupported,
     value_at,
 )
 from headgate.control.objects import TYPES, JsonObject, Kind, Object
@@ -182,7 +183,7 @@ def _unsupported(document: JsonObject) -> Iterator[Cause]:
         for part in path.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if value not in (None, "", [], {}):
-            yield unsupported(path, detail)
+            yield forbidden(path, detail)
 
 
 def _drop_unknown(document: JsonObject, struct: type[msgspec.Struct], path: str) -> Iterator[str]:
@@ -198,15 +199,11 @@ def _drop_unknown(document: JsonObject, struct: type[msgspec.Struct], path: str)
             yield from _drop_unknown(document[key], inner, below)
 
 
-_FIELDS: dict[type[msgspec.Struct], dict[str, type[msgspec.Struct] | None]] = {}
-
-
+@functools.cache
 def _fields(struct: type[msgspec.Struct]) -> dict[str, type[msgspec.Struct] | None]:
     """JSON name of each field, with its struct where it is one."""
-    if struct not in _FIELDS:
-        hints = get_type_hints(struct)
-        _FIELDS[struct] = {field.encode_name: _struct_in(hints[field.name]) for field in msgspec.structs.fields(struct)}
-    return _FIELDS[struct]
+    hints = get_type_hints(struct)
+    return {field.encode_name: _struct_in(hints[field.name]) for field in msgspec.structs.fields(struct)}
 
 
 def _struct_in(hint: object) -> type[msgspec.Struct] | None:

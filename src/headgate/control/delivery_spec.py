@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from headgate.control.durations import duration_s
-from headgate.control.errors import Cause, invalid, not_one_of
+from headgate.control.errors import Cause, invalid, not_between, not_one_of
 from headgate.control.objects import ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA, DeliverySpec, Metadata
 from headgate.control.routing import BackoffPolicy, DeliveryRules, Format
 from headgate.limits import (
@@ -39,25 +39,14 @@ def delivery_causes(delivery: DeliverySpec | None) -> Iterator[Cause]:
     if delivery is None:
         return
     at = "spec.delivery"
-    if delivery.retry is not None and not 0 <= delivery.retry <= RETRY_MAX:
-        yield invalid(f"{at}.retry", delivery.retry, f"must be between 0 and {RETRY_MAX}")
-    for field, value, known in (
-        ("backoffPolicy", delivery.backoff_policy, _POLICIES),
-        ("format", delivery.format, _FORMATS),
-        ("order", delivery.order, _ORDERS),
-        ("onFilterError", delivery.on_filter_error, _ON_FILTER_ERROR),
-    ):
-        if value and value not in known:
-            yield not_one_of(f"{at}.{field}", value, known)
-    for field, count, most in (
-        ("parallelism", delivery.parallelism, PARALLELISM_MAX),
-        ("batchSize", delivery.batch_size, BATCH_SIZE_MAX),
-    ):
-        if count is not None and not 1 <= count <= most:
-            yield invalid(f"{at}.{field}", count, f"must be between 1 and {most}")
-    rate = delivery.rate_limit
-    if rate is not None and not RATE_PER_S_MIN <= rate <= RATE_PER_S_MAX:
-        yield invalid(f"{at}.rateLimit", rate, f"must be between {RATE_PER_S_MIN} and {RATE_PER_S_MAX:.0f} a second")
+    yield from not_between(f"{at}.retry", delivery.retry, 0, RETRY_MAX)
+    yield from not_one_of(f"{at}.backoffPolicy", delivery.backoff_policy or None, _POLICIES)
+    yield from not_one_of(f"{at}.format", delivery.format or None, _FORMATS)
+    yield from not_one_of(f"{at}.order", delivery.order or None, _ORDERS)
+    yield from not_one_of(f"{at}.onFilterError", delivery.on_filter_error or None, _ON_FILTER_ERROR)
+    yield from not_between(f"{at}.parallelism", delivery.parallelism, 1, PARALLELISM_MAX)
+    yield from not_between(f"{at}.batchSize", delivery.batch_size, 1, BATCH_SIZE_MAX)
+    yield from not_between(f"{at}.rateLimit", delivery.rate_limit, RATE_PER_S_MIN, RATE_PER_S_MAX, " a second")
     for field, text in (("batchSize", delivery.batch_size), ("batchWait", delivery.batch_wait)):
         if text and delivery.format != "batch":
             yield invalid(f"{at}.{field}", text, 'has a meaning only with format "batch"')
@@ -82,9 +71,7 @@ def _duration_causes(field: str, text: str, seconds_max: int, *, zero: bool) -> 
 def order_causes(metadata: Metadata) -> Iterator[Cause]:
     """What is wrong with the annotations that ask for order."""
     for annotation in (ORDER_ANNOTATION, ORDER_ANNOTATION_KAFKA):
-        value = metadata.annotations.get(annotation)
-        if value is not None and value not in _ORDERS:
-            yield not_one_of(f"metadata.annotations[{annotation}]", value, _ORDERS)
+        yield from not_one_of(f"metadata.annotations[{annotation}]", metadata.annotations.get(annotation), _ORDERS)
 
 
 def is_ordered(metadata: Metadata) -> bool:

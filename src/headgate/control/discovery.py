@@ -6,12 +6,13 @@ import platform
 from typing import Final
 
 import headgate
-from headgate.control.objects import API_VERSION, GROUP, OWN_API_VERSION, OWN_GROUP, JsonObject
+from headgate.control.objects import GROUP, OWN_GROUP, VERSION, JsonObject, Kind
 
 KUBERNETES_MINOR: Final = "32"
 """The minor version of Kubernetes whose API conventions are followed."""
 _VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _NAMESPACE_VERBS: Final = [verb for verb in _VERBS if verb != "deletecollection"]
+_CATEGORIES: Final = {GROUP: ["all", "knative", "eventing"], OWN_GROUP: ["all", "eventing"]}
 AUTHORIZATION: Final = "authorization.k8s.io/v1"
 
 
@@ -58,30 +59,16 @@ def group(name: str) -> JsonObject:
     return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [v1], "preferredVersion": v1}
 
 
-def object_resources() -> JsonObject:
-    """`/apis/eventing.knative.dev/v1`."""
-    categories = ["all", "knative", "eventing"]
-    return _resources(
-        API_VERSION,
-        [
-            _resource("brokers", "Broker", _VERBS, categories=categories),
-            _resource("brokers/status", "Broker", ["get"]),
-            _resource("triggers", "Trigger", _VERBS, categories=categories),
-            _resource("triggers/status", "Trigger", ["get"]),
-        ],
-    )
-
-
-def own_resources() -> JsonObject:
-    """`/apis/headgate.dev/v1`: the kinds that Knative does not have."""
-    categories = ["all", "eventing"]
-    return _resources(
-        OWN_API_VERSION,
-        [
-            _resource("subscriptions", "Subscription", _VERBS, short=["hgsub"], categories=categories),
-            _resource("subscriptions/status", "Subscription", ["get"]),
-        ],
-    )
+def object_resources(group: str) -> JsonObject:
+    """`/apis/GROUP/v1`, of a group that has objects."""
+    resources = []
+    for kind in (kind for kind in Kind if kind.group == group):
+        short = ["hgsub"] if kind is Kind.SUBSCRIPTION else None
+        resources += [
+            _resource(kind.plural, kind.value, _VERBS, short=short, categories=_CATEGORIES[group]),
+            _resource(f"{kind.plural}/status", kind.value, ["get"]),
+        ]
+    return _resources(f"{group}/{VERSION}", resources)
 
 
 def authorization_resources() -> JsonObject:

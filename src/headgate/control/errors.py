@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -40,10 +40,17 @@ def invalid(field: str, value: object, detail: str) -> Cause:
     return Cause(field, "FieldValueInvalid", f"Invalid value: {shown(value)}: {detail}")
 
 
-def not_one_of(field: str, value: str, known: Iterable[str]) -> Cause:
-    """The field's value is none of those that are known."""
-    supported = ", ".join(f'"{name}"' for name in sorted(known))
-    return Cause(field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}')
+def not_one_of(field: str, value: str | None, known: Iterable[str]) -> Iterator[Cause]:
+    """A cause when the field has a value that is none of those that are known."""
+    if value is not None and value not in known:
+        supported = ", ".join(f'"{name}"' for name in sorted(known))
+        yield Cause(field, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {supported}')
+
+
+def not_between(field: str, value: float | None, low: float, high: float, unit: str = "") -> Iterator[Cause]:
+    """A cause when the field has a value that lies outside of its bounds."""
+    if value is not None and not low <= value <= high:
+        yield invalid(field, value, f"must be between {low:g} and {high:.0f}{unit}")
 
 
 def shown(value: object) -> str:
@@ -71,8 +78,8 @@ def value_at(document: object, path: str) -> object:
     return value
 
 
-def unsupported(field: str, detail: str) -> Cause:
-    """The field means something in Knative that Headgate does not do; to ignore it would break its promise."""
+def forbidden(field: str, detail: str) -> Cause:
+    """The field cannot be had; to ignore it would break a promise."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
 
 

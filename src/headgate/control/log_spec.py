@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.control.errors import Cause, invalid, not_one_of
+from headgate.control.errors import Cause, invalid, not_between, not_one_of
 from headgate.control.objects import LogSpec
 from headgate.filter.cel.errors import FilterError
 from headgate.filter.skipping.filter_value import DEFAULT, FilterValueRule, filter_value_rule
@@ -62,12 +62,8 @@ def log_causes(spec: LogSpec | None) -> Iterator[Cause]:
     """What is wrong with a `spec.log`."""
     if spec is None:
         return
-    size = spec.filter_size_bytes
-    if size is not None and not BLOOM_BYTES_MIN <= size <= BLOOM_BYTES_MAX:
-        detail = f"must be between {BLOOM_BYTES_MIN} and {BLOOM_BYTES_MAX}"
-        yield invalid("spec.log.filterSizeBytes", size, detail)
-    if spec.compression and spec.compression not in _CODECS:
-        yield not_one_of("spec.log.compression", spec.compression, _CODECS)
+    yield from not_between("spec.log.filterSizeBytes", spec.filter_size_bytes, BLOOM_BYTES_MIN, BLOOM_BYTES_MAX)
+    yield from not_one_of("spec.log.compression", spec.compression or None, _CODECS)
     if spec.filter_value:
         try:
             filter_value_rule(spec.filter_value)

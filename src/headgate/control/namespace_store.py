@@ -19,8 +19,8 @@ from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import NAMESPACES_MAX
 
 _DECODER: Final = msgspec.json.Decoder(Namespace)
-Make = Callable[[Namespace | None], Namespace | None]
-"""What becomes of a namespace: None is none."""
+Make = Callable[[Namespace | None], Namespace]
+"""What becomes of a namespace; None neither was created nor is in use."""
 
 
 class NamespaceTable:
@@ -56,17 +56,12 @@ class NamespaceTable:
             raise NamespaceNotFoundError(name)
         return found
 
-    def is_kept(self, name: str) -> bool:
-        """Whether somebody created it."""
-        with self._database.read() as connection:
-            return _kept(connection, name) is not None
-
-    def change(self, name: str, make: Make, *, dry_run: bool = False) -> Namespace | None:
+    def change(self, name: str, make: Make, *, dry_run: bool = False) -> Namespace:
         """Put what `make` makes of a namespace in its place.
 
         Args:
             name: Which one.
-            make: Gets the namespace, None when it neither was created nor is in use; an error of it changes nothing.
+            make: Gets the namespace; an error of it changes nothing.
             dry_run: Store nothing.
 
         Raises:
@@ -75,13 +70,8 @@ class NamespaceTable:
         with self._database.write() as connection:
             old = _found(connection, name)
             new = make(old)
-            if new is not None and new == old:
-                return old
-            if new is None:
-                if not dry_run:
-                    connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))
-                    bump(connection, "version")
-                return None
+            if new == old:
+                return new
             (count,) = connection.execute("SELECT count(*) FROM namespaces").fetchone()
             if count >= NAMESPACES_MAX and _kept(connection, name) is None:
                 raise QuotaError(f"there are {count} namespaces already, which is the maximum")
@@ -96,6 +86,12 @@ class NamespaceTable:
                 bump(connection, "version")
                 connection.execute("INSERT OR REPLACE INTO namespaces VALUES (?, ?)", (name, encode(new)))
             return new
+
+    def delete(self, name: str) -> None:
+        """Forget one that was created; it exists as long as something is in it."""
+        with self._database.write() as connection:
+            connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))
+            bump(connection, "version")
 
 
 def _kept(connection: sqlite3.Connection, name: str) -> Namespace | None:

@@ -11,10 +11,15 @@ import msgspec
 from headgate.control.decode import check_shape
 from headgate.control.errors import InvalidNamespaceError, MalformedObjectError
 from headgate.control.objects import JsonObject, Metadata, Namespace
-from headgate.control.tables import age
+from headgate.control.tables import Column, Row, age, partial
 from headgate.control.validate import namespace_causes
 
 _UID_SPACE: Final = uuid.UUID("6f1c1f0e-6d5c-5a55-9d6b-3c0b8f2c9a11")
+_COLUMNS: Final = (
+    Column("Name", format="name", description="Name"),
+    Column("Status", description="Always Active"),
+    Column("Age", description="Time since creation"),
+)
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 
 
@@ -73,20 +78,9 @@ def namespace_table(found: Iterable[Namespace], version: int, *, now_s: float) -
         "kind": "Table",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": {"resourceVersion": str(version)},
-        "columnDefinitions": [
-            {"name": "Name", "type": "string", "format": "name", "description": "Name", "priority": 0},
-            {"name": "Status", "type": "string", "format": "", "description": "Always Active", "priority": 0},
-            {"name": "Age", "type": "string", "format": "", "description": "Time since creation", "priority": 0},
-        ],
+        "columnDefinitions": _COLUMNS,
         "rows": [
-            {
-                "cells": [one.metadata.name, "Active", age(one.metadata.creation_timestamp, now_s)],
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": one.metadata,
-                },
-            }
+            Row((one.metadata.name, "Active", age(one.metadata.creation_timestamp, now_s)), partial(one.metadata))
             for one in found
         ],
     }

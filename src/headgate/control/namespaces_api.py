@@ -20,12 +20,8 @@ from headgate.control.bodies import JSON_TYPES, YAML_TYPES, media_type
 from headgate.control.errors import NamespaceExistsError, NamespaceForbiddenError, NamespaceNotFoundError
 from headgate.control.http import JSON, decoded, json_response, read_body
 from headgate.control.kube_status import Status, StatusDetails
-from headgate.control.managers import applied, managers_of, owned, updated
-from headgate.control.namespaces import (
-    decode_namespace,
-    namespace_list,
-    namespace_table,
-)
+from headgate.control.managers import Manager, applied, managers_of, owned, updated
+from headgate.control.namespaces import decode_namespace, namespace_list, namespace_table
 from headgate.control.objects import Kind, Namespace
 from headgate.control.patches import APPLY_PATCH, PATCH_TYPES, STRATEGIC_MERGE_PATCH, change_of, patched
 from headgate.control.queries import (
@@ -43,6 +39,8 @@ from headgate.control.watch import ChangeFeed
 from headgate.event.names import NAMESPACE_DEFAULT
 
 PATH: Final = "/api/v1/namespaces"
+_Make = Callable[[Namespace | None, Manager], Namespace]
+"""What a writer makes of a namespace; None neither was created nor is in use."""
 
 
 class NamespaceApi:
@@ -92,63 +90,59 @@ class NamespaceApi:
 
     async def _create(self, request: Request) -> Response:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
-        by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
         given = decode_namespace(await decoded(request, body))
+        name = given.metadata.name
 
-        def work() -> Namespace:
-            name = given.metadata.name
-            if name == NAMESPACE_DEFAULT or self._table.is_kept(name):
+        def make(old: Namespace | None, by: Manager) -> Namespace:
+            # One that is only in use has no time at which it was created.
+            if name == NAMESPACE_DEFAULT or (old is not None and old.metadata.creation_timestamp):
                 raise NamespaceExistsError(name)
-            made = owned(given, updated({}, None, given, by, self._store.now()))
-            return _there(self._table.change(name, lambda _: made, dry_run=dry_run), name)
+            return owned(given, updated({}, None, given, by, self._store.now()))
 
-        return self._answer(request, await run_in_threadpool(work), status_code=201)
+        return await self._write(request, name, make, status_code=201)
 
     async def _replace(self, request: Request) -> Response:
         body = await read_body(request, JSON_TYPES | YAML_TYPES)
-        by, dry_run = manager_of(request), is_dry_run(request.query_params.getlist("dryRun"))
         name = request.path_params["name"]
         given = decode_namespace(await decoded(request, body), name)
-
-        def work() -> Namespace:
-            def make(old: Namespace | None) -> Namespace:
-                live = _there(old, name)
-                return owned(given, updated(managers_of(live), live, given, by, self._store.now()))
-
-            return _there(self._table.change(name, make, dry_run=dry_run), name)
-
-        return self._answer(request, await run_in_threadpool(work))
+        return await self._write(request, name, self._update(name, lambda _: given))
 
     async def _patch(self, request: Request) -> Response:
         found = media_type(request.headers.get("content-type", ""))
         # A strategic merge patch, which clients send for kinds built into Kubernetes, is a merge patch of maps.
         body = await read_body(request, PATCH_TYPES | {STRATEGIC_MERGE_PATCH})
-        by = manager_of(request, is_apply=found == APPLY_PATCH)
-        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
         name = request.path_params["name"]
         document = await decoded(request, body)
+        if found != APPLY_PATCH:
+            change = await run_in_threadpool(change_of, found, document)
+            return await self._write(
+                request, name, self._update(name, lambda live: decode_namespace(patched(live, change), name))
+            )
+        await run_in_threadpool(decode_namespace, document, name)
 
-        def work() -> Namespace:
-            now = self._store.now()
-            if found == APPLY_PATCH:
-                decode_namespace(document, name)
+        def make(old: Namespace | None, by: Manager) -> Namespace:
+            assert isinstance(document, dict)
+            made = applied(old, document, by, self._store.now())
+            return owned(decode_namespace(made.document, name), made.managers)
 
-                def make(old: Namespace | None) -> Namespace:
-                    assert isinstance(document, dict)
-                    made = applied(old, document, by, now)
-                    return owned(decode_namespace(made.document, name), made.managers)
+        return await self._write(request, name, make, is_apply=True)
 
-            else:
-                change = change_of(found, document)
+    def _update(self, name: str, new_of: Callable[[Namespace], Namespace]) -> _Make:
+        def make(old: Namespace | None, by: Manager) -> Namespace:
+            if old is None:
+                raise NamespaceNotFoundError(name)
+            new = new_of(old)
+            return owned(new, updated(managers_of(old), old, new, by, self._store.now()))
 
-                def make(old: Namespace | None) -> Namespace:
-                    live = _there(old, name)
-                    new = decode_namespace(patched(live, change), name)
-                    return owned(new, updated(managers_of(live), live, new, by, now))
+        return make
 
-            return _there(self._table.change(name, make, dry_run=dry_run), name)
-
-        return self._answer(request, await run_in_threadpool(work))
+    async def _write(
+        self, request: Request, name: str, make: _Make, *, is_apply: bool = False, status_code: int = 200
+    ) -> Response:
+        by = manager_of(request, is_apply=is_apply)
+        dry_run = is_dry_run(request.query_params.getlist("dryRun"))
+        made = await run_in_threadpool(self._table.change, name, lambda old: make(old, by), dry_run=dry_run)
+        return self._answer(request, made, status_code=status_code)
 
     async def _delete(self, request: Request) -> Response:
         await read_body(request, JSON_TYPES | YAML_TYPES)
@@ -163,7 +157,7 @@ class NamespaceApi:
                 for kind in (Kind.TRIGGER, Kind.SUBSCRIPTION, Kind.BROKER):
                     for item in self._store.page(kind, name).items:
                         self._store.delete_if_there(item.key)
-            self._table.change(name, lambda _: None, dry_run=dry_run)
+                self._table.delete(name)
             return there
 
         gone = await run_in_threadpool(work)
@@ -204,9 +198,3 @@ class NamespaceApi:
                         return
 
         return StreamingResponse(stream(), media_type=JSON)
-
-
-def _there(found: Namespace | None, name: str) -> Namespace:
-    if found is None:
-        raise NamespaceNotFoundError(name)
-    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -33,6 +33,8 @@ FILTERS_ANNOTATION: Final = "headgate.dev/filters"
 not erase them unseen."""
 DEPENDENCY_ANNOTATION: Final = "knative.dev/dependency"
 
+UNKNOWN_FIELDS: Final = {"x-kubernetes-preserve-unknown-fields": True}
+"""Of a schema that says nothing of its fields."""
 JsonObject = dict[str, Any]
 """A decoded JSON object whose meaning another room knows (`spec.filter`) or which is about to be decoded."""
 
@@ -65,6 +67,11 @@ class Kind(StrEnum):
         return f"{self.plural}.{self.group}"
 
 
+def _doc(description: str, *, required: bool = False, **schema: object) -> msgspec.Meta:
+    """What `kubectl explain` shows of a field, and what else OpenAPI says of it."""
+    return msgspec.Meta(description=description, extra_json_schema=schema or None, extra={"required": required})
+
+
 class _Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True, gc=False):
     """Written as Kubernetes writes: camelCase, what is empty is left out.
 
@@ -92,30 +99,32 @@ class ManagedFields(_Struct, frozen=True):
 
 
 class Metadata(_Struct, frozen=True):
-    """`metadata`, as far as it is kept.
+    """`metadata`, as far as it is kept. Times are RFC 3339, whole seconds, UTC."""
 
-    Attributes:
-        resource_version: Decimal text of the store's counter at the last change of the object.
-        generation: Grows by one with every change of `spec`.
-        creation_timestamp: RFC 3339, whole seconds, UTC.
-        deletion_timestamp: When it was deleted, while finalizers keep it; written alike.
-        finalizers: Who has still something to do before a deleted object goes.
-        managed_fields: Who owns which field.
-    """
-
-    name: str = ""
-    generate_name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str = ""
-    deletion_timestamp: str = ""
-    deletion_grace_period_seconds: int | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    finalizers: tuple[str, ...] = ()
-    managed_fields: tuple[ManagedFields, ...] = ()
+    name: Annotated[str, _doc("Name, unique in the namespace; a DNS-1123 subdomain.")] = ""
+    generate_name: Annotated[str, _doc("Prefix of a name that the server makes up, when name is left out.")] = ""
+    namespace: Annotated[str, _doc("Namespace; any DNS-1123 label, it need not be created.")] = ""
+    uid: Annotated[str, _doc("Unique in time and space; given by the server.")] = ""
+    resource_version: Annotated[str, _doc("Changes with every write; given by the server.")] = ""
+    """Decimal text of the store's counter at the last change of the object."""
+    generation: Annotated[int, _doc("Grows with every change of spec; given by the server.")] = 0
+    creation_timestamp: Annotated[str, _doc("Given by the server.", format="date-time")] = ""
+    deletion_timestamp: Annotated[
+        str, _doc("When it was deleted; it goes with its last finalizer.", format="date-time")
+    ] = ""
+    deletion_grace_period_seconds: Annotated[
+        int | None, _doc("Always 0: nothing but finalizers delays a deletion.")
+    ] = None
+    labels: Annotated[dict[str, str], _doc("Names and values to select by.")] = {}
+    annotations: Annotated[dict[str, str], _doc("Names and values for programs and people.")] = {}
+    finalizers: Annotated[
+        tuple[str, ...],
+        _doc("Who has something to do before a deleted object goes.", **{"x-kubernetes-list-type": "set"}),
+    ] = ()
+    managed_fields: Annotated[
+        tuple[ManagedFields, ...],
+        _doc("Who owns which fields; written by the server.", items=UNKNOWN_FIELDS | {"type": "object"}),
+    ] = ()
 
     @property
     def path(self) -> str:
@@ -126,194 +135,232 @@ class Metadata(_Struct, frozen=True):
 class Reference(_Struct, frozen=True):
     """`KReference`: another object by name."""
 
-    api_version: str = ""
-    group: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
+    api_version: Annotated[str, _doc("API version of the object, such as v1.")] = ""
+    group: Annotated[str, _doc("API group of the object, instead of apiVersion.")] = ""
+    kind: Annotated[str, _doc("Kind of the object.", required=True)] = ""
+    namespace: Annotated[str, _doc("Namespace of the object; the trigger's own when it is left out.")] = ""
+    name: Annotated[str, _doc("Name of the object.", required=True)] = ""
 
 
 class Destination(_Struct, frozen=True):
     """Where events go: a URI, an object, or a URI relative to an object's address."""
 
-    uri: str = ""
-    ref: Reference | None = None
+    uri: Annotated[str, _doc("Absolute http or https URL.")] = ""
+    ref: Annotated[
+        Reference | None, _doc("An object with an address; without Kubernetes only a Broker of this server.")
+    ] = None
 
 
 class DeliverySpec(_Struct, frozen=True):
-    """`spec.delivery` as written; `delivery.resolve` gives it units and defaults.
+    """`spec.delivery` as written; `delivery_spec.delivery_rules` gives it units and defaults.
 
-    Up to `format` they are Knative's, behind it Headgate's.
+    Up to `dead_letter_sink` they are Knative's, behind it Headgate's, but for `retry_after_max`.
     """
 
-    retry: int | None = None
-    backoff_policy: str = ""
-    backoff_delay: str = ""
-    timeout: str = ""
-    dead_letter_sink: Destination | None = None
-    retry_after_max: str = ""
-    format: str = ""
-    order: str = ""
-    parallelism: int | None = None
-    batch_size: int | None = None
-    batch_wait: str = ""
-    on_filter_error: str = ""
-    rate_limit: int | float | None = None
+    retry: Annotated[int | None, _doc("Attempts after the first one; 10 when it is left out.")] = None
+    backoff_policy: Annotated[str, _doc("How waits grow; exponential by default.", enum=["linear", "exponential"])] = ""
+    backoff_delay: Annotated[str, _doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
+    timeout: Annotated[str, _doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
+    dead_letter_sink: Annotated[
+        Destination | None,
+        _doc("Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address."),
+    ] = None
+    retry_after_max: Annotated[
+        str, _doc("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it.")
+    ] = ""
+    format: Annotated[str, _doc("How events are sent; binary by default.", enum=["binary", "json", "batch"])] = ""
+    order: Annotated[str, _doc("Unordered by default.", enum=["ordered", "unordered"])] = ""
+    parallelism: Annotated[int | None, _doc("Attempts at the same time; 32 when it is left out.")] = None
+    batch_size: Annotated[
+        int | None, _doc("Events of one batch at most, with format batch; 100 when it is left out.")
+    ] = None
+    batch_wait: Annotated[str, _doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")] = ""
+    on_filter_error: Annotated[
+        str,
+        _doc(
+            "What becomes of events for which the filter is an error; drop by default. A trigger's only.",
+            enum=["drop", "deadLetter"],
+        ),
+    ] = ""
+    rate_limit: Annotated[int | float | None, _doc("Attempts a second at most; no bound when it is left out.")] = None
 
 
 class Condition(_Struct, frozen=True):
-    """One statement about an object: `status` is "True", "False" or "Unknown"; an empty severity is an error."""
+    """One statement about an object."""
 
-    type: str
-    status: str
-    severity: str = ""
-    last_transition_time: str = ""
-    reason: str = ""
-    message: str = ""
+    type: Annotated[str, _doc("What the statement is about.", required=True)]
+    status: Annotated[str, _doc("True, False or Unknown.", required=True)]
+    severity: Annotated[str, _doc("Empty for an error; Warning or Info do not keep the object from being Ready.")] = ""
+    last_transition_time: Annotated[str, _doc("When the status last changed.", format="date-time")] = ""
+    reason: Annotated[str, _doc("Why, in one word.")] = ""
+    message: Annotated[str, _doc("Why, in a sentence.")] = ""
 
 
 class Address(_Struct, frozen=True):
     """Where a broker accepts events."""
 
-    name: str = ""
-    url: str = ""
+    name: Annotated[str, _doc("http")] = ""
+    url: Annotated[str, _doc("URL for POST.")] = ""
 
 
 class LogSpec(_Struct, frozen=True):
-    """`spec.log` as written: how a broker's events are stored; `logrules.resolve` gives it types and defaults.
+    """`spec.log` as written: how a broker's events are stored; `log_spec.log_rule` gives it types and defaults."""
 
-    Attributes:
-        filter_size_bytes: Bloom filter of a chunk.
-        filter_value: An attribute's name or CEL text; immutable, chunks already written hold values by it.
-        compression: "none", "lz4" or "zstd".
-    """
-
-    filter_size_bytes: int | None = None
-    filter_value: str = ""
-    compression: str = ""
-
-
-class BrokerSpec(_Struct, frozen=True):
-    """`config` is kept and immutable, and has no effect here."""
-
-    config: Reference | None = None
-    delivery: DeliverySpec | None = None
-    log: LogSpec | None = None
+    filter_size_bytes: Annotated[
+        int | None, _doc("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out.")
+    ] = None
+    filter_value: Annotated[
+        str,
+        _doc(
+            "What readers skip chunks by: an attribute's name, or CEL whose value is a string; type when it"
+            " is left out. Immutable."
+        ),
+    ] = ""
+    """Immutable, because chunks already written hold values by it."""
+    compression: Annotated[str, _doc("Of chunks; none by default.", enum=["none", "lz4", "zstd"])] = ""
 
 
-class BrokerStatus(_Struct, frozen=True):
+class _Status(_Struct, frozen=True):
     """Written by the reconciler only."""
 
-    observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    address: Address | None = None
-    dead_letter_sink_uri: str = ""
+    observed_generation: Annotated[int, _doc("The generation that the conditions are about.")] = 0
+    conditions: Annotated[
+        tuple[Annotated[Condition, _doc("One statement about the object.")], ...],
+        _doc("What is fine and what is not."),
+    ] = ()
 
 
-class Broker(_Struct, frozen=True):
-    """A named entry that accepts events."""
+class _Object(_Struct, frozen=True):
+    """What every kind has beside `spec` and `status`."""
 
     api_version: str
     kind: str
     metadata: Metadata
+
+
+class BrokerSpec(_Struct, frozen=True):
+    """What a broker is to be."""
+
+    config: Annotated[Reference | None, _doc("Kept for compatibility, without effect. Immutable.")] = None
+    delivery: Annotated[
+        DeliverySpec | None, _doc("Delivery rules of the broker's triggers that have none of their own.")
+    ] = None
+    log: Annotated[LogSpec | None, _doc("How the broker's events are stored.")] = None
+
+
+class BrokerStatus(_Status, frozen=True):
+    """What a broker is."""
+
+    address: Annotated[Address | None, _doc("Where the broker accepts events.")] = None
+    dead_letter_sink_uri: Annotated[str, _doc("Where events go that cannot be delivered.")] = ""
+
+
+class Broker(_Object, frozen=True):
+    """A named entry that accepts events."""
+
     spec: BrokerSpec = BrokerSpec()
     status: BrokerStatus = BrokerStatus()
 
 
-class TriggerSpec(_Struct, frozen=True):
-    """Filter + subscriber + delivery rules; `filter` and `filters` are the compiler's language (`filter/dialects`).
+class _RoutedSpec(_Struct, frozen=True):
+    """What triggers and subscriptions share; `filter` and `filters` are the compiler's language (`filter/dialects`).
 
     Filters that are not empty are what counts, as in Knative.
     """
 
-    broker: str = ""
+    broker: Annotated[str, _doc("Name of the broker; default when it is left out. Immutable.")] = ""
     filter: JsonObject | None = None
     filters: tuple[JsonObject, ...] = ()
-    subscriber: Destination = Destination()
-    delivery: DeliverySpec | None = None
 
 
-class TriggerStatus(_Struct, frozen=True):
-    """Written by the reconciler only; `filter_errors` is ours: events for which the filter was an error."""
+class _RoutedObject(_Object, frozen=True):
+    spec: _RoutedSpec = _RoutedSpec()
 
-    observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    subscriber_uri: str = ""
-    dead_letter_sink_uri: str = ""
-    filter_errors: int = 0
+    @property
+    def broker_key(self) -> str:
+        """The broker as `namespace/name`."""
+        return f"{self.metadata.namespace}/{self.spec.broker}"
 
 
-class Trigger(_Struct, frozen=True):
+class TriggerSpec(_RoutedSpec, frozen=True):
+    """Filter + subscriber + delivery rules."""
+
+    subscriber: Annotated[
+        Destination, _doc("Where the events go: uri, or ref, or a uri relative to ref's address.", required=True)
+    ] = Destination()
+    delivery: Annotated[DeliverySpec | None, _doc("Delivery rules; they replace the broker's as a whole.")] = None
+
+
+class TriggerStatus(_Status, frozen=True):
+    """What a trigger is."""
+
+    subscriber_uri: Annotated[str, _doc("Where events go.")] = ""
+    dead_letter_sink_uri: Annotated[str, _doc("Where events go that cannot be delivered.")] = ""
+    filter_errors: Annotated[int, _doc("Events for which the filter was an error; they were not delivered.")] = 0
+
+
+class Trigger(_RoutedObject, frozen=True):
     """A push subscription to one broker."""
 
-    api_version: str
-    kind: str
-    metadata: Metadata
     spec: TriggerSpec = TriggerSpec()
     status: TriggerStatus = TriggerStatus()
 
-    @property
-    def broker_key(self) -> str:
-        """The broker as `namespace/name`."""
-        return f"{self.metadata.namespace}/{self.spec.broker}"
+
+class SubscriptionSpec(_RoutedSpec, frozen=True):
+    """Filter + how consumers share what passes it."""
+
+    consumer_metadata: Annotated[
+        dict[str, str], _doc("Names anytag... and alltag... ask for tags, beside the filters.")
+    ] = {}
+    """Other names are the consumer's own."""
+    consumer_filter: Annotated[str, _doc("What makes a filter of consumerMetadata: tags (default) or a package's.")] = (
+        ""
+    )
+    type: Annotated[
+        str,
+        _doc(
+            "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
+            " or several that each get other events (shared).",
+            enum=["exclusive", "failover", "shared"],
+        ),
+    ] = ""
+    max_deliveries: Annotated[
+        int | None,
+        _doc(
+            "How often an event is handed out at most, 1 to 1000; then it goes to the deadLetterSink, or is dropped"
+            " and counted. Without it an event is handed out until it is acknowledged."
+        ),
+    ] = None
+    delivery: Annotated[
+        DeliverySpec | None,
+        _doc("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
+    ] = None
+    ack_timeout: Annotated[
+        str,
+        _doc("ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."),
+    ] = ""
+    filter_from: Annotated[
+        str, _doc("From where on the filter counts: now, beginning, or a position such as 0:123,1:456.")
+    ] = ""
 
 
-class SubscriptionSpec(_Struct, frozen=True):
-    """Filter + how consumers share what passes it; the filters are a trigger's.
+class SubscriptionStatus(_Status, frozen=True):
+    """What a subscription is."""
 
-    Attributes:
-        consumer_metadata: Names `anytag...` and `alltag...` ask for tags (`filter/dialects/tags.py`), beside the
-            filters; other names are the consumer's own.
-        consumer_filter: What makes a filter of the metadata: `tags` (default), or one that a package brings.
-        type: `exclusive`, `failover` or `shared`.
-        max_deliveries: How often an event is handed out at most; then it is a dead letter. None: without end.
-        delivery: Where dead letters go, and how; what else triggers have there is refused.
-        ack_timeout: ISO 8601; an event that is not acknowledged by then is handed out again.
-        filter_from: From where on the filter counts: `now`, `beginning` or a position.
-    """
-
-    broker: str = ""
-    filter: JsonObject | None = None
-    filters: tuple[JsonObject, ...] = ()
-    consumer_metadata: dict[str, str] = {}
-    consumer_filter: str = ""
-    type: str = ""
-    max_deliveries: int | None = None
-    delivery: DeliverySpec | None = None
-    ack_timeout: str = ""
-    filter_from: str = ""
+    dead_letter_sink_uri: Annotated[str, _doc("Where events go that were handed out maxDeliveries times.")] = ""
+    filter_errors: Annotated[int, _doc("Events for which the filter was an error; they are not handed out.")] = 0
 
 
-class SubscriptionStatus(_Struct, frozen=True):
-    """Written by the reconciler only."""
-
-    observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
-    dead_letter_sink_uri: str = ""
-    filter_errors: int = 0
-
-
-class Subscription(_Struct, frozen=True):
+class Subscription(_RoutedObject, frozen=True):
     """A pull subscription to one broker: consumers come and take."""
 
-    api_version: str
-    kind: str
-    metadata: Metadata
     spec: SubscriptionSpec = SubscriptionSpec()
     status: SubscriptionStatus = SubscriptionStatus()
 
-    @property
-    def broker_key(self) -> str:
-        """The broker as `namespace/name`."""
-        return f"{self.metadata.namespace}/{self.spec.broker}"
 
-
-class Namespace(_Struct, frozen=True):
+class Namespace(_Object, frozen=True):
     """A name that others lie in; only its metadata is kept."""
 
-    api_version: str
-    kind: str
-    metadata: Metadata
     status: dict[str, str] = {}
 
 
@@ -347,13 +394,7 @@ def key_of(obj: Object) -> ObjectKey:
     return ObjectKey(Kind(obj.kind), obj.metadata.namespace, obj.metadata.name)
 
 
-_DECODERS: Final[
-    dict[Kind, msgspec.json.Decoder[Broker] | msgspec.json.Decoder[Trigger] | msgspec.json.Decoder[Subscription]]
-] = {
-    Kind.BROKER: msgspec.json.Decoder(Broker),
-    Kind.TRIGGER: msgspec.json.Decoder(Trigger),
-    Kind.SUBSCRIPTION: msgspec.json.Decoder(Subscription),
-}
+_DECODERS: Final = {kind: msgspec.json.Decoder(struct) for kind, struct in TYPES.items()}
 _ENCODER: Final = msgspec.json.Encoder()
 
 

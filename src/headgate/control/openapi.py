@@ -7,8 +7,18 @@ import zlib
 from typing import Final
 
 import msgspec
+from msgspec import inspect
 
-from headgate.control.objects import API_VERSION, OWN_API_VERSION, VERSION, JsonObject, Kind
+from headgate.control.objects import (
+    API_VERSION,
+    OWN_API_VERSION,
+    TYPES,
+    UNKNOWN_FIELDS,
+    VERSION,
+    JsonObject,
+    Kind,
+    Metadata,
+)
 from headgate.control.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH
 
 CORE: Final = "api/v1"
@@ -29,14 +39,6 @@ def _text(description: str, **more: object) -> JsonObject:
     return {"type": "string", "description": description, **more}
 
 
-def _integer(description: str, **more: object) -> JsonObject:
-    return {"type": "integer", "format": "int64", "description": description, **more}
-
-
-def _number(description: str) -> JsonObject:
-    return {"type": "number", "description": description}
-
-
 def _map(description: str) -> JsonObject:
     return {"type": "object", "description": description, "additionalProperties": {"type": "string"}}
 
@@ -52,87 +54,33 @@ def _object(description: str, properties: JsonObject, required: tuple[str, ...] 
     return schema
 
 
-def _reference(description: str) -> JsonObject:
-    return _object(
-        description,
-        {
-            "apiVersion": _text("API version of the object, such as v1."),
-            "group": _text("API group of the object, instead of apiVersion."),
-            "kind": _text("Kind of the object."),
-            "namespace": _text("Namespace of the object; the trigger's own when it is left out."),
-            "name": _text("Name of the object."),
-        },
-        ("kind", "name"),
-    )
+def _schema_of(type_: inspect.Type) -> JsonObject:
+    """The schema of a field of `objects`, whose annotations hold what types do not say."""
+    match type_:
+        case inspect.Metadata():
+            return _schema_of(type_.type) | (type_.extra_json_schema or {})
+        case inspect.UnionType():
+            known = [one for one in type_.types if not isinstance(one, inspect.NoneType)]
+            return _schema_of(known[-1])  # of int | float, what takes both
+        case inspect.StructType():
+            required = tuple(one.encode_name for one in type_.fields if _is_required(one.type))
+            return _object("", {one.encode_name: _schema_of(one.type) for one in type_.fields}, required)
+        case inspect.DictType():
+            return {"type": "object", "additionalProperties": _schema_of(type_.value_type)}
+        case inspect.VarTupleType():
+            return {"type": "array", "items": _schema_of(type_.item_type)}
+        case inspect.IntType():
+            return {"type": "integer", "format": "int64"}
+        case inspect.FloatType():
+            return {"type": "number"}
+        case inspect.StrType():
+            return {"type": "string"}
+        case _:
+            return UNKNOWN_FIELDS
 
 
-def _delivery(description: str) -> JsonObject:
-    return _object(
-        description,
-        {
-            "retry": _integer("Attempts after the first one; 10 when it is left out."),
-            "backoffPolicy": _text("How waits grow; exponential by default.", enum=["linear", "exponential"]),
-            "backoffDelay": _text("ISO 8601 duration before the first retry; PT0.2S by default."),
-            "timeout": _text("ISO 8601 duration of one attempt; PT30S by default."),
-            "deadLetterSink": _object(
-                "Where events go that cannot be delivered: uri, or ref, or a uri relative to ref's address.",
-                {"uri": _text("Absolute http or https URL."), "ref": _reference("A Broker of this server.")},
-            ),
-            "retryAfterMax": _text("ISO 8601 duration: what a Retry-After may make of a wait; PT0S ignores it."),
-            "format": _text("How events are sent; binary by default.", enum=["binary", "json", "batch"]),
-            "order": _text("Unordered by default.", enum=["ordered", "unordered"]),
-            "parallelism": _integer("Attempts at the same time; 32 when it is left out."),
-            "rateLimit": _number("Attempts a second at most; no bound when it is left out."),
-            "batchSize": _integer("Events of one batch at most, with format batch; 100 when it is left out."),
-            "batchWait": _text("ISO 8601 duration: how long a batch waits for events; PT0.1S by default."),
-            "onFilterError": _text(
-                "What becomes of events for which the filter is an error; drop by default. A trigger's only.",
-                enum=["drop", "deadLetter"],
-            ),
-        },
-    )
-
-
-def _conditions() -> JsonObject:
-    condition = _object(
-        "One statement about the object.",
-        {
-            "type": _text("What the statement is about."),
-            "status": _text("True, False or Unknown."),
-            "severity": _text("Empty for an error; Warning or Info do not keep the object from being Ready."),
-            "lastTransitionTime": _text("When the status last changed.", format="date-time"),
-            "reason": _text("Why, in one word."),
-            "message": _text("Why, in a sentence."),
-        },
-        ("type", "status"),
-    )
-    return {"type": "array", "description": "What is fine and what is not.", "items": condition}
-
-
-def _metadata() -> JsonObject:
-    return _object(
-        "Standard object's metadata.",
-        {
-            "name": _text("Name, unique in the namespace; a DNS-1123 subdomain."),
-            "generateName": _text("Prefix of a name that the server makes up, when name is left out."),
-            "namespace": _text("Namespace; any DNS-1123 label, it need not be created."),
-            "uid": _text("Unique in time and space; given by the server."),
-            "resourceVersion": _text("Changes with every write; given by the server."),
-            "generation": _integer("Grows with every change of spec; given by the server."),
-            "creationTimestamp": _text("Given by the server.", format="date-time"),
-            "labels": _map("Names and values to select by."),
-            "annotations": _map("Names and values for programs and people."),
-            "deletionTimestamp": _text("When it was deleted; it goes with its last finalizer.", format="date-time"),
-            "deletionGracePeriodSeconds": _integer("Always 0: nothing but finalizers delays a deletion."),
-            "finalizers": _texts("Who has something to do before a deleted object goes.")
-            | {"x-kubernetes-list-type": "set"},
-            "managedFields": {
-                "type": "array",
-                "description": "Who owns which fields; written by the server.",
-                "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-            },
-        },
-    )
+def _is_required(type_: inspect.Type) -> bool:
+    return isinstance(type_, inspect.Metadata) and bool((type_.extra or {}).get("required"))
 
 
 def _filter() -> JsonObject:
@@ -151,7 +99,7 @@ def _filter() -> JsonObject:
             "pulsar": {
                 "description": "A filter expression: an object (and, or, not, or a predicate over property, eventTime "
                 "or publishTime), or an Expr message of pulsar.proto in Base64.",
-                "x-kubernetes-preserve-unknown-fields": True,
+                **UNKNOWN_FIELDS,
             },
             "tags": _map(
                 "Tags of the event, which are the values of its extensions tag...: at least one of those named "
@@ -159,7 +107,7 @@ def _filter() -> JsonObject:
             ),
             "eventPattern": {
                 "description": "Event pattern of Amazon EventBridge: an object or its JSON text; detail is the data.",
-                "x-kubernetes-preserve-unknown-fields": True,
+                **UNKNOWN_FIELDS,
             },
             **_custom_dialects(),
         },
@@ -175,7 +123,7 @@ def _custom_dialects() -> JsonObject:
     return {
         name: {
             "description": f"Dialect of the package {item.package}.",
-            "x-kubernetes-preserve-unknown-fields": True,
+            **UNKNOWN_FIELDS,
         }
         for name, item in CUSTOM.items()
         if name in DIALECTS and not item.taken
@@ -183,7 +131,7 @@ def _custom_dialects() -> JsonObject:
 
 
 def _filters() -> JsonObject:
-    nested = {"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    nested = {"type": "array", "items": {"type": "object", **UNKNOWN_FIELDS}}
     only_here: JsonObject = {
         "exact": _map("Context attributes that must be there and equal."),
         "prefix": _map("Context attributes that must be there and start with the value."),
@@ -193,7 +141,7 @@ def _filters() -> JsonObject:
         "not": {
             "type": "object",
             "description": "A filter like these, which must not hold.",
-            "x-kubernetes-preserve-unknown-fields": True,
+            **UNKNOWN_FIELDS,
         },
     }
     element = _object("Exactly one of the fields, in its dialect.", only_here | _filter()["properties"])
@@ -202,107 +150,6 @@ def _filters() -> JsonObject:
         "When the list is not empty, filter has no effect."
     )
     return {"type": "array", "description": description, "items": element}
-
-
-def _broker() -> JsonObject:
-    spec = _object(
-        "What the broker is to be.",
-        {
-            "config": _reference("Kept for compatibility, without effect. Immutable."),
-            "log": _object(
-                "How the broker's events are stored.",
-                {
-                    "filterSizeBytes": _integer("Bloom filter of a chunk, 16 to 255 bytes; 16 when it is left out."),
-                    "filterValue": _text(
-                        "What readers skip chunks by: an attribute's name, or CEL whose value is a string; type when it"
-                        " is left out. Immutable."
-                    ),
-                    "compression": _text("Of chunks; none by default.", enum=["none", "lz4", "zstd"]),
-                },
-            ),
-            "delivery": _delivery("Delivery rules of the broker's triggers that have none of their own."),
-        },
-    )
-    address = _object("Where the broker accepts events.", {"name": _text("http"), "url": _text("URL for POST.")})
-    status = _object(
-        "What the broker is, written by the server.",
-        {
-            "observedGeneration": _integer("The generation that the conditions are about."),
-            "conditions": _conditions(),
-            "address": address,
-            "deadLetterSinkUri": _text("Where events go that cannot be delivered."),
-        },
-    )
-    return _kind(Kind.BROKER, "A named entry that accepts CloudEvents over HTTP.", spec, status)
-
-
-def _trigger() -> JsonObject:
-    subscriber = _object(
-        "Where the events go: uri, or ref, or a uri relative to ref's address.",
-        {
-            "uri": _text("Absolute http or https URL."),
-            "ref": _reference("An object with an address; without Kubernetes only a Broker of this server."),
-        },
-    )
-    spec = _object(
-        "What the trigger is to be.",
-        {
-            "broker": _text("Name of the broker; default when it is left out. Immutable."),
-            "filter": _filter(),
-            "filters": _filters(),
-            "subscriber": subscriber,
-            "delivery": _delivery("Delivery rules; they replace the broker's as a whole."),
-        },
-        ("subscriber",),
-    )
-    status = _object(
-        "What the trigger is, written by the server.",
-        {
-            "observedGeneration": _integer("The generation that the conditions are about."),
-            "conditions": _conditions(),
-            "subscriberUri": _text("Where events go."),
-            "deadLetterSinkUri": _text("Where events go that cannot be delivered."),
-            "filterErrors": _integer("Events for which the filter was an error; they were not delivered."),
-        },
-    )
-    return _kind(Kind.TRIGGER, "Sends the events of a broker that pass a filter to a subscriber.", spec, status)
-
-
-def _subscription() -> JsonObject:
-    spec = _object(
-        "What the subscription is to be.",
-        {
-            "broker": _text("Name of the broker; default when it is left out. Immutable."),
-            "filter": _filter(),
-            "filters": _filters(),
-            "consumerMetadata": _map("Names anytag... and alltag... ask for tags, beside the filters."),
-            "type": _text(
-                "One consumer and others are refused (exclusive, the default), one and the next takes over (failover),"
-                " or several that each get other events (shared).",
-                enum=["exclusive", "failover", "shared"],
-            ),
-            "ackTimeout": _text(
-                "ISO 8601 duration until an event that is not acknowledged is handed out again; PT30S by default."
-            ),
-            "maxDeliveries": _integer(
-                "How often an event is handed out at most, 1 to 1000; then it goes to the deadLetterSink, or is dropped"
-                " and counted. Without it an event is handed out until it is acknowledged."
-            ),
-            "delivery": _delivery("How dead letters are sent to deadLetterSink; replaces the broker's as a whole."),
-            "consumerFilter": _text("What makes a filter of consumerMetadata: tags (default) or a package's."),
-            "filterFrom": _text("From where on the filter counts: now, beginning, or a position such as 0:123,1:456."),
-        },
-    )
-    status = _object(
-        "What the subscription is, written by the server.",
-        {
-            "observedGeneration": _integer("The generation that the conditions are about."),
-            "conditions": _conditions(),
-            "deadLetterSinkUri": _text("Where events go that were handed out maxDeliveries times."),
-            "filterErrors": _integer("Events for which the filter was an error; they are not handed out."),
-        },
-    )
-    return _kind(Kind.SUBSCRIPTION, "Keeps the events of a broker that pass a filter for consumers.", spec, status)
 
 
 def _namespace() -> JsonObject:
@@ -321,18 +168,27 @@ def _schema(kind: Kind) -> str:
     return f"{_PREFIXES[kind.api_version]}.{kind}"
 
 
-_SCHEMAS: Final = {Kind.BROKER: _broker, Kind.TRIGGER: _trigger, Kind.SUBSCRIPTION: _subscription}
+_KINDS: Final = {
+    Kind.BROKER: "A named entry that accepts CloudEvents over HTTP.",
+    Kind.TRIGGER: "Sends the events of a broker that pass a filter to a subscriber.",
+    Kind.SUBSCRIPTION: "Keeps the events of a broker that pass a filter for consumers.",
+}
 
 
-def _kind(kind: Kind, description: str, spec: JsonObject, status: JsonObject) -> JsonObject:
+def _kind(kind: Kind) -> JsonObject:
+    made = _schema_of(inspect.type_info(TYPES[kind]))["properties"]
+    if kind is not Kind.BROKER:
+        made["spec"]["properties"] |= {"filter": _filter(), "filters": _filters()}
+    name = kind.lower()
     properties = {
         "apiVersion": _text(f"Always {kind.api_version}."),
         "kind": _text(f"Always {kind}."),
         "metadata": _METADATA,
-        "spec": spec,
-        "status": status,
+        "spec": made["spec"] | {"description": f"What the {name} is to be."},
+        "status": made["status"] | {"description": f"What the {name} is, written by the server."},
     }
-    return _object(description, properties, ("apiVersion", "kind")) | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+    schema = _object(_KINDS[kind], properties, ("apiVersion", "kind"))
+    return schema | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
 
 
 def _gvk(kind: Kind) -> JsonObject:
@@ -386,7 +242,7 @@ def _paths(path: str, schema: str, gvk: JsonObject) -> JsonObject:
 def document(group: str) -> bytes:
     """`/openapi/v3/GROUP`, of one of `GROUPS`."""
     paths: JsonObject = {}
-    schemas: JsonObject = {_META: _metadata()}
+    schemas: JsonObject = {_META: _schema_of(inspect.type_info(Metadata)) | {"description": _METADATA["description"]}}
     if group == CORE:
         paths |= _paths("/api/v1/namespaces", _NAMESPACE, _NAMESPACE_GVK)
         schemas[_NAMESPACE] = _namespace()
@@ -394,7 +250,7 @@ def document(group: str) -> bytes:
         if group == f"apis/{kind.api_version}":
             path = f"/{group}/namespaces/{{namespace}}/{kind.plural}"
             paths |= _paths(path, _schema(kind), _gvk(kind))
-            schemas[_schema(kind)] = _SCHEMAS[kind]()
+            schemas[_schema(kind)] = _kind(kind)
     info = {"title": "Headgate", "version": VERSION}
     return msgspec.json.encode({"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypedDict
 
@@ -15,9 +15,8 @@ from headgate.control.decode import FieldValidation
 from headgate.control.errors import InvalidOptionsError, MalformedObjectError
 from headgate.control.managers import APPLY, Manager
 from headgate.control.objects import Kind
-from headgate.control.pages import Selector
 from headgate.control.selectors import field_selector, label_selector
-from headgate.control.watch import WatchQuery
+from headgate.control.watch import ListQuery, WatchQuery
 from headgate.limits import CONTINUE_CHARS_MAX, FIELD_MANAGER_CHARS_MAX, LIST_PAGE_MAX, WATCH_SECONDS_MAX
 
 
@@ -34,33 +33,6 @@ class _Continue(msgspec.Struct, frozen=True, array_like=True):
     namespace: str
     name: str
     exact: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ListQuery:
-    """Which objects a list holds.
-
-    Attributes:
-        kind: Which kind.
-        namespace: None for all.
-        name: None for all.
-        selector: On labels; None for all.
-        limit: Objects in the answer; None for all of them.
-        after: (namespace, name) behind which it goes on.
-        version: resourceVersion of the first page, when this is a later one, or the requested one.
-        exact: Whether objects are wanted as they were at `version`.
-        at_least: The resourceVersion that must have been reached; 0 for any.
-    """
-
-    kind: Kind
-    namespace: str | None
-    name: str | None
-    selector: Selector | None
-    limit: int | None
-    after: tuple[str, str] | None
-    version: int | None
-    exact: bool = False
-    at_least: int = 0
 
 
 def representation_of(accept: str) -> Representation:
@@ -213,15 +185,12 @@ def watch_query(kind: Kind, namespace: str | None, query: Mapping[str, str], for
     Raises:
         MalformedObjectError: One of them cannot be read.
     """
-    wanted = list_query(kind, namespace, query)
+    objects = list_query(kind, namespace, query)
     since = _integer(query, "resourceVersion", 0)
     initial = is_set(query, "sendInitialEvents")
     timeout_s = _integer(query, "timeoutSeconds", 0)
     return WatchQuery(
-        kind=kind,
-        namespace=wanted.namespace,
-        name=wanted.name,
-        selector=wanted.selector,
+        objects=replace(objects, limit=None, after=None, exact=False),
         since=None if since == 0 or initial else since,
         is_table=form is Representation.TABLE,
         include_object=include_object(query),

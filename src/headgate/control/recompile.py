@@ -6,14 +6,17 @@ Until a filter's turn comes, who reads its target sees a plan that leaves every 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 
 from headgate.control.compiling import FilterCompiler
+from headgate.control.database import StoreUnavailableError
 from headgate.control.delivery_spec import keeps_filter_errors
 from headgate.control.objects import DeliverySpec
 from headgate.control.plans import encode_plan
@@ -24,6 +27,12 @@ from headgate.filter.compile.error_preserving import preserve_errors
 from headgate.filter.compile.plan import PLAN_VERSION
 from headgate.limits import RECOMPILED_FILTERS_MAX
 
+if TYPE_CHECKING:
+    from headgate.control.store import Store
+
+RETRY_S: Final = 1.0
+"""Between two tries while the store does not work."""
+_log = structlog.get_logger("headgate.control")
 _DELIVERY: Final = msgspec.json.Decoder(DeliverySpec)
 _FILTER: Final = msgspec.json.Decoder(WrittenFilter)
 
@@ -51,20 +60,6 @@ class StoredPlan:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recompiled:
-    """A stored plan, and what the compiler makes of the filter now."""
-
-    stored: StoredPlan
-    plan: bytes | None
-    error: str
-
-    @property
-    def differs(self) -> bool:
-        """Whether the filter is matched in another way than before."""
-        return (self.plan, self.error) != (self.stored.plan, self.stored.error)
-
-
 def count_left(connection: sqlite3.Connection, compiler: int) -> int:
     """How many filters another compiler has compiled."""
     (count,) = connection.execute("SELECT count(*) FROM targets WHERE compiler != ?", (compiler,)).fetchone()
@@ -81,35 +76,62 @@ def next_slice(connection: sqlite3.Connection, compiler: int, after: int) -> lis
     return [StoredPlan(*row) for row in rows]
 
 
-def compiled(stored: StoredPlan, compiler: FilterCompiler) -> Recompiled:
-    """The plan that the compiler makes now; without one, the filter leaves routing and is named on its object."""
+def compiled(stored: StoredPlan, compiler: FilterCompiler) -> StoredPlan:
+    """With the plan that the compiler makes now; without one, the filter leaves routing and is named on its object."""
     written = _FILTER.decode(stored.written)
     try:
         plan = compiler.compile(written.filter, written.filters)
     except InvalidInputError as error:
-        return Recompiled(stored, None, error.message)
+        return replace(stored, plan=None, error=error.message)
     if keeps_filter_errors(_DELIVERY.decode(stored.delivery) if stored.delivery is not None else None):
         plan = preserve_errors(plan)
-    return Recompiled(stored, encode_plan(plan), "")
+    return replace(stored, plan=encode_plan(plan), error="")
 
 
-def put(connection: sqlite3.Connection, anew: Iterable[Recompiled], compiler: int) -> None:
+def put(
+    connection: sqlite3.Connection, before: Sequence[StoredPlan], anew: Sequence[StoredPlan], compiler: int
+) -> None:
     """Write plans; those that differ share one generation. Objects that were written meanwhile keep their plan."""
-    changed = []
-    for one in anew:
+    changed, different = [], []
+    for old, new in zip(before, anew, strict=True):
         written = connection.execute(
             "UPDATE targets SET compiler = ?, plan_version = ?, plan = ?, plan_error = ? WHERE id = ? AND compiler = ?",
-            (compiler, PLAN_VERSION, one.plan, one.error, one.stored.target, one.stored.compiler),
+            (compiler, PLAN_VERSION, new.plan, new.error, old.target, old.compiler),
         ).rowcount
-        if written and (one.differs or one.stored.plan_version != PLAN_VERSION):
-            changed.append(one)
-    if not changed:
-        return
-    routing = bump(connection, "routing")
-    rows = [(routing, one.stored.target) for one in changed]
-    connection.executemany("UPDATE targets SET routing = ? WHERE id = ?", rows)
-    different = [one.stored.target for one in changed if one.differs]
+        if written and new != old:
+            different.append(old.target)
+        if written and (new != old or old.plan_version != PLAN_VERSION):
+            changed.append(old.target)
+    if changed:
+        routing = bump(connection, "routing")
+        rows = [(routing, target) for target in changed]
+        connection.executemany("UPDATE targets SET routing = ? WHERE id = ?", rows)
     if different:
         generation = bump(connection, "desired_generation")
         rows = [(generation, target) for target in different]
         connection.executemany("UPDATE targets SET needs = CASE WHEN routed THEN ? ELSE 0 END WHERE id = ?", rows)
+
+
+async def recompile_all(store: Store, note: Callable[[str], None]) -> None:
+    """Compile every filter anew that another compiler compiled, slice by slice.
+
+    Args:
+        store: The objects.
+        note: Called with the progress in a line for people, and with "" at the end.
+    """
+    count, done = -1, 0
+    after: int | None = 0
+    while after is not None:
+        try:
+            if count < 0:
+                count = await asyncio.to_thread(store.plans_left)
+            if count:
+                note(f"compiles stored filters anew: {done:,} of {count:,} done")
+            after = await asyncio.to_thread(store.recompile, after)
+            done = min(count, done + RECOMPILED_FILTERS_MAX)
+        except StoreUnavailableError as error:
+            _log.warning("cannot compile stored filters anew", reason=error.message)
+            await asyncio.sleep(RETRY_S)
+    if count:
+        _log.info("stored filters are compiled anew", filters=count)
+        note("")

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
 
-from headgate.control.objects import Broker, Kind, ObjectKey, Routed, decode_stored
+from headgate.control.objects import Broker, Kind, Routed, decode_stored
 from headgate.control.status import BrokerState, StatusInputs, broker_state, sink_of
 
 PUBLIC_URL_DEFAULT: Final = "http://127.0.0.1:8080"
 
-_COLUMNS = """o.version, o.kind, o.body, t.id, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error,
-              ifnull(r.filter_errors, 0), ifnull(r.last_error, ''), ifnull(r.last_error_event, ''),
-              ifnull(r.trouble, ''), ifnull(r.dropped, 0), ifnull(r.last_dropped, ''), ifnull(r.backlog, '')"""
+_REPORTED: Final = ("filter_errors", "last_error", "last_error_event", "trouble", "dropped", "last_dropped", "backlog")
+"""Columns of reports, which are inputs of a status by the same names; 0 and empty without a report."""
+_COLUMNS = "o.kind, o.body, t.broker, t.subscriber_broker, t.subscriber, t.needs, t.plan_error, " + ", ".join(
+    f"ifnull(r.{name}, {0 if name in ('filter_errors', 'dropped') else repr('')})" for name in _REPORTED
+)
 _REPORTS = "LEFT JOIN reports r ON r.target = t.id"
 # CROSS JOIN keeps SQLite from starting at the other table and reading all of it.
 _BY_TARGET = f"""SELECT {_COLUMNS} FROM targets t CROSS JOIN objects o
@@ -42,14 +44,10 @@ class RoutedRow:
     """A trigger or subscription with the inputs of its status.
 
     Attributes:
-        version: The object's resourceVersion.
-        target: Its target id.
         obj: As stored.
         inputs: At the same moment.
     """
 
-    version: int
-    target: int
     obj: Routed
     inputs: StatusInputs
 
@@ -94,8 +92,7 @@ def routed_rows(
     known = _Brokers(connection, url)
     active = counter(connection, "active_generation")
     for row in connection.execute(which, parameters):
-        version, kind, body, target, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
-        errors, last, event, trouble, dropped, last_dropped, backlog = report
+        kind, body, broker, subscriber_broker, subscriber, needs, plan_error, *report = row
         obj = cast(Routed, decode_stored(Kind(kind), body))
         fact = known.get(broker)
         inherits = obj.spec.delivery is None and fact is not None
@@ -107,23 +104,11 @@ def routed_rows(
             needs=needs,
             active_generation=active,
             plan_error=plan_error,
-            filter_errors=errors,
-            last_error=last,
-            last_error_event=event,
-            trouble=trouble,
-            dropped=dropped,
-            last_dropped=last_dropped,
-            backlog=backlog,
             sink=sink,
             sink_broker=known.get(sink.broker) if sink.broker else None,
+            **dict(zip(_REPORTED, report, strict=True)),
         )
-        yield RoutedRow(version, target, obj, inputs)
-
-
-def target_keys(connection: sqlite3.Connection) -> dict[int, ObjectKey]:
-    """Every trigger and subscription by its target id."""
-    rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
-    return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
+        yield RoutedRow(obj, inputs)
 
 
 def public_url(connection: sqlite3.Connection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final
 from urllib.parse import urljoin
 
 import msgspec
@@ -25,7 +25,6 @@ from headgate.control.objects import (
     Kind,
     Metadata,
     Routed,
-    Subscription,
     SubscriptionStatus,
     Trigger,
     TriggerStatus,
@@ -139,9 +138,9 @@ def broker_state(broker: Broker, public_url: str = "") -> BrokerState:
     return BrokerState(is_served(broker), ready=ready.status == TRUE, reason=ready.reason, sink=sink)
 
 
-def broker_url(public_url: str, namespace: str, name: str) -> str:
-    """Where a broker accepts events."""
-    return f"{public_url.rstrip('/')}/{namespace}/{name}"
+def broker_url(public_url: str, path: str) -> str:
+    """Where the broker `namespace/name` accepts events."""
+    return f"{public_url.rstrip('/')}/{path}"
 
 
 def referenced_broker(metadata: Metadata, destination: Destination) -> str:
@@ -152,18 +151,8 @@ def referenced_broker(metadata: Metadata, destination: Destination) -> str:
     return f"{ref.namespace or metadata.namespace}/{ref.name}"
 
 
-def subscriber_uri(trigger: Trigger, public_url: str) -> str:
-    """Where a trigger's events go, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
-
-    Args:
-        trigger: Validated.
-        public_url: The server's own address, for references to its brokers.
-    """
-    return destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
-
-
 def destination_uri(metadata: Metadata, destination: Destination, public_url: str) -> str:
-    """The address of a destination, empty when only Kubernetes could say.
+    """The address of a destination, empty when only Kubernetes could say (C10, C15: a URI is relative to the ref).
 
     Args:
         metadata: Of the object that names the destination: references are relative to its namespace.
@@ -175,7 +164,7 @@ def destination_uri(metadata: Metadata, destination: Destination, public_url: st
     broker = referenced_broker(metadata, destination)
     if not broker:
         return ""
-    address = f"{public_url.rstrip('/')}/{broker}"
+    address = broker_url(public_url, broker)
     return urljoin(address, destination.uri) if destination.uri else address
 
 
@@ -203,17 +192,13 @@ def broker_status(
     """
     sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
     if is_served(broker):
-        address = Address(name="http", url=broker_url(public_url, broker.metadata.namespace, broker.metadata.name))
+        address = Address(name="http", url=broker_url(public_url, broker.metadata.path))
         addressable = Condition(type="Addressable", status=TRUE)
     else:
         address = None
         found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
-        addressable = Condition(
-            type="Addressable",
-            status=FALSE,
-            reason="BrokerClassNotServed",
-            message=f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"',
-        )
+        message = f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"'
+        addressable = _false("Addressable", "BrokerClassNotServed", message)
     needed = [addressable, _sink_resolved(sink, is_there(sink.broker))]
     conditions = (*needed, _summary(needed))
     return BrokerStatus(
@@ -225,54 +210,27 @@ def broker_status(
 
 
 def routed_status(obj: Routed, inputs: StatusInputs, *, now: str) -> TriggerStatus | SubscriptionStatus:
-    """The status of a trigger or subscription; see `trigger_status`."""
-    match obj:
-        case Trigger():
-            return trigger_status(obj, inputs, now=now)
-        case Subscription():
-            return subscription_status(obj, inputs, now=now)
-        case _:
-            assert_never(obj)
-
-
-def subscription_status(subscription: Subscription, inputs: StatusInputs, *, now: str) -> SubscriptionStatus:
-    """The status of a subscription; arguments as `trigger_status` has them."""
-    sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
-    needed = [_broker_ready(subscription, inputs), sink, _subscribed(inputs)]
-    warnings = (_filter_healthy(inputs), *_kept(inputs), *_filter_advisable(subscription))
-    conditions = (*needed, *warnings, _summary(needed))
-    return SubscriptionStatus(
-        observed_generation=subscription.metadata.generation,
-        conditions=_timed(conditions, subscription.status.conditions, now),
-        dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
-        filter_errors=inputs.filter_errors,
-    )
-
-
-def trigger_status(trigger: Trigger, inputs: StatusInputs, *, now: str) -> TriggerStatus:
-    """The status of a trigger (C08, C09, C10, C11, C13, C19).
+    """The status of a trigger or subscription (C08, C09, C10, C11, C13, C19).
 
     Args:
-        trigger: As stored, with its last status.
+        obj: As stored, with its last status.
         inputs: Everything else that counts.
         now: RFC 3339 time for conditions that change.
     """
-    needed = [
-        _broker_ready(trigger, inputs),
-        _dependency_ready(trigger),
-        _subscriber_resolved(trigger, inputs),
-        _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served),
-        _subscribed(inputs),
-    ]
-    healthy = _untroubled("SubscriberHealthy", inputs.trouble)
-    warnings = (_filter_healthy(inputs), healthy, *_kept(inputs), *_filter_advisable(trigger))
-    conditions = (*needed, *warnings, _summary(needed))
-    resolved = needed[2].status == TRUE
-    return TriggerStatus(
-        observed_generation=trigger.metadata.generation,
-        conditions=_timed(conditions, trigger.status.conditions, now),
-        subscriber_uri=inputs.subscriber_uri if resolved else "",
-        dead_letter_sink_uri=(inputs.sink.uri or "") if needed[3].status == TRUE else "",
+    sink = _sink_resolved(inputs.sink, inputs.sink_broker is not None and inputs.sink_broker.served)
+    needed = [_broker_ready(obj, inputs), sink, _subscribed(inputs)]
+    warnings = [_filter_healthy(inputs), *_kept(inputs), *_filter_advisable(obj)]
+    status: TriggerStatus | SubscriptionStatus = SubscriptionStatus()
+    if isinstance(obj, Trigger):
+        subscriber = _subscriber_resolved(obj, inputs)
+        needed[1:1] = [_dependency_ready(obj), subscriber]
+        warnings.append(_untroubled("SubscriberHealthy", inputs.trouble))
+        status = TriggerStatus(subscriber_uri=inputs.subscriber_uri if subscriber.status == TRUE else "")
+    return msgspec.structs.replace(
+        status,
+        observed_generation=obj.metadata.generation,
+        conditions=_timed((*needed, *warnings, _summary(needed)), obj.status.conditions, now),
+        dead_letter_sink_uri=(inputs.sink.uri or "") if sink.status == TRUE else "",
         filter_errors=inputs.filter_errors,
     )
 

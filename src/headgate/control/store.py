@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import threading
 import time
@@ -24,8 +25,8 @@ from headgate.control.objects import (
     ObjectKey,
     Routed,
 )
-from headgate.control.pages import Page, Selector, Stored, read_page
-from headgate.control.routing import DeliveryRules, RoutingTable, Target, TargetReport
+from headgate.control.pages import Page, Selector, read_page
+from headgate.control.routing import RoutingTable, TargetReport
 from headgate.control.rows import (
     RowSelection,
     broker_at,
@@ -34,15 +35,12 @@ from headgate.control.rows import (
     counter,
     public_url,
     routed_rows,
-    target_keys,
 )
 from headgate.control.schema import is_current, migrate
 from headgate.control.status import routed_status, served_brokers
 from headgate.control.targets import SnapshotCache, move_public_url
 from headgate.control.writes import ObjectWriter, default_broker, kube_time, load
 from headgate.filter.compile.plan import CompiledFilter
-
-__all__ = ["DeliveryRules", "Page", "RoutingTable", "Store", "Stored", "Target", "TargetReport"]
 
 
 class _DryRun(Exception):
@@ -275,29 +273,16 @@ class Store:
         with self._database.write() as connection:
             mark = bump(connection, "report")
             connection.executemany(
-                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, report, trouble, dropped,"
-                " last_dropped, backlog) SELECT ?1, ?2, ?3, ?4, ?5, ifnull(?6, ''), ?7, ?8, ifnull(?9, '')"
+                "INSERT INTO reports (target, filter_errors, last_error, last_error_event, trouble, dropped,"
+                " last_dropped, backlog, report) SELECT ?1, ?2, ?3, ?4, ifnull(?5, ''), ?6, ?7, ifnull(?8, ''), ?9"
                 " WHERE EXISTS (SELECT 1 FROM targets WHERE id = ?1)"
                 " ON CONFLICT (target) DO UPDATE SET filter_errors = filter_errors + excluded.filter_errors,"
                 " last_error = iif(excluded.last_error = '', last_error, excluded.last_error),"
                 " last_error_event = iif(excluded.last_error = '', last_error_event, excluded.last_error_event),"
-                " report = excluded.report, trouble = ifnull(?6, trouble), backlog = ifnull(?9, backlog),"
+                " report = excluded.report, trouble = ifnull(?5, trouble), backlog = ifnull(?8, backlog),"
                 " dropped = dropped + excluded.dropped,"
                 " last_dropped = iif(excluded.dropped = 0, last_dropped, excluded.last_dropped)",
-                [
-                    (
-                        r.target,
-                        r.filter_errors,
-                        r.last_error,
-                        r.last_error_event,
-                        mark,
-                        r.trouble,
-                        r.dropped,
-                        r.last_dropped,
-                        r.backlog,
-                    )
-                    for r in reports
-                ],
+                ((*dataclasses.astuple(report), mark) for report in reports),
             )
 
     def forget_trouble(self) -> None:
@@ -329,7 +314,8 @@ class Store:
     def target_keys(self) -> dict[int, ObjectKey]:
         """Every trigger and subscription by its target id."""
         with self._database.read() as connection:
-            return target_keys(connection)
+            rows = connection.execute("SELECT id, kind, namespace, name FROM targets")
+            return {target: ObjectKey(Kind(kind), namespace, name) for target, kind, namespace, name in rows}
 
     def counters(self) -> dict[str, int]:
         """All counters at one moment: version, desired_generation, active_generation, routing, report, ..."""
@@ -397,7 +383,7 @@ class Store:
             return None
         anew = [recompile.compiled(one, self.compiler) for one in found]
         with self._database.write() as connection:
-            recompile.put(connection, anew, self.compiler.version)
+            recompile.put(connection, found, anew, self.compiler.version)
         return found[-1].target
 
     # --- watching --------------------------------------------------------------------------------

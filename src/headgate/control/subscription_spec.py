@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.control.delivery_spec import delivery_causes
 from headgate.control.durations import duration_s
-from headgate.control.errors import Cause, invalid, not_one_of
+from headgate.control.errors import Cause, forbidden, invalid, not_between, not_one_of
 from headgate.control.objects import DeliverySpec, JsonObject, Routed, Subscription, SubscriptionSpec
 from headgate.control.routing import PullRules, PullType
 from headgate.filter.dialects.consumer_metadata import consumer_filter
@@ -50,8 +50,7 @@ def pull_rules(obj: Subscription) -> PullRules:
 
 def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
     """What is wrong with how a subscription is to be consumed."""
-    if spec.type and spec.type not in _TYPES:
-        yield not_one_of("spec.type", spec.type, _TYPES)
+    yield from not_one_of("spec.type", spec.type or None, _TYPES)
     if spec.filter_from not in ("", _NOW, _BEGINNING):
         try:
             positions.parse(spec.filter_from)
@@ -67,15 +66,12 @@ def pull_causes(spec: SubscriptionSpec) -> Iterator[Cause]:
             if not ACK_TIMEOUT_S_MIN <= seconds <= ACK_TIMEOUT_S_MAX:
                 detail = f"must be between {ACK_TIMEOUT_S_MIN:.0f} s and {ACK_TIMEOUT_S_MAX:.0f} s"
                 yield invalid("spec.ackTimeout", spec.ack_timeout, detail)
-    if spec.max_deliveries is not None and not 1 <= spec.max_deliveries <= MAX_DELIVERIES_MAX:
-        detail = f"must be between 1 and {MAX_DELIVERIES_MAX}"
-        yield invalid("spec.maxDeliveries", spec.max_deliveries, detail)
+    yield from not_between("spec.maxDeliveries", spec.max_deliveries, 1, MAX_DELIVERIES_MAX)
     yield from delivery_causes(spec.delivery)
     for name in _PUSHED:
         if spec.delivery is not None and getattr(spec.delivery, name) != getattr(_NOTHING, name):
             field = f"spec.delivery.{name.split('_')[0]}{''.join(map(str.capitalize, name.split('_')[1:]))}"
-            detail = "has no meaning for a subscription, whose consumers come for the events"
-            yield Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+            yield forbidden(field, "has no meaning for a subscription, whose consumers come for the events")
     if len(spec.consumer_metadata) > CONSUMER_METADATA_MAX:
         detail = f"must have at most {CONSUMER_METADATA_MAX} names"
         yield invalid("spec.consumerMetadata", len(spec.consumer_metadata), detail)

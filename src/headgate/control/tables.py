@@ -25,7 +25,9 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-class _PartialObject(msgspec.Struct, frozen=True, rename="camel"):
+class PartialObject(msgspec.Struct, frozen=True, rename="camel"):
+    """An object without spec and status."""
+
     kind: str
     api_version: str
     metadata: Metadata
@@ -35,7 +37,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """Cells in the columns' order, and the object or its metadata."""
 
     cells: tuple[str, ...]
-    object: _PartialObject | Object | None = None
+    object: PartialObject | Object | None = None
 
 
 _NAME: Final = Column("Name", format="name", description="Name of the object")
@@ -92,20 +94,16 @@ def row(obj: Object, *, now_s: float, include: str) -> Row:
         return Row(cells, obj)
     if include == "None":
         return Row(cells)
-    return Row(cells, _partial(obj.metadata))
+    return Row(cells, partial(obj.metadata))
 
 
 def _written(filters: object) -> str:
     return msgspec.json.encode(filters).decode() if filters else "<none>"
 
 
-def _partial(metadata: Metadata) -> _PartialObject:
-    return _PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", metadata)
-
-
-def partial_object(metadata: Metadata) -> bytes:
-    """An object's metadata alone, in JSON."""
-    return msgspec.json.encode(_partial(metadata))
+def partial(metadata: Metadata) -> PartialObject:
+    """An object's metadata alone."""
+    return PartialObject("PartialObjectMetadata", "meta.k8s.io/v1", metadata)
 
 
 def rows(items: Iterable[Stored], *, now_s: float, include: str) -> list[bytes]:
@@ -117,6 +115,11 @@ def head(kind: Kind) -> bytes:
     """A table's JSON up to its first row; what follows closes the list and the object."""
     columns = msgspec.json.encode(COLUMNS[kind])
     return b'{"kind":"Table","apiVersion":"meta.k8s.io/v1","columnDefinitions":' + columns + b',"rows":['
+
+
+def table(kind: Kind, rows: bytes, metadata: dict[str, object]) -> bytes:
+    """A whole table in JSON, of rows in JSON."""
+    return head(kind) + rows + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
 
 
 def _ready(conditions: tuple[Condition, ...]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from headgate.control.objects import Broker, DeliverySpec, Metadata, ObjectKey, 
 from headgate.control.plans import PlanDecoder, encode_plan, outdated_plan
 from headgate.control.routing import DeliveryRules, PullRules, RoutingTable, Target
 from headgate.control.rows import broker_at, brokers, bump, counter, public_url
-from headgate.control.status import identity_of, is_served, referenced_broker, sink_of, subscriber_uri
+from headgate.control.status import destination_uri, identity_of, is_served, referenced_broker, sink_of
 from headgate.control.subscription_spec import compiler_input, pull_rules
 from headgate.event.identity import identity, path_of
 from headgate.filter.compile.plan import PLAN_VERSION, CompiledFilter
@@ -55,8 +55,8 @@ def put_target(
             raise OverflowError("all target ids are used up")
     else:
         target, needs = old[0], old[3]
-        readable = old[2] is not None and old[5] == PLAN_VERSION
-        filter_changed = not readable or not _same(PlanDecoder().decode(old[2]), plan)
+        readable = PlanDecoder().decode(old[2]) if old[2] is not None and old[5] == PLAN_VERSION else None
+        filter_changed = readable is None or (readable.cel, readable.rows) != (plan.cel, plan.rows)
     if filter_changed:
         connection.execute("DELETE FROM reports WHERE target = ?", (target,))
     was_routed = old is not None and bool(old[1])
@@ -116,11 +116,7 @@ def _route(obj: Routed, public_url: str) -> _Route:
     if isinstance(obj, Subscription):
         return _Route(delivery=rules, sink_broker=sink_broker, pull=msgspec.json.encode(pull_rules(obj)))
     broker = referenced_broker(obj.metadata, obj.spec.subscriber)
-    return _Route(subscriber_uri(obj, public_url), broker, rules, sink_broker)
-
-
-def _same(old: CompiledFilter, new: CompiledFilter) -> bool:
-    return (old.cel, old.rows) == (new.cel, new.rows)
+    return _Route(destination_uri(obj.metadata, obj.spec.subscriber, public_url), broker, rules, sink_broker)
 
 
 def adopt_targets(connection: sqlite3.Connection, broker: Broker) -> None:
@@ -157,7 +153,8 @@ def move_public_url(connection: sqlite3.Connection, public_url: str) -> None:
     ).fetchall()
     routing = bump(connection, "routing")
     for target, body in rows:
-        uri = subscriber_uri(msgspec.json.decode(body, type=Trigger), public_url)
+        trigger = msgspec.json.decode(body, type=Trigger)
+        uri = destination_uri(trigger.metadata, trigger.spec.subscriber, public_url)
         connection.execute("UPDATE targets SET subscriber = ?, routing = ? WHERE id = ?", (uri, routing, target))
 
 
@@ -214,16 +211,19 @@ class SnapshotCache:
             (since,),
         )
         for key, namespace, name, broker, uid, subscriber, delivery, ordered, plan, plan_version, pull, needs in rows:
+            path = f"{namespace}/{name}"
             own = _DELIVERY.decode(delivery) if delivery is not None else None
-            rules = self._rules_of(f"{namespace}/{name}", broker, own, ordered=bool(ordered))
-            pulled = _of_broker(_PULL.decode(pull), uid) if pull is not None else None
+            rules = self._rules_of(path, broker, own, ordered=bool(ordered))
+            pulled = _PULL.decode(pull) if pull is not None else None
+            if pulled is not None:
+                # With another broker of the same name a subscription's backfill starts again.
+                pulled = dataclasses.replace(pulled, filter_id=f"{pulled.filter_id}/{uid}")
             if plan_version == PLAN_VERSION:
                 filter_ = self._plans.decode(plan)
                 self._outdated.discard(key)
             else:
                 filter_ = outdated_plan(plan)
                 self._outdated.add(key)
-            path = f"{namespace}/{name}"
             target = Target(key, path, identity(broker, uid), filter_, subscriber, rules, pulled, needs)
             self._targets[key] = (target, own, bool(ordered))
 
@@ -234,11 +234,6 @@ class SnapshotCache:
         else:
             chosen, owner = own, Metadata(namespace=trigger.partition("/")[0])
         return delivery_rules(chosen, ordered=ordered, dead_letter_uri=sink_of(owner, chosen, self._public_url).uri)
-
-
-def _of_broker(pull: PullRules, uid: str) -> PullRules:
-    """With another broker of the same name a subscription's backfill starts again."""
-    return dataclasses.replace(pull, filter_id=f"{pull.filter_id}/{uid}")
 
 
 def _rules(brokers: dict[str, Broker]) -> dict[str, DeliverySpec | None]:

@@ -9,7 +9,7 @@ from urllib.parse import urljoin, urlsplit
 
 from headgate.control.delivery_spec import delivery_causes, order_causes
 from headgate.control.egress import UrlPolicy, UrlRefusedError
-from headgate.control.errors import Cause, invalid, required
+from headgate.control.errors import Cause, forbidden, invalid, required
 from headgate.control.log_spec import filter_value_causes, log_causes
 from headgate.control.objects import (
     BROKER_CLASS,
@@ -86,7 +86,7 @@ def change_causes(old: Object, new: Object) -> tuple[Cause, ...]:
     added = [name for name in new.metadata.finalizers if name not in old.metadata.finalizers]
     if old.metadata.deletion_timestamp and added:
         detail = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-        causes.append(Cause("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {detail}"))
+        causes.append(forbidden("metadata.finalizers", detail))
     if isinstance(old, Broker) and isinstance(new, Broker):
         before, after = (obj.metadata.annotations.get(BROKER_CLASS_ANNOTATION, "") for obj in (old, new))
         if before != after:

@@ -1,4 +1,4 @@
-"""Watches: changes as JSON lines, with one poll of the store for all of them."""
+"""Lists page by page, and watches: changes as JSON lines, with one poll of the store for all of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headgate.control import tables
 from headgate.control.errors import ExpiredError
 from headgate.control.history import Change
 from headgate.control.kube_status import failure_of
-from headgate.control.objects import Kind, ObjectKey, decode_stored
-from headgate.control.pages import Selector, Stored
+from headgate.control.objects import Kind, decode_stored
+from headgate.control.pages import Page, Selector
 from headgate.control.store import Store
 from headgate.errors import OverloadedError, UnavailableError
 from headgate.limits import WATCHES_MAX
@@ -26,8 +26,8 @@ POLL_S: Final = 0.05
 """Between two looks at the store's data_version, for all watches together."""
 BOOKMARK_S: Final = 30.0
 """Silence after which a watcher that wants bookmarks gets the current version."""
-INITIAL_PAGE: Final = 500
-"""Objects read at once for the state before the first change."""
+LIST_CHUNK: Final = 250
+"""Objects of a list, or of the state before a watch's first change, that are read and sent at once."""
 
 
 class ChangeFeed:
@@ -106,14 +106,59 @@ class ChangeFeed:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchQuery:
-    """What a watch is about.
+class ListQuery:
+    """Which objects a list holds.
 
     Attributes:
         kind: Which kind.
         namespace: None for all.
         name: None for all.
         selector: On labels; None for all.
+        limit: Objects in the answer; None for all of them.
+        after: (namespace, name) behind which it goes on.
+        version: resourceVersion of the first page, when this is a later one, or the requested one.
+        exact: Whether objects are wanted as they were at `version`.
+        at_least: The resourceVersion that must have been reached; 0 for any.
+    """
+
+    kind: Kind
+    namespace: str | None
+    name: str | None
+    selector: Selector | None
+    limit: int | None
+    after: tuple[str, str] | None
+    version: int | None
+    exact: bool = False
+    at_least: int = 0
+
+
+async def pages_of(store: Store, query: ListQuery) -> AsyncIterator[Page]:
+    """The pages of a list up to its limit; only the last one may be empty or say that there is more beyond it."""
+    left, after = query.limit, query.after
+    while True:
+        page = await run_in_threadpool(
+            store.page,
+            query.kind,
+            query.namespace,
+            name=query.name,
+            selector=query.selector,
+            after=after,
+            limit=LIST_CHUNK if left is None else min(left, LIST_CHUNK),
+            at=query.version if query.exact else None,
+        )
+        yield page
+        left = None if left is None else left - len(page.items)
+        if not page.more or left == 0:
+            return
+        after = (page.items[-1].key.namespace, page.items[-1].key.name)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchQuery:
+    """What a watch is about.
+
+    Attributes:
+        objects: Which objects.
         since: Start behind this resourceVersion; None starts with the present state, sent as ADDED.
         is_table: Objects come as tables of one row.
         include_object: See `tables.row`.
@@ -122,10 +167,7 @@ class WatchQuery:
         timeout_s: When the watch ends, in seconds.
     """
 
-    kind: Kind
-    namespace: str | None
-    name: str | None
-    selector: Selector | None
+    objects: ListQuery
     since: int | None
     is_table: bool
     include_object: str
@@ -176,41 +218,23 @@ async def _begin(store: Store, query: WatchQuery, clock_s: Callable[[], float]) 
     if query.since is not None:
         yield await run_in_threadpool(_changes, store, query, query.since, clock_s)
         return
-    async for lines, version in _present(store, query, clock_s):
-        yield lines, version
 
+    def added(page: Page) -> bytes:
+        return b"".join(_object_line("ADDED", item.body, query, clock_s) for item in page.items)
 
-async def _present(store: Store, query: WatchQuery, clock_s: Callable[[], float]) -> AsyncIterator[tuple[bytes, int]]:
-    """The present state as ADDED, with the version before the first page: later changes are sent (again)."""
-    after: tuple[str, str] | None = None
+    # The present state, with the version before the first page: later changes are sent (again).
     version: int | None = None
-    while True:
-
-        def read(after: tuple[str, str] | None = after) -> tuple[bytes, int, tuple[str, str] | None]:
-            page = store.page(
-                query.kind,
-                query.namespace,
-                name=query.name,
-                selector=query.selector,
-                after=after,
-                limit=INITIAL_PAGE,
-            )
-            lines = b"".join(_object_line("ADDED", item.body, query, clock_s) for item in page.items)
-            last = page.items[-1].key if page.more else None
-            return lines, page.version, (last.namespace, last.name) if last else None
-
-        lines, found, after = await run_in_threadpool(read)
-        version = found if version is None else version
-        yield lines, version
-        if after is None:
-            return
+    async for page in pages_of(store, query.objects):
+        version = page.version if version is None else version
+        yield await run_in_threadpool(added, page), version
 
 
 def _changes(store: Store, query: WatchQuery, since: int, clock_s: Callable[[], float]) -> tuple[bytes, int]:
-    changes = store.changes(query.kind, since, query.namespace, query.name)
+    objects = query.objects
+    changes = store.changes(objects.kind, since, objects.namespace, objects.name)
     lines = []
     for change in changes.items:
-        type_ = _type_for(change, query.selector)
+        type_ = _type_for(change, objects.selector)
         if type_ is not None:
             lines.append(_object_line(type_, change.body, query, clock_s))
     return b"".join(lines), changes.version
@@ -232,10 +256,10 @@ def _type_for(change: Change, selector: Selector | None) -> str | None:
 def _object_line(type_: str, body: bytes, query: WatchQuery, clock_s: Callable[[], float]) -> bytes:
     if not query.is_table:
         return _line(type_, body)
-    stored = Stored(ObjectKey(query.kind, "", ""), body)
-    (row,) = tables.rows([stored], now_s=clock_s(), include=query.include_object)
-    version = decode_stored(query.kind, body).metadata.resource_version
-    return _line(type_, tables.head(query.kind) + row + b'],"metadata":{"resourceVersion":"%s"}}' % version.encode())
+    obj = decode_stored(query.objects.kind, body)
+    row = msgspec.json.encode(tables.row(obj, now_s=clock_s(), include=query.include_object))
+    metadata: dict[str, object] = {"resourceVersion": obj.metadata.resource_version}
+    return _line(type_, tables.table(query.objects.kind, row, metadata))
 
 
 def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> bytes:
@@ -243,9 +267,13 @@ def _bookmark(query: WatchQuery, version: int, *, initial: bool = False) -> byte
     if initial:
         metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
     if query.is_table:
-        body = tables.head(query.kind) + b'],"metadata":' + msgspec.json.encode(metadata) + b"}"
+        body = tables.table(query.objects.kind, b"", metadata)
     else:
-        spec: dict[str, object] = {"kind": query.kind, "apiVersion": query.kind.api_version, "metadata": metadata}
+        spec: dict[str, object] = {
+            "kind": query.objects.kind,
+            "apiVersion": query.objects.kind.api_version,
+            "metadata": metadata,
+        }
         body = msgspec.json.encode(spec)
     return _line("BOOKMARK", body)
 

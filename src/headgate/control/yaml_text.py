@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
@@ -51,13 +51,9 @@ class YamlLimits:
     merges: bool
 
 
-class _InvalidYamlError(Exception):
+def _invalid(problem: str, mark: Mark) -> MarkedYAMLError:
     """A rule of ours that the text breaks at a place."""
-
-    def __init__(self, problem: str, mark: Mark) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.mark = mark
+    return MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
 def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
@@ -80,17 +76,12 @@ def documents(body: bytes, bounds: YamlLimits) -> Iterator[object]:
         for document in _Builder(bounds).documents(text):
             if document is not None:
                 yield document
-    except _InvalidYamlError as error:
-        raise _malformed(error.problem, error.mark) from error
     except MarkedYAMLError as error:
-        raise _malformed(error.problem or error.context, error.problem_mark) from error
+        mark = error.problem_mark
+        place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise MalformedObjectError(f"the text is no YAML: {error.problem or error.context}{place}") from error
     except YAMLError as error:
         raise MalformedObjectError(f"the text is no YAML: {error}") from error
-
-
-def _malformed(problem: str | None, mark: Mark | None) -> MalformedObjectError:
-    place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
-    return MalformedObjectError(f"the text is no YAML: {problem}{place}")
 
 
 @dataclass(slots=True)
@@ -115,7 +106,7 @@ class _Open:
     height: int = 1
     has_key: bool = False
     key: object = None
-    merged: list[dict[Any, Any]] | None = field(default=None)
+    merged: list[dict[Any, Any]] | None = None
 
 
 class _Builder:
@@ -165,7 +156,7 @@ class _Builder:
         else:
             kind = event.tag.removeprefix(_TAGS)
             if kind not in _TAGGED:
-                raise _InvalidYamlError(f"the tag {event.tag[:80]!r} is not supported", event.start_mark)
+                raise _invalid(f"the tag {event.tag[:80]!r} is not supported", event.start_mark)
             value = _made(_TAGGED[kind], event.value, event.start_mark)
         if event.anchor is not None:
             self._anchors[event.anchor] = (value, 1, 1)
@@ -173,9 +164,9 @@ class _Builder:
 
     def _begin(self, event: yaml.CollectionStartEvent, value: dict[Any, Any] | list[Any], kind: str) -> None:
         if event.tag not in (None, "!", _TAGS + kind):
-            raise _InvalidYamlError(f"the tag {event.tag[:80]!r} is not supported", event.start_mark)
+            raise _invalid(f"the tag {event.tag[:80]!r} is not supported", event.start_mark)
         if self._awaits_key():
-            raise _InvalidYamlError("a key must be one word or text", event.start_mark)
+            raise _invalid("a key must be one word or text", event.start_mark)
         if event.anchor is not None:
             self._anchors.pop(event.anchor, None)  # an alias inside what it names is none
         self._take(1, 1, event.start_mark)
@@ -184,7 +175,9 @@ class _Builder:
     def _end(self) -> None:
         ended = self._open.pop()
         if ended.merged is not None and isinstance(ended.value, dict):
-            _merge_into(ended.value, ended.merged)
+            for one in ended.merged:  # an object's own keys win, then those of the first
+                for key, value in one.items():
+                    ended.value.setdefault(key, value)
         if ended.anchor is not None:
             self._anchors[ended.anchor] = (ended.value, ended.size, ended.height)
         self._put(ended.value, ended.size, ended.height, ended.mark)
@@ -192,9 +185,9 @@ class _Builder:
     def _alias(self, event: yaml.AliasEvent) -> None:
         found = self._anchors.get(event.anchor)
         if found is None:
-            raise _InvalidYamlError(f"there is no {event.anchor!r} that the alias could mean", event.start_mark)
+            raise _invalid(f"there is no {event.anchor!r} that the alias could mean", event.start_mark)
         if self._awaits_key() and isinstance(found[0], dict | list):
-            raise _InvalidYamlError("a key must be one word or text", event.start_mark)
+            raise _invalid("a key must be one word or text", event.start_mark)
         self._add(*found, event.start_mark)
 
     def _awaits_key(self) -> bool:
@@ -206,7 +199,7 @@ class _Builder:
             if value is self._merge:
                 self._begin_merge(around, mark)
             elif value in around.value:
-                raise _InvalidYamlError(f"the key {str(value)[:40]!r} is there twice", mark)
+                raise _invalid(f"the key {str(value)[:40]!r} is there twice", mark)
             around.has_key, around.key = True, value
             return
         self._take(size, height, mark)
@@ -216,9 +209,9 @@ class _Builder:
         """Counts values, and refuses those that are too many or too deep."""
         self._count += size
         if self._bounds.values is not None and self._count > self._bounds.values:
-            raise _InvalidYamlError(f"it has more than {self._bounds.values} values", mark)
+            raise _invalid(f"it has more than {self._bounds.values} values", mark)
         if len(self._open) + height > self._bounds.depth:
-            raise _InvalidYamlError(f"it nests deeper than {self._bounds.depth} levels", mark)
+            raise _invalid(f"it nests deeper than {self._bounds.depth} levels", mark)
 
     def _put(self, value: object, size: int, height: int, mark: Mark) -> None:
         """Brings a whole value into what is around it."""
@@ -239,9 +232,9 @@ class _Builder:
 
     def _begin_merge(self, around: _Open, mark: Mark) -> None:
         if not self._bounds.merges:
-            raise _InvalidYamlError("merge keys (<<) are not supported", mark)
+            raise _invalid("merge keys (<<) are not supported", mark)
         if around.merged is not None:
-            raise _InvalidYamlError("there are two merge keys (<<)", mark)
+            raise _invalid("there are two merge keys (<<)", mark)
 
 
 def _merged(value: object, mark: Mark) -> list[dict[Any, Any]]:
@@ -249,22 +242,15 @@ def _merged(value: object, mark: Mark) -> list[dict[Any, Any]]:
     named = value if isinstance(value, list) else [value]
     objects = [one for one in named if isinstance(one, dict)]
     if len(objects) != len(named):
-        raise _InvalidYamlError("a merge key (<<) takes an object or a list of objects", mark)
+        raise _invalid("a merge key (<<) takes an object or a list of objects", mark)
     return objects
-
-
-def _merge_into(own: dict[Any, Any], merged: list[dict[Any, Any]]) -> None:
-    """Gives an object what merge keys named: its own keys win, then those of the first."""
-    for one in merged:
-        for key, value in one.items():
-            own.setdefault(key, value)
 
 
 def _made(make: Callable[[str], object], text: str, mark: Mark) -> object:
     try:
         return make(text)
-    except ValueError as error:
-        raise _InvalidYamlError(f"{text[:40]!r} is no such value", mark) from error
+    except (ValueError, KeyError) as error:
+        raise _invalid(f"{text[:40]!r} is no such value", mark) from error
 
 
 def _plain(text: str) -> object:
@@ -279,12 +265,6 @@ def _plain(text: str) -> object:
         if _FLOAT.fullmatch(text):
             return _float(text)
     return text
-
-
-def _boolean(text: str) -> bool:
-    if text not in _BOOLEANS:
-        raise ValueError(text)
-    return _BOOLEANS[text]
 
 
 def _integer(text: str) -> int:
@@ -303,7 +283,7 @@ _TAGGED: Final[dict[str, Callable[[str], object]]] = {
     "str": str,
     "timestamp": str,
     "null": lambda _: None,
-    "bool": _boolean,
+    "bool": _BOOLEANS.__getitem__,
     "int": _integer,
     "float": _float,
 }

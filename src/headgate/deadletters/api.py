@@ -25,7 +25,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
-from headgate.control.objects import OWN_API_VERSION
+from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.deadletters.sender import DeadLetters
 from headgate.deadletters.store import DeadLetterReader, DeadLetterState, DeadLetterSummary
 from headgate.errors import InvalidInputError, NotFoundError
@@ -83,33 +83,6 @@ class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = limits.REDRIVE_RATE_DEFAULT
 
 
-class DeadLetterItem(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """A dead letter as people see it.
-
-    Attributes:
-        bytes: Of the event in the store.
-        event: In the JSON format; only where one dead letter is shown.
-    """
-
-    id: int
-    namespace: str
-    trigger: str
-    state: str
-    reason: str
-    died: str
-    attempts: int
-    code: int
-    destination: str
-    answer: str = ""
-    sink: str = ""
-    problem: str = ""
-    event_id: str
-    event_source: str
-    event_type: str
-    bytes: int
-    event: msgspec.Raw | None = None
-
-
 class DeadLettersApi:
     """The handlers.
 
@@ -143,7 +116,7 @@ class DeadLettersApi:
     async def _show(self, request: Request) -> Response:
         key, namespace = path_id(request), request.path_params["namespace"]
 
-        def work(stored: DeadLetterReader) -> DeadLetterItem:
+        def work(stored: DeadLetterReader) -> JsonObject:
             found = stored.summaries("id = ?", (key,), after=0, limit=1)
             event = stored.event(key)
             if not found or event is None or found[0].trigger.partition("/")[0] != namespace:
@@ -262,28 +235,28 @@ def _program(expression: str) -> Program | None:
     return found
 
 
-def _view(found: DeadLetterSummary, event: Event | None = None) -> DeadLetterItem:
-    """A dead letter in a list, or with its event."""
+def _view(found: DeadLetterSummary, event: Event | None = None) -> JsonObject:
+    """A dead letter in a list, or with its event in the JSON format; what is empty is left out."""
     namespace, _, trigger = found.trigger.partition("/")
-    return DeadLetterItem(
-        id=found.id,
-        namespace=namespace,
-        trigger=trigger,
-        state=found.state,
-        reason=found.reason,
-        died=rfc3339.text(found.died_us),
-        attempts=found.attempts,
-        code=found.code,
-        destination=found.destination,
-        answer=found.data.decode("utf-8", "replace") if event else "",
-        sink=found.sink,
-        problem=found.problem,
-        event_id=found.event_id,
-        event_source=found.source,
-        event_type=found.type,
-        bytes=found.bytes,
-        event=msgspec.Raw(encode_event(event)) if event else None,
-    )
+    seen: JsonObject = {
+        "id": found.id,
+        "namespace": namespace,
+        "trigger": trigger,
+        "state": found.state,
+        "reason": found.reason,
+        "died": rfc3339.text(found.died_us),
+        "attempts": found.attempts,
+        "code": found.code,
+        "destination": found.destination,
+        "eventId": found.event_id,
+        "eventSource": found.source,
+        "eventType": found.type,
+        "bytes": found.bytes,
+    }
+    given: JsonObject = {"sink": found.sink, "problem": found.problem}
+    if event is not None:
+        given |= {"answer": found.data.decode("utf-8", "replace"), "event": msgspec.Raw(encode_event(event))}
+    return seen | {name: value for name, value in given.items() if value}
 
 
 async def _selection(request: Request) -> Selection:

@@ -183,7 +183,9 @@ class DeadLetters:
             self._busy.difference_update(one.id for one in (*gone, *changed))
             self._wake.set()
             if taken < len(new):
-                self._tell("the dead-letter store is full, deliveries wait", **self._fill())
+                totals = self.totals
+                fill = {"dead_letters": totals.count, "bytes": totals.bytes, "kept": totals.kept}
+                self._tell("the dead-letter store is full, deliveries wait", **fill)
         for _, done in new[:taken]:
             if not done.cancelled():
                 done.set_result(None)
@@ -191,9 +193,6 @@ class DeadLetters:
         self._retry_at = self._loop.time() + limits.DEADLETTER_RETRY_S if error or taken < len(new) else 0.0
         if self._new or self._gone or self._changed:
             self._write_soon()
-
-    def _fill(self) -> dict[str, int]:
-        return {"dead_letters": self.totals.count, "bytes": self.totals.bytes, "kept": self.totals.kept}
 
     def _tell(self, words: str, **facts: object) -> None:
         now = self._loop.time()

@@ -70,10 +70,6 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
-_SUMMARIES: Final = (
-    "SELECT id, trigger, state, reason, died_us, attempts, code, destination, data, sink, problem, source, event_id,"
-    " type, bytes FROM letters"
-)
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -156,6 +152,9 @@ class DeadLetterSummary:
     event_id: str
     type: str
     bytes: int
+
+
+_SUMMARIES: Final = f"SELECT {', '.join(one.name for one in fields(DeadLetterSummary))} FROM letters"
 
 
 @dataclass(frozen=True, slots=True)

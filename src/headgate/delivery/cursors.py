@@ -202,11 +202,6 @@ class Flusher:
         elif self._timer is None:
             self._timer = self._loop.call_later(limits.CURSOR_FLUSH_S, self._flush)
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Run something else that may block in the same thread."""
-        future = self._thread.submit(work)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(done.result))
-
     async def close(self) -> None:
         """Write what is left, giving up when the disk refuses; what changes later is not written."""
         self._closed = True

@@ -112,17 +112,15 @@ class LogEvents:
 
     Args:
         log_directory: Directory of the partitions.
-        cache_bytes_max: Decoded events that stay in memory.
     """
 
-    def __init__(self, log_directory: Path, *, cache_bytes_max: int = limits.EVENT_CACHE_BYTES_MAX) -> None:
+    def __init__(self, log_directory: Path) -> None:
         # Two lookups, because one is not for two threads: the loop's meets hot chunks only, the thread's may wait.
         self._hot = RecordLookup(log_directory)
         self._cold = RecordLookup(log_directory, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         self._cache: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()
         self._cache_bytes = 0
-        self._cache_bytes_max = cache_bytes_max
 
     def recent(self, partition: int, offset: int) -> SharedEvent:
         """See `Events`.
@@ -159,7 +157,7 @@ class LogEvents:
                 self._cache_bytes += event.size_bytes
         wanted = cache[partition, offset]
         # First in, first out: targets of one event stand together, who comes much later reads it again.
-        while self._cache_bytes > self._cache_bytes_max and len(cache) > 1:
+        while self._cache_bytes > limits.EVENT_CACHE_BYTES_MAX and len(cache) > 1:
             self._cache_bytes -= cache.popitem(last=False)[1].size_bytes
         return wanted
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,7 +38,7 @@ class Gauges:
         events: Events,
         outbox: PartitionWriter,
         *,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        clock_us: Callable[[], int],
     ) -> None:
         self._scheduler = scheduler
         self._events = events

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -25,9 +24,8 @@ from headgate import limits
 from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
 
 DIRECTORY: Final = "attempts"
-_FORM: Final = struct.Struct(
-    "<qqiiHHBBBx"
-)  # time_us, offset, partition, target, attempt, status, reason, result, origin
+# time_us, offset, partition, target, attempt, status, reason, result, origin
+_FORM: Final = struct.Struct("<qqiiHHBBBx")
 _EVENT: Final = struct.Struct("<qi")
 _EVENT_AT: Final = 8
 """Where in an entry offset and partition stand."""
@@ -100,25 +98,6 @@ class AttemptRecorder(Protocol):
         """A delivery has ended otherwise than by a good attempt."""
 
 
-class NullJournal:
-    """Remembers nothing."""
-
-    def attempt(
-        self,
-        partition: int,
-        offset: int,
-        target: int,
-        number: int,
-        status: int,
-        reason: str,
-        origin: Origin = Origin.DELIVERY,
-    ) -> None:
-        """See `AttemptRecorder`."""
-
-    def end(self, partition: int, offset: int, target: int, result: str) -> None:
-        """See `AttemptRecorder`."""
-
-
 class Journal:
     """Collects entries on the event loop and writes them beside it.
 
@@ -127,7 +106,7 @@ class Journal:
         clock_us: Microseconds since 1970 UTC.
     """
 
-    def __init__(self, directory: Path, *, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+    def __init__(self, directory: Path, *, clock_us: Callable[[], int]) -> None:
         self._directory = directory
         self._clock_us = clock_us
         self._loop = asyncio.get_running_loop()
@@ -147,12 +126,9 @@ class Journal:
         origin: Origin = Origin.DELIVERY,
     ) -> None:
         """An attempt has ended; `reason` is empty when it was good."""
-        code = _REASON_CODE.get(reason, _REASON_CODE["other"])
-        self._add(
-            _FORM.pack(
-                self._clock_us(), offset, partition, target, min(number, 65_535), status, code, 0, _ORIGIN_CODE[origin]
-            )
-        )
+        code, number = _REASON_CODE.get(reason, _REASON_CODE["other"]), min(number, 65_535)
+        why = _ORIGIN_CODE[origin]
+        self._add(_FORM.pack(self._clock_us(), offset, partition, target, number, status, code, 0, why))
 
     def end(self, partition: int, offset: int, target: int, result: str) -> None:
         """A delivery has ended otherwise than by a good attempt."""

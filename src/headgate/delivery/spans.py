@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from headgate.delivery.journal import Origin
 from headgate.delivery.retry import Fate, Outcome, judge
@@ -17,12 +16,10 @@ class AttemptTracing:
 
     Args:
         tracing: Makes and exports them.
-        clock_us: Microseconds since 1970 UTC.
     """
 
-    def __init__(self, tracing: Tracing, clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000) -> None:
+    def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
-        self._clock_us = clock_us
 
     def attempt(
         self, trigger: str, event: Event, failures: int, count: int, origin: Origin, stored_us: int = 0
@@ -45,7 +42,7 @@ class AttemptTracing:
             attributes["headgate.origin"] = origin.value
         elif not failures:
             match = self._tracing.start("match", parent, attributes, at_us=stored_us)
-            match.end(at_us=max(stored_us, self._clock_us()))
+            match.end(at_us=max(stored_us, time.time_ns() // 1_000))
         attributes["headgate.attempt"] = failures + 1
         if count > 1:
             attributes["messaging.batch.message_count"] = count

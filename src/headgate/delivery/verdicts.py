@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -38,73 +40,62 @@ def evaluate(cel: str, event: SharedEvent) -> FilterOutcome:
 
 
 class FilterErrors:
-    """Counts filter errors per target between two reports; keeps words for one of each, because finding them costs.
+    """What is to be reported of each target; words for one filter error of each, because finding them costs.
 
-    Beside them, what is wrong with subscribers: the same people read it, in the same place.
+    Beside filter errors, what is wrong with subscribers: the same people read it, in the same place.
     """
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-        self._words: dict[int, tuple[str, str]] = {}
-        self._troubles: dict[int, str] = {}
-        self._backlogs: dict[int, str] = {}
-        self._dropped: dict[int, tuple[int, str]] = {}
+        self._counts: Counter[int] = Counter()  # of filter errors: there may be one a row
+        self._reports: dict[int, TargetReport] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._counts or self._troubles or self._backlogs or self._dropped)
+        return bool(self._counts or self._reports)
 
     def trouble(self, target: int, text: str) -> None:
         """Say what is wrong with a target's subscriber now; empty for nothing."""
-        self._troubles[target] = text
+        self._reports[target] = replace(self._of(target), trouble=text)
 
     def backlog(self, target: int, text: str) -> None:
         """Say what is wrong with a target's backlog now; empty for nothing."""
-        self._backlogs[target] = text
+        self._reports[target] = replace(self._of(target), backlog=text)
 
     def dropped(self, target: int, text: str, count: int = 1) -> None:
         """Events of a target are given up and kept nowhere; which the last one is, and why."""
-        self._dropped[target] = self._dropped.get(target, (0, ""))[0] + count, text
+        report = self._of(target)
+        self._reports[target] = replace(report, dropped=report.dropped + count, last_dropped=text)
 
     def untold(self, reports: list[TargetReport]) -> None:
         """These reports did not arrive: what is wrong must still be said, unless there is newer word."""
         for report in reports:
-            if report.trouble is not None:
-                self._troubles.setdefault(report.target, report.trouble)
-            if report.backlog is not None:
-                self._backlogs.setdefault(report.target, report.backlog)
+            newer = self._of(report.target)
+            if report.trouble is not None and newer.trouble is None:
+                self.trouble(report.target, report.trouble)
+            if report.backlog is not None and newer.backlog is None:
+                self.backlog(report.target, report.backlog)
             if report.dropped:
                 self.dropped(report.target, report.last_dropped, report.dropped)
 
     def add(self, target: int) -> bool:
         """Count one error; True when the caller should `describe` it, as the first since the last report."""
-        count = self._counts.get(target, 0)
-        self._counts[target] = count + 1
-        return count == 0
+        self._counts[target] += 1
+        return self._counts[target] == 1
 
     def describe(self, target: int, message: str, event: SharedEvent) -> None:
         """Say what the error was and of which event."""
-        self._words[target] = (message, f"{event.event.source} {event.event.id}")
+        words = f"{event.event.source} {event.event.id}"
+        self._reports[target] = replace(self._of(target), last_error=message, last_error_event=words)
 
     def take(self) -> list[TargetReport]:
         """Everything since the last call."""
-        counts, words, troubles, dropped = self._counts, self._words, self._troubles, self._dropped
-        backlogs, self._backlogs = self._backlogs, {}
-        reports = [
-            TargetReport(
-                target,
-                counts.get(target, 0),
-                *words.get(target, ("", "")),
-                troubles.get(target),
-                *dropped.get(target, (0, "")),
-                backlogs.get(target),
-            )
-            for target in dict.fromkeys([*counts, *troubles, *backlogs, *dropped])
-        ]
+        for target, count in self._counts.items():
+            self._reports[target] = replace(self._of(target), filter_errors=count)
         self._counts.clear()
-        self._words.clear()
-        self._troubles = {}
-        self._dropped = {}
-        return reports
+        reports, self._reports = self._reports, {}
+        return list(reports.values())
+
+    def _of(self, target: int) -> TargetReport:
+        return self._reports.get(target) or TargetReport(target, 0, "", "")
 
 
 def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
@@ -118,16 +109,13 @@ def _is_sure(compiled: CompiledFilter, event: SharedEvent) -> bool:
 class LastLook:
     """The last look before delivery: the right broker, and what the matcher left open.
 
-    Args:
+    Attributes:
         judge_filter: Decides whatever is not a MATCH, and a MATCH of an event that may be too large for its filter.
         errors: Where filter errors are counted.
-
-    Attributes:
-        errors: The same.
     """
 
     def __init__(self, judge_filter: Judge, errors: FilterErrors) -> None:
-        self._judge_filter = judge_filter
+        self.judge_filter = judge_filter
         self.errors = errors
 
     def __call__(self, target: Target, delivery: Delivery, event: SharedEvent) -> str:
@@ -140,7 +128,7 @@ class LastLook:
             if path_of(event.broker) != path_of(target.broker):
                 _log.error("a match of another broker was dropped", trigger=target.name, broker=event.broker)
         elif delivery.verdict != Verdict.MATCH or not _is_sure(target.filter, event):
-            decision = self._judge_filter(target.filter.cel, event)
+            decision = self.judge_filter(target.filter.cel, event)
             if decision.kind is OutcomeKind.FALSE:
                 result = "filtered"
             elif decision.kind is OutcomeKind.ERROR:
@@ -153,4 +141,4 @@ class LastLook:
 
     def message(self, target: Target, event: SharedEvent) -> str:
         """Why the filter is an error."""
-        return self._judge_filter(target.filter.cel, event).message
+        return self.judge_filter(target.filter.cel, event).message

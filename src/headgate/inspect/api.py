@@ -24,9 +24,8 @@ from headgate.errors import InvalidInputError
 from headgate.event import rfc3339
 from headgate.inspect.find import EventSearch, OtherBroker
 from headgate.inspect.records import Records
-from headgate.inspect.sentences import time_text
 from headgate.inspect.trace import Tracer
-from headgate.inspect.views import TraceAnswer, broker_view, token, trace_view, why_view
+from headgate.inspect.views import broker_json, trace_json, why_json
 from headgate.inspect.why import Why
 from headgate.limits import WHY_TRIGGERS_MAX
 from headgate.log import positions
@@ -58,21 +57,19 @@ class InspectApi:
         key = _key(Kind.TRIGGER, request)
         search = _search(request)
         found = await run_in_threadpool(self._why.of_trigger, key, search)
-        return json_response(why_view(key.path, search.id, found))
+        return json_response(why_json(key.path, search.id, found))
 
     async def _why_broker(self, request: Request) -> Response:
         key, query = _key(Kind.BROKER, request), request.query_params
         search = _search(request)
         limit = _limit(query.get("limit", ""))
         found = await run_in_threadpool(self._why.of_broker, key, search, after=query.get("after", ""), limit=limit)
-        return json_response(broker_view(key.path, search.id, found))
+        return json_response(broker_json(key.path, search.id, found))
 
     async def _trace(self, request: Request) -> Response:
         key, search = _key(Kind.BROKER, request), _search(request)
         trace, result = await run_in_threadpool(self._tracer.trace, key, search)
-        view = trace_view(trace) if trace is not None else None
-        searched_to = time_text(result.searched_to_us) if result.searched_to_us else ""
-        return json_response(TraceAnswer(view, token(result.next, result.other), searched_to))
+        return json_response(trace_json(trace, result))
 
 
 def _key(kind: Kind, request: Request) -> ObjectKey:
@@ -94,7 +91,7 @@ def _search(request: Request) -> EventSearch:
 
 
 def _next(text: str) -> tuple[dict[int, int], OtherBroker | None]:
-    """What `token` has written: where to go on, and the place of another broker's event."""
+    """What the last answer gave as `next`: where to go on, and the place of another broker's event."""
     if not text:
         return {}, None
     reached, slash, other = text.partition("/")

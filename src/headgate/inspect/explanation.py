@@ -73,25 +73,15 @@ class EventExplanation:
 
 
 @dataclass(frozen=True, slots=True)
-class TriggerExplanation:
-    """What became of an event for one of a broker's triggers."""
-
-    trigger: str
-    fate: EventFate
-    message: str
-    attempts: AttemptSummary | None
-
-
-@dataclass(frozen=True, slots=True)
 class BrokerExplanation:
     """What became of an event for the triggers of its broker.
 
     Attributes:
         event: The event as it was found; or why it was not, which is then the whole answer.
-        triggers: A page of the broker's triggers, by name.
+        triggers: A page of the broker's triggers: names, and what became of the event for each.
         after: The name to go on behind; empty at the end.
     """
 
     event: EventExplanation | FoundEvent
-    triggers: tuple[TriggerExplanation, ...] = ()
+    triggers: tuple[tuple[str, EventExplanation], ...] = ()
     after: str = ""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,8 @@ class Records:
             UnavailableError: The file is busy.
         """
         path = self._data / "dispatch.db"
-        if not path.exists():
-            return Cursors()
-        try:
-            return CursorStore.read(path)
-        except sqlite3.OperationalError as error:
-            raise UnavailableError(f"the dispatcher's cursors cannot be read now: {error}") from error
+        with _reading("the dispatcher's cursors"):
+            return CursorStore.read(path) if path.exists() else Cursors()
 
     def subscriptions(self) -> Mapping[int, SavedCursor]:
         """The cursors of subscriptions by target id.
@@ -85,10 +82,8 @@ class Records:
         Raises:
             UnavailableError: The file is busy.
         """
-        try:
+        with _reading("the subscriptions' cursors"):
             return SubscriptionStore.read(self._data / SUBSCRIPTIONS_FILE)
-        except sqlite3.OperationalError as error:
-            raise UnavailableError(f"the subscriptions' cursors cannot be read now: {error}") from error
 
     def watermark(self, partition: int, cursors: Cursors) -> int:
         """Every event of the partition below it has been matched: the newest progress row, else what cursors know."""
@@ -149,16 +144,22 @@ class Records:
         path = self._data / "deadletters.db"
         if not path.exists():
             return None
-        try:
-            with DeadLetterReader.open(path) as stored:
-                found = stored.page("target = ? AND position = ?", (target, position), after=0, limit=1)
-        except sqlite3.OperationalError as error:
-            raise UnavailableError(f"the dead letters cannot be read now: {error}") from error
+        with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
+            found = stored.page("target = ? AND position = ?", (target, position), after=0, limit=1)
         return found[0] if found else None
 
     def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
         return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Reads a file that another process writes."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise UnavailableError(f"{what} cannot be read now: {error}") from error
 
 
 def _rows(batch: pa.RecordBatch, found: FoundEvent, target: int | None) -> list[int]:

@@ -32,13 +32,7 @@ from headgate.filter.cel.evaluate import program
 from headgate.filter.cel.view import EventView
 from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
-from headgate.inspect.explanation import (
-    AttemptSummary,
-    BrokerExplanation,
-    EventExplanation,
-    EventFate,
-    TriggerExplanation,
-)
+from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate
 from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
 from headgate.inspect.records import MatchRow, Records
 from headgate.inspect.sentences import (
@@ -123,20 +117,16 @@ class Why:
         event = _RecordedEvent(self._records, found)
         _ = event.is_matched
         rows = {row.target: row for row in self._records.rows(found)}
-        listed = [self._for_list(one, targets, event, rows) for one in triggers[:limit]]
-        return BrokerExplanation(found, tuple(listed), listed[-1].trigger if len(triggers) > limit else "")
+        listed = [(one.metadata.name, self._for_list(one, targets, event, rows)) for one in triggers[:limit]]
+        return BrokerExplanation(found, tuple(listed), listed[-1][0] if len(triggers) > limit else "")
 
     def _for_list(
         self, trigger: Trigger, targets: Mapping[str, Target], event: _RecordedEvent, rows: Mapping[int, MatchRow]
-    ) -> TriggerExplanation:
-        name = trigger.metadata.name
-        target = targets.get(f"{trigger.metadata.namespace}/{name}")
+    ) -> EventExplanation:
+        target = targets.get(f"{trigger.metadata.namespace}/{trigger.metadata.name}")
         if target is None:
-            return TriggerExplanation(
-                name, EventFate.NOT_READY, f"the trigger gets no events: {not_ready_text(trigger)}", None
-            )
-        found = self._explain(trigger, target, event, rows.get(target.id), _whole)
-        return TriggerExplanation(name, found.fate, found.message, found.attempts)
+            return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger))
+        return self._explain(trigger, target, event, rows.get(target.id), _whole)
 
     def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:
         """The event; or why there is none."""

@@ -61,20 +61,10 @@ class MatchLinkServer:
         takeover: Which run's rows count.
         sink: Where accepted rows go.
         resume: Start offsets for a run when no other is alive, per partition.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        token: bytes,
-        takeover: Takeover,
-        sink: MatchSink,
-        resume: Callable[[], dict[int, int]],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, token: bytes, takeover: Takeover, sink: MatchSink, resume: Callable[[], dict[int, int]]) -> None:
         self.token = token
-        self.clock = clock
         self.sink = sink
         self._takeover = takeover
         self._resume = resume
@@ -211,7 +201,7 @@ class MatchLinkServer:
         connection.pause(self.sink.is_full() or held > bound)
 
     def _close_silent(self) -> None:
-        now = self.clock()
+        now = time.monotonic()
         for connection in list(self._connections):
             connection.check_silence(now)
         self._watch = asyncio.get_running_loop().call_later(1.0, self._close_silent)
@@ -234,7 +224,7 @@ class _LinkConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._rest = b""
         self._parser: FrameParser | None = None
-        self._received_at = link.clock()
+        self._received_at = time.monotonic()
         self._closing_reason = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -246,7 +236,7 @@ class _LinkConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        self._received_at = self._link.clock()
+        self._received_at = time.monotonic()
         try:
             if self._parser is not None and self.hello is not None:
                 self._link.received(self, self.hello, self._parser, data)
@@ -282,7 +272,7 @@ class _LinkConnection(asyncio.Protocol):
         if paused:
             self._transport.pause_reading()
         else:
-            self._received_at = self._link.clock()
+            self._received_at = time.monotonic()
             self._transport.resume_reading()
 
     def check_silence(self, now: float) -> None:

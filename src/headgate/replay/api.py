@@ -10,7 +10,7 @@ POST /apis/headgate.dev/v1/namespaces/NS/replays/ID/cancel
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from headgate import limits
 from headgate.control.egress import UrlPolicy
 from headgate.control.http import JSON, decode_as, json_response, path_id, read_body
-from headgate.control.objects import OWN_API_VERSION, Kind, ObjectKey, Trigger
+from headgate.control.objects import OWN_API_VERSION, JsonObject, Kind, ObjectKey, Trigger
 from headgate.control.store import Store
 from headgate.errors import InvalidInputError, NotFoundError
 from headgate.event import rfc3339
@@ -70,32 +70,6 @@ class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, ren
     dry_run: bool = False
 
 
-class ReplayView(msgspec.Struct, frozen=True, rename="camel"):
-    """A replay as people see it."""
-
-    id: int
-    state: str
-    broker: str
-    trigger: str
-    url: str
-    filter: str
-    start: str
-    end: str
-    position: str
-    rate: float
-    dry_run: bool
-    created: str
-    events_passed: int
-    events_total: int
-    matched: int
-    delivered: int
-    dead_lettered: int
-    failed: int
-    lost: int
-    filter_errors: int
-    problem: str
-
-
 class ReplaysApi:
     """The handlers.
 
@@ -104,23 +78,13 @@ class ReplaysApi:
         log: Directory of the log's partitions.
         store: The objects.
         policy: Which URLs events may go to.
-        clock_us: Microseconds since 1970 UTC.
     """
 
-    def __init__(
-        self,
-        replays: Replaying,
-        log: Path,
-        store: Store,
-        policy: UrlPolicy,
-        *,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
-    ) -> None:
+    def __init__(self, replays: Replaying, log: Path, store: Store, policy: UrlPolicy) -> None:
         self._replays = replays
         self._log = log
         self._objects = store
         self._policy = policy
-        self._clock_us = clock_us
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
@@ -193,32 +157,33 @@ class ReplaysApi:
             end,
             asked.rate,
             asked.dry_run,
-            self._clock_us(),
+            time.time_ns() // 1_000,
         )
 
 
-def _view(replay: Replay) -> ReplayView:
+def _view(replay: Replay) -> JsonObject:
+    """A replay as people see it."""
     spec, progress = replay.spec, replay.progress
-    return ReplayView(
-        id=replay.id,
-        state=replay.state,
-        broker=path_of(spec.broker),
-        trigger=spec.trigger,
-        url=spec.url,
-        filter=spec.cel,
-        start=positions.write(spec.start),
-        end=positions.write(spec.end),
-        position=positions.write(progress.positions),
-        rate=spec.rate_per_s,
-        dry_run=spec.dry_run,
-        created=rfc3339.text(spec.created_us),
-        events_passed=sum(progress.positions[partition] - at for partition, at in spec.start.items()),
-        events_total=sum(spec.end[partition] - at for partition, at in spec.start.items()),
-        matched=progress.matched,
-        delivered=progress.delivered,
-        dead_lettered=progress.dead_lettered,
-        failed=progress.failed,
-        lost=progress.lost,
-        filter_errors=progress.errors,
-        problem=replay.problem,
-    )
+    return {
+        "id": replay.id,
+        "state": replay.state,
+        "broker": path_of(spec.broker),
+        "trigger": spec.trigger,
+        "url": spec.url,
+        "filter": spec.cel,
+        "start": positions.write(spec.start),
+        "end": positions.write(spec.end),
+        "position": positions.write(progress.positions),
+        "rate": spec.rate_per_s,
+        "dryRun": spec.dry_run,
+        "created": rfc3339.text(spec.created_us),
+        "eventsPassed": sum(progress.positions[partition] - at for partition, at in spec.start.items()),
+        "eventsTotal": sum(spec.end[partition] - at for partition, at in spec.start.items()),
+        "matched": progress.matched,
+        "delivered": progress.delivered,
+        "deadLettered": progress.dead_lettered,
+        "failed": progress.failed,
+        "lost": progress.lost,
+        "filterErrors": progress.errors,
+        "problem": replay.problem,
+    }

@@ -26,14 +26,14 @@ from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
 from headgate.delivery.scheduler import Scheduler
 from headgate.delivery.targets import TargetState
-from headgate.delivery.verdicts import FilterErrors, LastLook
+from headgate.delivery.verdicts import LastLook
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import Verdict
 from headgate.log.errors import CorruptChunkError
 from headgate.log.retention import time_of_newest
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
-from headgate.outbox.reader import Backlog, position_at_time
+from headgate.outbox.reader import position_at_time
 from headgate.subscriptions.service import Subscriptions
 
 _US: Final = 1_000_000
@@ -89,9 +89,10 @@ class Expiry:
         bounds: How much a backlog may keep.
         scheduler: Has the triggers'.
         subscriptions: Have theirs.
-        triggers: Gives up what a trigger has.
-        errors: Where people are told.
-        on_change: Called when there is something to tell them.
+        events: The log.
+        look: Decides what the matcher left open: an event that the filter does not want is not dropped.
+        dead_letters: Where events go that have a sink; a full store does not keep the log.
+        on_change: Called when there is something to tell people.
         clock_us: Microseconds since 1970 UTC.
     """
 
@@ -103,19 +104,22 @@ class Expiry:
         *,
         scheduler: Scheduler,
         subscriptions: Subscriptions,
-        triggers: TriggerExpiry,
-        errors: FilterErrors,
+        events: Events,
+        look: LastLook,
+        dead_letters: DeadLetterQueue,
         on_change: Callable[[], None],
         clock_us: Callable[[], int],
     ) -> None:
         self._data = data
-        self._on_change = on_change
         self._outbox = outbox
         self._bounds = bounds
         self._scheduler = scheduler
         self._subscriptions = subscriptions
-        self._triggers = triggers
-        self._errors = errors
+        self._events = events
+        self._look = look
+        self._errors = look.errors
+        self._dead_letters = dead_letters
+        self._on_change = on_change
         self._clock_us = clock_us
         self._near: set[int] = set()
 
@@ -140,7 +144,7 @@ class Expiry:
         found: set[int] = set()
         for state in list(self._scheduler.behind):
             if state.target.id in told:
-                await self._triggers.expire(state, position)
+                await self._expire(state, position)
             if _oldest(state) < min(near.position, handed):
                 found.add(state.target.id)
         found |= await self._subscriptions.sweep(told, near.time_us, near.position, over.time_us, position)
@@ -152,51 +156,7 @@ class Expiry:
             self._on_change()
         metrics.BACKLOGS_NEAR_LIMIT.set(len(found))
 
-
-def _oldest(state: TargetState) -> int:
-    """The first outbox position that a trigger has not ended; behind everything when there is none."""
-    first = [next(iter(state.deliveries.live), 1 << 62)]
-    if state.lag is not None:
-        first += [state.lag.next, *state.lag.unread]
-    return min(first)
-
-
-class TriggerExpiry:
-    """Gives up the oldest events of a trigger.
-
-    Args:
-        scheduler: Whose states they are.
-        events: The log.
-        backlog: The outbox.
-        look: Decides what the matcher left open: an event that the filter does not want is not dropped.
-        errors: Where people are told.
-        dead_letters: Where events go that have a sink; a full store does not keep the log.
-        bounds: For the texts.
-        clock_us: Microseconds since 1970 UTC.
-    """
-
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        events: Events,
-        backlog: Backlog,
-        look: LastLook,
-        errors: FilterErrors,
-        *,
-        dead_letters: DeadLetterQueue,
-        bounds: BacklogBounds,
-        clock_us: Callable[[], int],
-    ) -> None:
-        self._scheduler = scheduler
-        self._events = events
-        self._backlog = backlog
-        self._look = look
-        self._errors = errors
-        self._dead_letters = dead_letters
-        self._bounds = bounds
-        self._clock_us = clock_us
-
-    async def expire(self, state: TargetState, position: int) -> None:
+    async def _expire(self, state: TargetState, position: int) -> None:
         """Ends whatever of a trigger stands below an outbox position and is not under way."""
         while expired := state.deliveries.expire(position):
             for delivery in expired:  # the end of one may bring the next one of its key into the queue
@@ -225,3 +185,11 @@ class TriggerExpiry:
                 return "dead_lettered"
         self._errors.dropped(target.id, f"{place}: not delivered within {self._bounds.text}")
         return "expired"
+
+
+def _oldest(state: TargetState) -> int:
+    """The first outbox position that a trigger has not ended; behind everything when there is none."""
+    first = [next(iter(state.deliveries.live), 1 << 62)]
+    if state.lag is not None:
+        first += [state.lag.next, *state.lag.unread]
+    return min(first)

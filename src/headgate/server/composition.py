@@ -20,7 +20,7 @@ import structlog
 
 from headgate import limits
 from headgate.control.egress import UrlPolicy
-from headgate.control.routing import RoutingTable, Target
+from headgate.control.routing import RoutingTable
 from headgate.deadletters.sender import DeadLetters
 from headgate.delivery.attempt_service import AttemptService
 from headgate.delivery.clock import SYSTEM, Clocks
@@ -44,14 +44,14 @@ from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import Outbox, decode_chunk
 from headgate.replay.sender import Replaying
 from headgate.replay.store import FILE as REPLAYS_FILE
-from headgate.retention.expiry import BacklogBounds, Expiry, TriggerExpiry
+from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
 from headgate.subscriptions.service import Subscriptions
-from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 
 _log = structlog.get_logger(__name__)
 
@@ -166,25 +166,26 @@ class Dispatcher:
         self._options = options
         self._files = files
         self._stop = stop
-        self._errors = FilterErrors()
+        errors = FilterErrors()
+        self._look = LastLook(options.judge_filter, errors)
         self._routing = RoutingCache(options.store, self._update)
-        self._reporter = TargetReporter(options.store, self._errors)
+        self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
         service = AttemptService(
             transport,
             replies,
             files.journal,
-            SubscriberHealth(self._errors.trouble, clocks),
+            SubscriberHealth(errors.trouble, clocks),
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
-        self.dead_letters = DeadLetters(data / "deadletters.db", service, self._find)
+        self.dead_letters = DeadLetters(data / "deadletters.db", service, lambda id_: self.scheduler.find(id_))
         self.scheduler = Scheduler(
             self,
             events=files.events,
             backlog=files.outbox,
             service=service,
-            look=LastLook(options.judge_filter, self._errors),
+            look=self._look,
             dead_letters=self.dead_letters,
         )
         self._flusher = Flusher(files.cursors, self.scheduler.take_change, self._reporter.wake)
@@ -201,49 +202,34 @@ class Dispatcher:
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
         )
-        self._expiry = self._backlog_expiry()
-        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
-
-    def _subscriptions(self, scanner: Scanner) -> Subscriptions:
-        files = self._files
-        return Subscriptions(
-            store=files.subscriptions,
-            outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
-            log=SearchableLog(self._options.data / "log", scanner, self._routing.rule_of),
-            events=files.events,
-            judge_filter=self._options.judge_filter,
-            errors=self._errors,
-            in_force=self._takeover.in_force,
-            dead_letters=self.dead_letters,
-            clock_us=self._options.clocks.now_us,
-        )
-
-    def _backlog_expiry(self) -> Expiry:
-        options, files = self._options, self._files
-        triggers = TriggerExpiry(
-            self.scheduler,
-            files.events,
-            files.outbox,
-            LastLook(options.judge_filter, self._errors),
-            self._errors,
-            dead_letters=self.dead_letters,
-            bounds=options.bounds,
-            clock_us=options.clocks.now_us,
-        )
-        return Expiry(
-            options.data,
+        self._expiry = Expiry(
+            data,
             files.writer.directory,
             options.bounds,
             scheduler=self.scheduler,
             subscriptions=self.subscriptions,
-            triggers=triggers,
-            errors=self._errors,
+            events=files.events,
+            look=self._look,
+            dead_letters=self.dead_letters,
             on_change=self._flusher.wake,
-            clock_us=options.clocks.now_us,
+            clock_us=clocks.now_us,
         )
+        self._gauges = Gauges(self.scheduler, files.events, files.writer, clock_us=clocks.now_us)
 
-    def _find(self, target: int) -> Target | None:
-        return self.scheduler.find(target)
+    def _subscriptions(self, scanner: Scanner) -> Subscriptions:
+        files = self._files
+        resources = SubscriptionResources(
+            outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
+            log=self._options.data / "log",
+            scanner=scanner,
+            rule_of=self._routing.rule_of,
+            events=files.events,
+            look=self._look,
+            in_force=self._takeover.in_force,
+            dead_letters=self.dead_letters,
+            clock_us=self._options.clocks.now_us,
+        )
+        return Subscriptions(files.subscriptions, resources)
 
     @property
     def unfinished(self) -> int:

@@ -21,7 +21,7 @@ from headgate.control.api import ControlApi
 from headgate.control.database import StoreUnavailableError
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.manifests import load
-from headgate.control.recompiler import recompile
+from headgate.control.recompile import recompile_all
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.api import PATHS as DEAD_LETTER_PATHS
@@ -136,7 +136,7 @@ async def _serve(settings: Settings, token: bytes) -> None:
 
 async def _recompile(store: Store, note: Callable[[str], None]) -> None:
     """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
-    await recompile(store, note)
+    await recompile_all(store, note)
     await asyncio.Event().wait()
 
 

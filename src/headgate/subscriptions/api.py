@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -27,7 +27,7 @@ from starlette.routing import Route
 
 from headgate import limits
 from headgate.control.http import JSON, Handler, decode_as, json_response, read_body
-from headgate.control.objects import OWN_API_VERSION
+from headgate.control.objects import OWN_API_VERSION, JsonObject
 from headgate.errors import InvalidInputError
 from headgate.event.json_format import encode_event
 from headgate.filter.compile.compiler import compile_filter
@@ -83,51 +83,6 @@ class _AnalyzeRequest(_ConsumerRequest, frozen=True):
     filters: tuple[dict[str, object], ...] = ()
 
 
-class PulledEvent(msgspec.Struct, frozen=True, rename="camel"):
-    """One event of a pull; `position` is its place in the log, `PARTITION:OFFSET`."""
-
-    ack_id: str
-    deliveries: int
-    position: str
-    event: msgspec.Raw
-
-
-class PullResponse(msgspec.Struct, frozen=True, rename="camel"):
-    """What pull gives; see `messages.PullResult`."""
-
-    events: list[PulledEvent]
-    epoch: int
-    active: bool
-
-
-class SeekResponse(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A seek: what it did, or how far it is."""
-
-    running: bool
-    epoch: int | None = None
-    position: str | None = None
-    to: str | None = None
-    first: str | None = None
-    last: str | None = None
-    events_scanned: int | None = None
-    events_total: int | None = None
-
-    @classmethod
-    def of(cls, seek: RunningSeek | None) -> Self:
-        """The one under way, if any."""
-        if seek is None:
-            return cls(running=False)
-        goal = seek.goal
-        return cls(
-            running=True,
-            to=goal.to,
-            first=goal.first or None,
-            last=goal.last or None,
-            events_scanned=seek.scanned,
-            events_total=seek.total,
-        )
-
-
 class SubscriptionsApi:
     """The handlers.
 
@@ -161,7 +116,8 @@ class SubscriptionsApi:
         pulled = await self._subscriptions.pull(
             _name(request), body.consumer, count_max=body.max, wait_s=body.wait, is_gone=request.is_disconnected
         )
-        return json_response(PullResponse([_event(one) for one in pulled.events], pulled.epoch, pulled.active))
+        events = [_event(one) for one in pulled.events]
+        return json_response({"events": events, "epoch": pulled.epoch, "active": pulled.active})
 
     async def _ack(self, request: Request) -> Response:
         body = await _decoded(request, _AckRequest)
@@ -185,12 +141,12 @@ class SubscriptionsApi:
         if request.method == "DELETE":
             return json_response({"cancelled": self._subscriptions.cancel_seek(name)})
         if request.method == "GET":
-            return json_response(SeekResponse.of(self._subscriptions.running_seek(name)))
+            return json_response(_seeking(self._subscriptions.running_seek(name)))
         body = await _decoded(request, _SeekRequest)
         first = await run_in_threadpool(condition, body.first, "first")
         last = await run_in_threadpool(condition, body.last, "last")
         done = await self._subscriptions.seek(name, SeekGoal(body.to, first, last, body.after))
-        return json_response(SeekResponse(False, done.epoch, done.position))
+        return json_response({"running": False, "epoch": done.epoch, "position": done.position})
 
     async def _analyze(self, request: Request) -> Response:
         body = await _decoded(request, _AnalyzeRequest)
@@ -223,9 +179,22 @@ async def _decoded(request: Request, type_: type[_RequestT]) -> _RequestT:
     return body
 
 
-def _event(leased: LeasedEvent) -> PulledEvent:
-    text = msgspec.Raw(encode_event(leased.event.event))
-    return PulledEvent(leased.id, leased.deliveries, f"{leased.partition}:{leased.offset}", text)
+def _event(leased: LeasedEvent) -> JsonObject:
+    return {
+        "ackId": leased.id,
+        "deliveries": leased.deliveries,
+        "position": f"{leased.partition}:{leased.offset}",
+        "event": msgspec.Raw(encode_event(leased.event.event)),
+    }
+
+
+def _seeking(seek: RunningSeek | None) -> JsonObject:
+    """The seek under way, if any, and how far it is."""
+    if seek is None:
+        return {"running": False}
+    goal = seek.goal
+    given = {name: cel for name, cel in (("first", goal.first), ("last", goal.last)) if cel}
+    return {"running": True, "to": goal.to, **given, "eventsScanned": seek.scanned, "eventsTotal": seek.total}
 
 
 def _acked(done: AckResult) -> Response:

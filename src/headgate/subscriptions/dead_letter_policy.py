@@ -1,96 +1,75 @@
-"""Giving up a subscription's events: those that were not taken for too long, or handed out too often."""
+"""Giving up a subscription's events: those that were not taken for too long, or handed out too often.
+
+Each function returns whether the cursor has changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from headgate import limits
 from headgate.control.routing import Target
-from headgate.delivery.dead_letter import DeadLetter, DeadLetterQueue, dead_letter_of
-from headgate.delivery.events import Events, SharedEvent, load_or_none
+from headgate.delivery.dead_letter import DeadLetter, dead_letter_of
+from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
 from headgate.delivery.retry import Outcome
-from headgate.delivery.verdicts import FilterErrors
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.subscriptions.saved import UnackedEvent
-from headgate.subscriptions.sources import OutboxView
+from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
 
 
-class DeadLetterPolicy:
-    """Gives up, for all subscriptions; each method returns whether the cursor has changed.
+async def expire(resources: SubscriptionResources, state: SubscriptionState, upto: int, before_us: int) -> bool:
+    """Give up what was matched below an outbox position, and before a time. `state.reading` is taken."""
+    cursor = state.cursor
+    expired, progress = cursor.counters.expired, cursor.progress
+    cursor.expire(upto)
+    cursor.expire_history(before_us)
+    while cursor.next < upto:
+        page = await resources.outbox.page(state.target.id, cursor.next, limits.BACKLOG_READ_ROWS, upto=upto)
+        cursor.counters.expired += len(page.rows)
+        cursor.read_to(page.reached)
+    gone = cursor.counters.expired - expired
+    if gone:
+        metrics.DELIVERIES.labels("expired").inc(gone)
+        resources.look.errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
+    return bool(gone) or cursor.progress != progress
 
-    Args:
-        outbox: Has the rows.
-        events: The log.
-        dead_letters: Takes what was handed out too often; None: it is dropped.
-        errors: Where drops are reported.
-        clock_us: Microseconds since 1970 UTC.
-    """
 
-    def __init__(
-        self,
-        outbox: OutboxView,
-        events: Events,
-        dead_letters: DeadLetterQueue | None,
-        errors: FilterErrors,
-        clock_us: Callable[[], int],
-    ) -> None:
-        self._outbox = outbox
-        self._events = events
-        self._dead_letters = dead_letters
-        self._errors = errors
-        self._clock_us = clock_us
+async def pass_others(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+    """Move the cursor past rows of other targets: it must not keep them. `state.reading` is taken."""
+    cursor = state.cursor
+    start = cursor.next
+    page = await resources.outbox.page(state.target.id, start, 1)
+    cursor.read_to(page.rows[0].position if page.rows else page.reached)
+    return cursor.next > start
 
-    async def expire(self, state: SubscriptionState, upto: int, before_us: int) -> bool:
-        """Give up what was matched below an outbox position, and before a time. `state.reading` is taken."""
-        cursor = state.cursor
-        expired, progress = cursor.counters.expired, cursor.progress
-        cursor.expire(upto)
-        cursor.expire_history(before_us)
-        while cursor.next < upto:
-            page = await self._outbox.page(state.target.id, cursor.next, limits.BACKLOG_READ_ROWS, upto=upto)
-            cursor.counters.expired += len(page.rows)
-            cursor.read_to(page.reached)
-        gone = cursor.counters.expired - expired
-        if gone:
-            metrics.DELIVERIES.labels("expired").inc(gone)
-            self._errors.dropped(state.target.id, "nobody took them within the bounds of a backlog", gone)
-        return bool(gone) or cursor.progress != progress
 
-    async def pass_others(self, state: SubscriptionState) -> bool:
-        """Move the cursor past rows of other targets: it must not keep them. `state.reading` is taken."""
-        cursor = state.cursor
-        start = cursor.next
-        page = await self._outbox.page(state.target.id, start, 1)
-        cursor.read_to(page.rows[0].position if page.rows else page.reached)
-        return cursor.next > start
+async def exhaust(resources: SubscriptionResources, state: SubscriptionState) -> bool:
+    """End what was handed out `maxDeliveries` times: a dead letter with a sink, else dropped and reported."""
+    exhausted = state.cursor.leases.exhausted(resources.clock_us(), state.rules)
+    return any(await asyncio.gather(*(_give_up(resources, state, unacked) for unacked in exhausted)))
 
-    async def exhaust(self, state: SubscriptionState) -> bool:
-        """End what was handed out `maxDeliveries` times: a dead letter with a sink, else dropped and reported."""
-        exhausted = state.cursor.leases.exhausted(self._clock_us(), state.rules)
-        return any(await asyncio.gather(*(self._give_up(state, unacked) for unacked in exhausted)))
 
-    async def _give_up(self, state: SubscriptionState, unacked: UnackedEvent) -> bool:
-        leases, target = state.cursor.leases, state.target
-        event = await load_or_none(self._events, unacked.partition, unacked.offset)
-        dead_letters = self._dead_letters if target.delivery.has_sink else None
-        if event is not None and dead_letters is not None:
-            if not dead_letters.has_room():
-                return False  # it stays as it is until there is room
-            await dead_letters.put(_dead_letter(target, unacked, event, self._clock_us()))
-        if unacked not in leases:  # acknowledged meanwhile, or there was a seek
-            return False
-        if event is None:
-            leases.lose(unacked)
-            return True
-        leases.give_up(unacked)
-        if dead_letters is None:
-            place = f"partition {unacked.partition}, offset {unacked.offset}"
-            self._errors.dropped(target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged")
+async def _give_up(resources: SubscriptionResources, state: SubscriptionState, unacked: UnackedEvent) -> bool:
+    leases, target = state.cursor.leases, state.target
+    event = await load_or_none(resources.events, unacked.partition, unacked.offset)
+    dead_letters = resources.dead_letters if target.delivery.has_sink else None
+    if event is not None and dead_letters is not None:
+        if not dead_letters.has_room():
+            return False  # it stays as it is until there is room
+        await dead_letters.put(_dead_letter(target, unacked, event, resources.clock_us()))
+    if unacked not in leases:  # acknowledged meanwhile, or there was a seek
+        return False
+    if event is None:
+        leases.lose(unacked)
         return True
+    leases.give_up(unacked)
+    if dead_letters is None:
+        place = f"partition {unacked.partition}, offset {unacked.offset}"
+        resources.look.errors.dropped(target.id, f"{place}: handed out {unacked.deliveries} times, not acknowledged")
+    return True
 
 
 def _dead_letter(target: Target, unacked: UnackedEvent, event: SharedEvent, now_us: int) -> DeadLetter:

@@ -20,7 +20,7 @@ from headgate.scan.search import EventFinder, FilterSearch, OnProgress, offsets_
 from headgate.scan.starts import EARLIEST, LATEST, NEXT, start_offsets
 from headgate.subscriptions.errors import BrokerGoneError, PlaceNotFoundError, SeekCancelledError
 from headgate.subscriptions.messages import SeekGoal
-from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.sources import SubscriptionResources
 
 _SLACK_US: Final = int(SEEK_SLACK_S * 1_000_000)
 
@@ -86,54 +86,45 @@ class RunningSeek:
         return self._cancelled
 
 
-class SeekResolver:
-    """Finds where a seek leads.
+async def find_destination(
+    resources: SubscriptionResources, broker: str, goal: SeekGoal, on_progress: OnProgress
+) -> SeekDestination:
+    """The destination of a goal.
 
     Args:
-        log: Is searched for expressions.
-        outbox: Has the rows.
+        resources: What subscriptions share.
+        broker: Identity of the broker whose events are searched.
+        goal: Where to.
+        on_progress: Called with the progress of a search.
+
+    Raises:
+        PositionError: `to` is no place.
+        InvalidInputError: The parts of the goal do not go together.
+        PlaceNotFoundError: The expression is true of no event there.
+        CorruptChunkError: A chunk that had to be read is damaged.
     """
-
-    def __init__(self, log: SearchableLog, outbox: OutboxView) -> None:
-        self._log = log
-        self._outbox = outbox
-        self._finder = EventFinder(log.directory, log.scanner)
-
-    async def resolve(self, broker: str, goal: SeekGoal, on_progress: OnProgress) -> SeekDestination:
-        """The destination of a goal.
-
-        Args:
-            broker: Identity of the broker whose events are searched.
-            goal: Where to.
-            on_progress: Called with the progress of a search.
-
-        Raises:
-            PositionError: `to` is no place.
-            InvalidInputError: The parts of the goal do not go together.
-            PlaceNotFoundError: The expression is true of no event there.
-            CorruptChunkError: A chunk that had to be read is damaged.
-        """
-        _check(goal)
-        cel = goal.first or goal.last
-        if goal.to == LATEST and not cel:
-            return SeekDestination(self._outbox.end, {}, behind=True)
-        log = self._log.directory
-        floor = await asyncio.to_thread(start_offsets, log, goal.to)
-        since_us = rfc3339.micros(goal.to) or 0
-        if cel:
-            rule = await asyncio.to_thread(self._log.rule_of, broker)
-            if rule is None:
-                raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
-            end = await asyncio.to_thread(start_offsets, log, NEXT)
-            found = await self._finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
-            if found is None:
-                raise PlaceNotFoundError("the expression is true of no event of the broker there")
-            floor = await asyncio.to_thread(offsets_at_event, log, floor, found, after=goal.after)
-            since_us = found.stored_us
-        elif goal.to == EARLIEST:
-            floor = {}
-        position = await asyncio.to_thread(self._outbox.position_at, since_us - _SLACK_US) if since_us else 0
-        return SeekDestination(min(position, self._outbox.end), floor)
+    _check(goal)
+    cel = goal.first or goal.last
+    if goal.to == LATEST and not cel:
+        return SeekDestination(resources.outbox.end, {}, behind=True)
+    log = resources.log
+    floor = await asyncio.to_thread(start_offsets, log, goal.to)
+    since_us = rfc3339.micros(goal.to) or 0
+    if cel:
+        rule = await asyncio.to_thread(resources.rule_of, broker)
+        if rule is None:
+            raise BrokerGoneError(f"there is no broker {path_of(broker)!r}")
+        end = await asyncio.to_thread(start_offsets, log, NEXT)
+        finder = EventFinder(log, resources.scanner)
+        found = await finder.find(FilterSearch(broker, rule, cel, bool(goal.last)), floor, end, on_progress)
+        if found is None:
+            raise PlaceNotFoundError("the expression is true of no event of the broker there")
+        floor = await asyncio.to_thread(offsets_at_event, log, floor, found, after=goal.after)
+        since_us = found.stored_us
+    elif goal.to == EARLIEST:
+        floor = {}
+    position = await asyncio.to_thread(resources.outbox.position_at, since_us - _SLACK_US) if since_us else 0
+    return SeekDestination(min(position, resources.outbox.end), floor)
 
 
 def _check(goal: SeekGoal) -> None:

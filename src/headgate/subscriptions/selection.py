@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate import limits
-from headgate.delivery.events import Events, SharedEvent, load_or_none
+from headgate.delivery.events import SharedEvent, load_or_none
 from headgate.delivery.lifecycle import Delivery
-from headgate.delivery.verdicts import LastLook
 from headgate.log.errors import CorruptChunkError
 from headgate.outbox.reader import OutboxRow
-from headgate.subscriptions.backfill import Backfill
+from headgate.subscriptions import backfill
 from headgate.subscriptions.saved import UnackedEvent
-from headgate.subscriptions.sources import OutboxView
+from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
 
 
@@ -38,98 +36,85 @@ class _Chosen:
         self.size_bytes += event.size_bytes
 
 
-class EventSelection:
-    """Chooses for all subscriptions, in turns; `state.reading` is taken, so no seek comes between.
+async def choose(
+    resources: SubscriptionResources, state: SubscriptionState, count_max: int
+) -> list[tuple[UnackedEvent, SharedEvent]]:
+    """Events to hand out, all of them unacknowledged; PULL_BYTES_MAX bounds them as well. `state.reading` is taken.
 
-    Args:
-        outbox: Has the rows.
-        events: The log.
-        backfill: Reads the log where a filter counts from an earlier place on.
-        look: Decides what the matcher left open.
-        clock_us: Microseconds since 1970 UTC.
+    A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then.
+
+    Raises:
+        CorruptChunkError: The first one is damaged. What comes before a damaged one is handed out; the next pull
+            raises it.
     """
-
-    def __init__(
-        self, outbox: OutboxView, events: Events, backfill: Backfill, look: LastLook, clock_us: Callable[[], int]
-    ) -> None:
-        self._outbox = outbox
-        self._events = events
-        self._backfill = backfill
-        self._look = look
-        self._clock_us = clock_us
-
-    async def choose(self, state: SubscriptionState, count_max: int) -> list[tuple[UnackedEvent, SharedEvent]]:
-        """Events to hand out, all of them unacknowledged; PULL_BYTES_MAX bounds them as well.
-
-        A turn that met PULL_REJECTED_MAX events that are not wanted ends with what it has; the cursor has moved then.
-
-        Raises:
-            CorruptChunkError: The first one is damaged. What comes before a damaged one is handed out; the next pull
-                raises it.
-        """
-        chosen = _Chosen(count_max)
-        try:
-            await self._due(state, chosen)
-            if chosen.room > 0:
-                for unacked, event in await self._backfill.next_events(state, chosen.room):
-                    chosen.add(unacked, event)
-            await self._unread(state, chosen)
-        except CorruptChunkError:
-            if not chosen.events:
-                raise
-        # What was acknowledged meanwhile is not handed out.
-        return [(unacked, event) for unacked, event in chosen.events if unacked in state.cursor.leases]
-
-    async def _due(self, state: SubscriptionState, chosen: _Chosen) -> None:
-        """What was handed out before and is to be handed out again."""
-        leases = state.cursor.leases
-        for unacked in leases.due(self._clock_us(), state.rules):
-            if chosen.room <= 0:
-                break
-            event = await load_or_none(self._events, unacked.partition, unacked.offset)
-            if event is not None and event.broker != state.target.broker:
-                event = None  # of the broker before the one that has been made anew
-            if event is None and unacked in leases:
-                leases.lose(unacked)
-            elif event is not None:
+    chosen = _Chosen(count_max)
+    try:
+        await _due(resources, state, chosen)
+        if chosen.room > 0:
+            for unacked, event in await backfill.next_events(resources, state, chosen.room):
                 chosen.add(unacked, event)
+        await _unread(resources, state, chosen)
+    except CorruptChunkError:
+        if not chosen.events:
+            raise
+    # What was acknowledged meanwhile is not handed out.
+    return [(unacked, event) for unacked, event in chosen.events if unacked in state.cursor.leases]
 
-    async def _unread(self, state: SubscriptionState, chosen: _Chosen) -> None:
-        """Rows of the outbox from the cursor on; what is left of history comes before them."""
-        cursor = state.cursor
-        while cursor.next_history() is None:
-            room = min(chosen.room, limits.SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
-            if room <= 0 or cursor.next >= self._outbox.end:
+
+async def _due(resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen) -> None:
+    """What was handed out before and is to be handed out again."""
+    leases = state.cursor.leases
+    for unacked in leases.due(resources.clock_us(), state.rules):
+        if chosen.room <= 0:
+            break
+        event = await load_or_none(resources.events, unacked.partition, unacked.offset)
+        if event is not None and event.broker != state.target.broker:
+            event = None  # of the broker before the one that has been made anew
+        if event is None and unacked in leases:
+            leases.lose(unacked)
+        elif event is not None:
+            chosen.add(unacked, event)
+
+
+async def _unread(resources: SubscriptionResources, state: SubscriptionState, chosen: _Chosen) -> None:
+    """Rows of the outbox from the cursor on; what is left of history comes before them."""
+    cursor = state.cursor
+    while cursor.next_history() is None:
+        room = min(chosen.room, limits.SUBSCRIPTION_UNACKED_MAX - len(cursor.leases))
+        if room <= 0 or cursor.next >= resources.outbox.end:
+            return
+        page = await resources.outbox.page(state.target.id, cursor.next, room)
+        for row in page.rows:
+            if chosen.room <= 0:
                 return
-            page = await self._outbox.page(state.target.id, cursor.next, room)
-            for row in page.rows:
-                if chosen.room <= 0:
-                    return
-                if not cursor.wants(row.partition, row.offset):
-                    cursor.read_to(row.position + 1)
-                    continue
-                event = await load_or_none(self._events, row.partition, row.offset)
-                unacked = self._accepted(state, row, event)
-                if unacked is not None and event is not None:
-                    chosen.add(unacked, event)
-                else:
-                    chosen.rejected += 1
-                    await asyncio.sleep(0)  # it was evaluated: others have their turn
-            cursor.read_to(page.reached)
+            if not cursor.wants(row.partition, row.offset):
+                cursor.read_to(row.position + 1)
+                continue
+            event = await load_or_none(resources.events, row.partition, row.offset)
+            unacked = _accepted(resources, state, row, event)
+            if unacked is not None and event is not None:
+                chosen.add(unacked, event)
+            else:
+                chosen.rejected += 1
+                await asyncio.sleep(0)  # it was evaluated: others have their turn
+        cursor.read_to(page.reached)
 
-    def _accepted(self, state: SubscriptionState, row: OutboxRow, event: SharedEvent | None) -> UnackedEvent | None:
-        """A row was read: unacknowledged when it is for consumers, else it has ended."""
-        cursor = state.cursor
-        cursor.read_to(row.position + 1)
-        cursor.counters.processed += 1
-        if event is None:
-            cursor.counters.lost += 1
-            return None
-        result = self._look(state.target, Delivery(*row), event)
-        if result:
-            cursor.counters.errors += result == "error"
-            cursor.counters.rejected += result != "error"
-            return None
-        unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
-        cursor.leases.add(unacked)
-        return unacked
+
+def _accepted(
+    resources: SubscriptionResources, state: SubscriptionState, row: OutboxRow, event: SharedEvent | None
+) -> UnackedEvent | None:
+    """A row was read: unacknowledged when it is for consumers, else it has ended."""
+    cursor = state.cursor
+    cursor.read_to(row.position + 1)
+    cursor.counters.processed += 1
+    if event is None:
+        cursor.counters.lost += 1
+        return None
+    result = resources.look(state.target, Delivery(*row), event)
+    if result:
+        cursor.counters.errors += result == "error"
+        cursor.counters.rejected += result != "error"
+        return None
+    unacked = UnackedEvent(row.position, row.partition, row.offset, event.append_time_us)
+    cursor.leases.add(unacked)
+    return unacked

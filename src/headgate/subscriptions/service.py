@@ -17,16 +17,11 @@ import structlog
 
 from headgate import limits
 from headgate.control.routing import RoutingTable
-from headgate.delivery.dead_letter import DeadLetterQueue
-from headgate.delivery.events import Events
-from headgate.delivery.verdicts import FilterErrors, Judge, LastLook
 from headgate.errors import HeadgateError
 from headgate.log import positions
 from headgate.observe.logs import Recurring
 from headgate.scan.search import OnProgress
-from headgate.subscriptions.analysis import BacklogQueries
-from headgate.subscriptions.backfill import Backfill
-from headgate.subscriptions.dead_letter_policy import DeadLetterPolicy
+from headgate.subscriptions import analysis, backfill, dead_letter_policy
 from headgate.subscriptions.errors import PullsOverloadError, SeekBusyError
 from headgate.subscriptions.leases import AckResult
 from headgate.subscriptions.messages import (
@@ -38,9 +33,9 @@ from headgate.subscriptions.messages import (
     SubscriptionStats,
 )
 from headgate.subscriptions.registry import SubscriptionRegistry
-from headgate.subscriptions.seek import RunningSeek, SeekResolver
-from headgate.subscriptions.selection import EventSelection
-from headgate.subscriptions.sources import OutboxView, SearchableLog
+from headgate.subscriptions.seek import RunningSeek, find_destination
+from headgate.subscriptions.selection import choose
+from headgate.subscriptions.sources import SubscriptionResources
 from headgate.subscriptions.state import SubscriptionState
 from headgate.subscriptions.store import SubscriptionStore
 
@@ -53,37 +48,14 @@ class Subscriptions:
 
     Args:
         store: Their cursors.
-        outbox: Their rows.
-        log: The log's past, for seeks and histories.
-        events: The log's events, by partition and offset.
-        judge_filter: Decides candidates.
-        errors: Where filter errors are counted, and drops and refusals reported.
-        in_force: Of each partition that is being matched: where matching stands, and by which generation.
-        dead_letters: Takes what was handed out too often; None: it is dropped.
-        clock_us: Microseconds since 1970 UTC.
+        resources: What they share.
     """
 
-    def __init__(
-        self,
-        *,
-        store: SubscriptionStore,
-        outbox: OutboxView,
-        log: SearchableLog,
-        events: Events,
-        judge_filter: Judge,
-        errors: FilterErrors,
-        in_force: Callable[[], dict[int, tuple[int, int]]],
-        dead_letters: DeadLetterQueue | None = None,
-        clock_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
-    ) -> None:
-        self._outbox = outbox
-        self._clock_us = clock_us
-        self._registry = SubscriptionRegistry(store, outbox)
-        self._backfill = Backfill(log, events, errors, in_force, clock_us)
-        self._selection = EventSelection(outbox, events, self._backfill, LastLook(judge_filter, errors), clock_us)
-        self._policy = DeadLetterPolicy(outbox, events, dead_letters, errors, clock_us)
-        self._queries = BacklogQueries(outbox, events, judge_filter)
-        self._seeks = SeekResolver(log, outbox)
+    def __init__(self, store: SubscriptionStore, resources: SubscriptionResources) -> None:
+        self._resources = resources
+        self._outbox = resources.outbox
+        self._clock_us = resources.clock_us
+        self._registry = SubscriptionRegistry(store, resources.outbox)
         self._pulls = 0
 
     def update(self, table: RoutingTable) -> None:
@@ -145,7 +117,7 @@ class Subscriptions:
 
     async def _wait(self, state: SubscriptionState, changed: asyncio.Event, at_most_s: float, *, active: bool) -> None:
         """Until there may be something for a consumer, or its lease is to be renewed."""
-        poll_s = _poll_s(state) if self._backfill.has_begun(state) else limits.BACKFILL_POLL_S
+        poll_s = _poll_s(state) if backfill.has_begun(state) else limits.BACKFILL_POLL_S
         wait_s = min(at_most_s, poll_s)
         due_us = state.cursor.leases.next_due_us(state.rules) if active else None
         if due_us is not None:
@@ -155,10 +127,10 @@ class Subscriptions:
 
     async def _begin_history(self, state: SubscriptionState) -> bool:
         """Whether its consumers may have events: its history has begun, if it has one."""
-        if self._backfill.has_begun(state):
+        if backfill.has_begun(state):
             return True
         async with state.reading:
-            if not await self._backfill.begin(state):
+            if not await backfill.begin(self._resources, state):
                 return False
             self._registry.changed(state)
             if state.rules.history:
@@ -173,7 +145,7 @@ class Subscriptions:
         async with state.reading:
             cursor = state.cursor
             progress = cursor.progress
-            chosen = await self._selection.choose(state, count_max)
+            chosen = await choose(self._resources, state, count_max)
             # From here on nothing is awaited: what was chosen is still unacknowledged.
             now_us = self._clock_us()
             for unacked, _ in chosen:
@@ -231,11 +203,11 @@ class Subscriptions:
 
     async def stats(self, name: str) -> SubscriptionStats:
         """Where it stands: exact, the outbox is read from the cursor on."""
-        return await self._queries.stats(self._registry.get(name))
+        return await analysis.stats(self._resources, self._registry.get(name))
 
     async def analyze(self, name: str, cel: str) -> BacklogAnalysis:
         """How many events of the backlog a filter would accept; nothing is consumed."""
-        return await self._queries.analyze(self._registry.get(name), cel)
+        return await analysis.analyze(self._resources, self._registry.get(name), cel)
 
     # --- seek -----------------------------------------------------------------------------------------
 
@@ -257,7 +229,7 @@ class Subscriptions:
             raise SeekBusyError("another seek of this subscription is under way", hint="it wins; try again later")
         state.seek = seek = RunningSeek(goal, on_progress)
         try:
-            destination = await seek.run(self._seeks.resolve(state.target.broker, goal, seek.progress))
+            destination = await seek.run(find_destination(self._resources, state.target.broker, goal, seek.progress))
             async with state.reading:
                 self._registry.get(name)  # it may have been deleted meanwhile
                 cursor, floor = state.cursor, destination.floor
@@ -312,8 +284,8 @@ class Subscriptions:
             id_, cursor = state.target.id, state.cursor
             async with state.reading:
                 upto = min(over_position, self._outbox.end)
-                gone = id_ in warned and await self._policy.expire(state, upto, over_us)
-                if await self._policy.pass_others(state) or gone:
+                gone = id_ in warned and await dead_letter_policy.expire(self._resources, state, upto, over_us)
+                if await dead_letter_policy.pass_others(self._resources, state) or gone:
                     self._registry.changed(state)
             first = min([cursor.next, *(unacked.position for unacked in cursor.leases if unacked.position >= 0)])
             if first < min(near_position, self._outbox.end) or cursor.is_history_older(near_us):
@@ -322,7 +294,7 @@ class Subscriptions:
 
     async def give_up(self, state: SubscriptionState) -> None:
         """End what was handed out `maxDeliveries` times."""
-        if await self._policy.exhaust(state):
+        if await dead_letter_policy.exhaust(self._resources, state):
             self._registry.changed(state)
             state.wake()  # there may be room again
 

@@ -1,4 +1,4 @@
-"""What subscriptions read: the outbox, and the log's past."""
+"""What subscriptions read and share: the outbox, the log, and who looks at an event last."""
 
 from __future__ import annotations
 
@@ -7,24 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate import limits
+from headgate.delivery.dead_letter import DeadLetterQueue
+from headgate.delivery.events import Events
+from headgate.delivery.verdicts import LastLook
 from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
-
-
-@dataclass(frozen=True, slots=True)
-class SearchableLog:
-    """The log's past.
-
-    Attributes:
-        directory: Of the log's partitions.
-        scanner: Scans it.
-        rule_of: How a broker's events get their filter values.
-    """
-
-    directory: Path
-    scanner: Scanner
-    rule_of: RuleOf
 
 
 class OutboxView:
@@ -67,3 +55,30 @@ class OutboxView:
         """The position behind the last row on disk; a cursor beyond it is of another outbox."""
         with PartitionReader(self._directory, start=0) as reader:
             return reader.committed_offset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionResources:
+    """What all subscriptions share.
+
+    Attributes:
+        outbox: Their rows.
+        log: Directory of the log's partitions.
+        scanner: Scans the log's past, for seeks and histories.
+        rule_of: How a broker's events get their filter values.
+        events: The log's events, by partition and offset.
+        look: Decides what the matcher left open, and counts filter errors.
+        in_force: Of each partition that is being matched: where matching stands, and by which generation.
+        dead_letters: Takes what was handed out too often; None: it is dropped.
+        clock_us: Microseconds since 1970 UTC.
+    """
+
+    outbox: OutboxView
+    log: Path
+    scanner: Scanner
+    rule_of: RuleOf
+    events: Events
+    look: LastLook
+    in_force: Callable[[], dict[int, tuple[int, int]]]
+    clock_us: Callable[[], int]
+    dead_letters: DeadLetterQueue | None = None

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, assert_never
+from typing import Any, Final, assert_never, get_args
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1
@@ -94,40 +94,27 @@ class Comparison(StrEnum):
     @property
     def mirrored(self) -> Comparison:
         """`a < b` is `b > a`."""
-        return _MIRRORED.get(self, self)
+        return _RULES[self][0]
 
     @property
     def opposite(self) -> Comparison:
         """`!(a < b)` is `a >= b`, where neither side is NaN."""
-        return _OPPOSITE[self]
+        return _RULES[self][1]
 
     def holds(self, left: object, right: object) -> bool:
         """Whether it is true of two of Python's values."""
-        return bool(_COMPUTED[self](left, right))
+        return bool(_RULES[self][2](left, right))
 
 
-_MIRRORED: Final = {
-    Comparison.LT: Comparison.GT,
-    Comparison.LE: Comparison.GE,
-    Comparison.GT: Comparison.LT,
-    Comparison.GE: Comparison.LE,
+_RULES: Final[dict[Comparison, tuple[Comparison, Comparison, Callable[[Any, Any], bool]]]] = {
+    Comparison.EQ: (Comparison.EQ, Comparison.NE, operator.eq),
+    Comparison.NE: (Comparison.NE, Comparison.EQ, operator.ne),
+    Comparison.LT: (Comparison.GT, Comparison.GE, operator.lt),
+    Comparison.LE: (Comparison.GE, Comparison.GT, operator.le),
+    Comparison.GT: (Comparison.LT, Comparison.LE, operator.gt),
+    Comparison.GE: (Comparison.LE, Comparison.LT, operator.ge),
 }
-_OPPOSITE: Final = {
-    Comparison.EQ: Comparison.NE,
-    Comparison.NE: Comparison.EQ,
-    Comparison.LT: Comparison.GE,
-    Comparison.LE: Comparison.GT,
-    Comparison.GT: Comparison.LE,
-    Comparison.GE: Comparison.LT,
-}
-_COMPUTED: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
-    Comparison.EQ: operator.eq,
-    Comparison.NE: operator.ne,
-    Comparison.LT: operator.lt,
-    Comparison.LE: operator.le,
-    Comparison.GT: operator.gt,
-    Comparison.GE: operator.ge,
-}
+"""The comparison with its sides exchanged, its negation, and the same of Python's values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +226,8 @@ Node = (
     | Macro
 )
 
+_KINDS: Final = frozenset(get_args(Node))
+
 TYPE_NAMES: Final = frozenset({"bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"})
 """Names that are types, as in `type(x) == string`."""
 PUBLISH_TIME: Final = "publish_time"
@@ -249,45 +238,16 @@ FALSE = Literal(LiteralKind.BOOL, False)
 
 def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
     """`node` with `change` applied to each of its direct children (the bodies of macros among them)."""
-    match node:
-        case Literal() | Name():
-            return node
-        case Select(operand, field):
-            return Select(change(operand), field)
-        case Compare(operator, left, right):
-            return Compare(operator, change(left), change(right))
-        case And(operands):
-            return And(tuple(map(change, operands)))
-        case Or(operands):
-            return Or(tuple(map(change, operands)))
-        case Has(operand, field):
-            return Has(change(operand), field)
-        case Index(operand, key):
-            return Index(change(operand), change(key))
-        case Call(function, target, arguments):
-            return Call(function, None if target is None else change(target), tuple(map(change, arguments)))
-        case In(element, container):
-            return In(change(element), change(container))
-        case Not(operand):
-            return Not(change(operand))
-        case Conditional(condition, then, otherwise):
-            return Conditional(change(condition), change(then), change(otherwise))
-        case ListOf(items):
-            return ListOf(tuple(map(change, items)))
-        case MapOf(entries):
-            return MapOf(tuple((change(key), change(value)) for key, value in entries))
-        case Message(type_name, fields):
-            return Message(type_name, tuple((name, change(value)) for name, value in fields))
-        case Macro(kind, source, variable, predicate, transform):
-            return Macro(
-                kind,
-                change(source),
-                variable,
-                None if predicate is None else change(predicate),
-                None if transform is None else change(transform),
-            )
-        case _:
-            assert_never(node)
+    kind = type(node)
+    if kind is Literal or kind is Name:
+        return node
+
+    def changed(part: object) -> object:
+        if type(part) in _KINDS:
+            return change(part)  # type: ignore[arg-type]
+        return tuple([changed(inner) for inner in part]) if isinstance(part, tuple) else part
+
+    return kind(*[changed(getattr(node, field)) for field in kind.__match_args__])  # type: ignore[arg-type]
 
 
 def children(node: Node) -> tuple[Node, ...]:
@@ -313,6 +273,13 @@ def children(node: Node) -> tuple[Node, ...]:
             return tuple(part for part in (source, predicate, transform) if part is not None)
         case _:
             assert_never(node)
+
+
+def root_of(node: Node) -> Node:
+    """What a path of fields begins with: `data` of `data.a.b`."""
+    while isinstance(node, Select):
+        node = node.operand
+    return node
 
 
 def reads_publish_time(node: Node) -> bool:

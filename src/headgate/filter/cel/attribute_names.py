@@ -18,7 +18,7 @@ from headgate.filter.cel.build import CE, literal
 
 TIME_TEXT: Final = "@time"
 """The text of `ce.time` as it was sent, under a name that no attribute has: `ce["@time"]`."""
-_NO_ATTRIBUTES: Final = frozenset({"data", "data_base64"})
+NO_ATTRIBUTES: Final = frozenset({"data", "data_base64"})
 _BACKTICKED: Final = re.compile(r"[A-Za-z0-9_.\-/ ]+")
 _SPECIAL: Final = re.compile(r"[.\\]")
 _PLAIN_MEMBERS: Final = re.compile(r"(?:\.[A-Za-z0-9_\-/]+)*")
@@ -43,7 +43,7 @@ def members(name: str, value: ExtensionValue) -> Iterator[tuple[str, ExtensionVa
 def may_exist(name: str) -> bool:
     """Whether some event may have an attribute of this name."""
     attribute = name.partition(".")[0]
-    return (is_name(attribute) and attribute not in _NO_ATTRIBUTES) or name == TIME_TEXT
+    return (is_name(attribute) and attribute not in NO_ATTRIBUTES) or name == TIME_TEXT
 
 
 def is_written_plainly(name: str) -> bool:

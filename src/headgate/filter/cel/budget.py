@@ -10,8 +10,8 @@ with the size of each event before it is evaluated there, and is an error on one
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from headgate.filter.cel.ast import (
     Call,
@@ -70,7 +70,7 @@ _SMALLEST: Final = EventSize(0, 0, 0, 0)
 
 
 class Budget:
-    """What a filter may cost.
+    """What a filter may cost that may be too expensive on some event.
 
     Args:
         tree: The filter as it is evaluated.
@@ -80,12 +80,7 @@ class Budget:
 
     def __init__(self, tree: Node) -> None:
         self._tree = tree
-        self._free_bytes = 2 * EVENT_BYTES_MAX if steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX else 0
-
-    @property
-    def is_unlimited(self) -> bool:
-        """Whether no event can be too large."""
-        return self._free_bytes >= 2 * EVENT_BYTES_MAX
+        self._free_bytes = 0
 
     def refuses(self, rough: EventSize, exact: Callable[[], EventSize]) -> str:
         """Why the filter is not evaluated on an event; empty when it is.
@@ -122,9 +117,14 @@ def steps(tree: Node, size: EventSize) -> float:
     return estimate.steps
 
 
+def is_unlimited(tree: Node) -> bool:
+    """Whether no event can be too large for a filter."""
+    return steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX
+
+
 def sure_bytes(tree: Node) -> int:
     """Attributes and data of the largest event on which a filter is surely evaluated, a power of two; or no bound."""
-    if steps(tree, LARGEST) <= FILTER_EVALUATION_STEPS_MAX:
+    if is_unlimited(tree):
         return UNBOUNDED_BYTES
     size = EVENT_BYTES_MAX
     while size and steps(tree, _of_bytes(size)) > FILTER_EVALUATION_STEPS_MAX:
@@ -149,8 +149,7 @@ def check_budget(tree: Node) -> None:
         raise over_limit("FILTER_EVALUATION_STEPS_MAX", what)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(NamedTuple):
     """The size of a value.
 
     Attributes:
@@ -170,6 +169,7 @@ def _text(average: float, most: float) -> _Value:
     return _Value(average, most, 0.0, average)
 
 
+_NOTHING: Final = _text(0, 0)
 _SCALAR: Final = _text(8, 8)
 _ITEM_BYTES: Final = 16
 _COMPARED: Final = 0.4
@@ -269,7 +269,7 @@ class _Estimate:
                 self.steps += rounds * (_ITEM_LOOKED_AT * container.items + _COMPARED * compared)
                 return _SCALAR
             case Conditional():
-                return _Value(*(max(sizes) for sizes in zip(*map(astuple, parts[1:]), strict=True)))
+                return _Value(*map(max, *parts[1:]))
             case ListOf() | MapOf() | Message():
                 more, whole = _ITEM_BYTES * len(parts), _sum(parts)
                 return _Value(whole.bytes + more, whole.most + more, len(parts), whole.text)
@@ -364,12 +364,7 @@ class _Estimate:
 
 
 def _sum(parts: list[_Value]) -> _Value:
-    return _Value(
-        sum(part.bytes for part in parts),
-        sum(part.most for part in parts),
-        sum(part.items for part in parts),
-        sum(part.text for part in parts),
-    )
+    return _Value(*map(sum, zip(_NOTHING, *parts, strict=True)))
 
 
 def _scaled(value: _Value, factor: float) -> _Value:
@@ -395,5 +390,5 @@ def _replaced(call: Call, parts: list[_Value]) -> _Value:
 
 def _joined(parts: list[_Value]) -> _Value:
     source = parts[0]
-    between = parts[1] if len(parts) > 1 else _text(0, 0)
+    between = parts[1] if len(parts) > 1 else _NOTHING
     return _text(source.bytes + source.items * between.text, source.most + source.items * between.most)

@@ -33,15 +33,6 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.errors import FilterError
 
 _COMPARISONS: Final = {f"_{comparison}_": comparison for comparison in Comparison}
-_LITERALS: Final = {
-    "null_value": LiteralKind.NULL,
-    "bool_value": LiteralKind.BOOL,
-    "int64_value": LiteralKind.INT,
-    "uint64_value": LiteralKind.UINT,
-    "double_value": LiteralKind.DOUBLE,
-    "string_value": LiteralKind.STRING,
-    "bytes_value": LiteralKind.BYTES,
-}
 
 
 def decode(expression: pb.Expr) -> Node:
@@ -71,10 +62,9 @@ def decode(expression: pb.Expr) -> Node:
 
 
 def _literal(constant: pb.Constant) -> Node:
-    kind = constant.WhichOneof("constant_kind")
-    if kind == "null_value":
-        return Literal(LiteralKind.NULL, None)
-    return Literal(_LITERALS[kind], getattr(constant, kind))
+    field = constant.WhichOneof("constant_kind")
+    kind = LiteralKind(field.removesuffix("_value").removesuffix("64"))
+    return Literal(kind, None if kind is LiteralKind.NULL else getattr(constant, field))
 
 
 def _struct(struct: pb.Expr.CreateStruct) -> Node:

@@ -47,9 +47,7 @@ _TYPES: Final = {
     CelType.INT: _cel.Type.INT,
     CelType.DOUBLE: _cel.Type.DOUBLE,
     CelType.STRING: _cel.Type.STRING,
-    CelType.TIMESTAMP: _cel.Type.TIMESTAMP,
     CelType.LIST: _cel.Type.List(_cel.Type.DYN),
-    CelType.MAP: _cel.Type.Map(_cel.Type.STRING, _cel.Type.DYN),
     CelType.DYN: _cel.Type.DYN,
 }
 
@@ -59,7 +57,7 @@ def _declared(function: Function) -> _cel.FunctionDecl:
     for number, overload in enumerate(function.overloads):
         name = f"{function.name}#{number}"
         parameters = [_TYPES[parameter] for parameter in overload.parameters]
-        overloads.append(_cel.Overload(name, _TYPES[overload.result], parameters, overload.member, overload.compute))
+        overloads.append(_cel.Overload(name, _TYPES[overload.result], parameters, False, overload.compute))
     return _cel.FunctionDecl(function.name, overloads)
 
 

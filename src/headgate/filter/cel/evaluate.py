@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from headgate.event.model import Event
 from headgate.filter.cel.ast import Node, reads_publish_time
-from headgate.filter.cel.budget import Budget
+from headgate.filter.cel.budget import Budget, is_unlimited
 from headgate.filter.cel.engine import Expression, FilterOutcome, OutcomeKind, compile_expression
 from headgate.filter.cel.functions.json import data_at_hand
 from headgate.filter.cel.rewrite import resolve
@@ -31,8 +31,7 @@ class Program:
         self.cel = cel
         self.reads_publish_time = reads_publish_time(tree)
         self._expression = expression
-        budget = Budget(tree)
-        self._budget = None if budget.is_unlimited else budget
+        self._budget = None if is_unlimited(tree) else Budget(tree)
 
     def evaluate(self, event: Event, stored_us: int | None = None) -> FilterOutcome:
         """The filter's value on `event`. Never raises; whatever is not true or false is an ERROR with its reason.

@@ -42,6 +42,7 @@ from headgate.filter.cel.ast import (
     Select,
     children,
     map_children,
+    root_of,
 )
 from headgate.filter.cel.attribute_names import of_member, present
 from headgate.filter.cel.build import flattened, joined, literal
@@ -51,9 +52,8 @@ _ROOTS: Final = frozenset({"ce", "data"})
 
 def is_path(node: Node) -> bool:
     """Whether `node` reads one value of the event: `ce.x`, `data`, `data.a.b`."""
-    while isinstance(node, Select):
-        node = node.operand
-    return isinstance(node, Name) and node.name in _ROOTS
+    root = root_of(node)
+    return isinstance(root, Name) and root.name in _ROOTS
 
 
 def _is_text(node: Node) -> bool:
@@ -162,13 +162,19 @@ def attribute_size(node: Node) -> Node:
             return node
     if len(operands) != 1 or not _is_text(operands[0]):
         return node
+    some = asks_for_some(comparison, size)
+    return node if some is None else Compare(Comparison.GT if some else Comparison.LE, operands[0], literal(""))
+
+
+def asks_for_some(comparison: Comparison, size: float) -> bool | None:
+    """Whether a size that compares so is no zero (true) or zero (false); None for another question."""
     match comparison, size:
         case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-            return Compare(Comparison.GT, operands[0], literal(""))
+            return True
         case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-            return Compare(Comparison.LE, operands[0], literal(""))
+            return False
         case _:
-            return node
+            return None
 
 
 _PLAIN: Final = r"(?:[^\\.+*?()\[\]{}|^$]|\\[.+*?()\[\]{}|^$/\\-])*"

@@ -26,7 +26,7 @@ from headgate.filter.cel.ast import (
     Select,
 )
 from headgate.filter.cel.build import literal
-from headgate.filter.cel.rewrite import certain_prefix
+from headgate.filter.cel.rewrite import asks_for_some, certain_prefix
 from headgate.filter.compile.elements import exists
 from headgate.filter.compile.operands import (
     EXACT_DOUBLE_MAX,
@@ -53,14 +53,8 @@ from headgate.filter.compile.predicates import (
 )
 
 _FORM_KINDS: Final = {
-    Form.LOWER: ConstantKind.STRING,
-    Form.UPPER: ConstantKind.STRING,
-    Form.TYPE: ConstantKind.STRING,
-    Form.TO_STRING: ConstantKind.STRING,
-    Form.SIZE: ConstantKind.NUMBER,
-    Form.TO_INT: ConstantKind.NUMBER,
-    Form.TO_DOUBLE: ConstantKind.NUMBER,
-    Form.INTEGER: ConstantKind.NUMBER,
+    **dict.fromkeys((Form.LOWER, Form.UPPER, Form.TYPE, Form.TO_STRING), ConstantKind.STRING),
+    **dict.fromkeys((Form.SIZE, Form.TO_INT, Form.TO_DOUBLE, Form.INTEGER), ConstantKind.NUMBER),
 }
 """The kind of constant that a form can be compared with."""
 
@@ -143,21 +137,16 @@ def _counted(left: Node, comparison: Comparison, right: Literal, *, negated: boo
             operand = many_of(arguments_of(left)[0])
             if operand is None or operand.form is not Form.VALUES:
                 return Unsupported()
-            match comparison, constant:
-                case (Comparison.GT | Comparison.NE, 0) | (Comparison.GE, 1):
-                    return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), negated))
-                case (Comparison.EQ | Comparison.LE, 0) | (Comparison.LT, 1):
-                    return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), not negated))
-                case _:
-                    return Unsupported()
+            some = asks_for_some(comparison, constant)
+            if some is None:
+                return Unsupported()
+            return only(Atom(operand, Op.EXISTS, ConstantKind.NONE, (), negated is some))
         case _:
             bounds = solved(left, comparison, constant)
     if bounds is None:
         return Unsupported()
-    made = tuple(
-        _comparison(bound.operand, bound.comparison, ConstantKind.NUMBER, bound.constant, negated=negated)
-        for bound in bounds
-    )
+    operand, found = bounds
+    made = tuple(_comparison(operand, side, ConstantKind.NUMBER, bound, negated=negated) for side, bound in found)
     together = (comparison is not Comparison.NE) is not negated
     return (made,) if together else tuple((atom,) for atom in made)
 

@@ -14,19 +14,15 @@ from headgate.filter.cel.rewrite import is_path
 
 def desugared_cast(node: Node) -> Node | None:
     """A condition on a cast in simpler ones; None when it is no such condition."""
-    match node:
+    truth = not isinstance(node, Not)
+    match node.operand if isinstance(node, Not) else node:
         case Compare(comparison, left, Literal(LiteralKind.INT, int(constant))):
-            return _compared(left, comparison, constant)
-        case Not(Compare(comparison, left, Literal(LiteralKind.INT, int(constant)))):
-            return _compared(left, comparison.opposite, constant)
+            return _compared(left, comparison if truth else comparison.opposite, constant)
         case Call("cesql.bool", None, (path,)) if is_path(path):
-            return Or((*_written(path, truth=True), And((_is_int(path), _with(path, Comparison.NE, 0)))))
-        case Not(Call("cesql.bool", None, (path,))) if is_path(path):
-            return Or((*_written(path, truth=False), _with(path, Comparison.EQ, 0)))
+            number = And((_is_int(path), _with(path, Comparison.NE, 0))) if truth else _with(path, Comparison.EQ, 0)
+            return Or((*_written(path, truth=truth), number))
         case Call("cesql.not", None, (path,)) if is_path(path):
-            return Or(_written(path, truth=False))
-        case Not(Call("cesql.not", None, (path,))) if is_path(path):
-            return Or(_written(path, truth=True))
+            return Or(_written(path, truth=not truth))
         case _:
             return None
 

@@ -52,11 +52,8 @@ _FOUND: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER, Form.SIZE, Form.E
 """Forms that have a value only where there is one at the path."""
 _TYPED: Final = frozenset({Form.VALUE, Form.LOWER, Form.UPPER})
 """Of these, forms whose value has the type of the one at the path."""
-_NO_TYPES: Final = frozenset({""})
 _KEY_TYPES: Final = {
-    KeyKind.STRING: frozenset({"string"}),
-    KeyKind.PREFIX: frozenset({"string"}),
-    KeyKind.SUFFIX: frozenset({"string"}),
+    **dict.fromkeys((KeyKind.STRING, KeyKind.PREFIX, KeyKind.SUFFIX), frozenset({"string"})),
     KeyKind.BOOL: frozenset({"bool"}),
     KeyKind.NUMBER: frozenset({"int", "uint", "double"}),
 }
@@ -170,7 +167,7 @@ def _choose_index(atoms: tuple[Atom, ...], rows_max: int) -> tuple[list[_Indexed
     if indexed:
         return indexed, rest
     for op, kind in ((Op.STARTS, KeyKind.PREFIX), (Op.ENDS, KeyKind.SUFFIX)):
-        affixes = [atom for atom in rest if _affix(atom, op) and rows_max >= _affix_rows(atom)]
+        affixes = [atom for atom in rest if _affix(atom, op) and rows_max > (atom.operand.form in DOUBTFUL)]
         if affixes:
             return _index_affix(max(affixes, key=lambda atom: len(_affix(atom, op))), kind, rest)
     for atom in rest:
@@ -227,10 +224,6 @@ def _affix(atom: Atom, op: Op) -> str:
             return ""
 
 
-def _affix_rows(atom: Atom) -> int:
-    return 2 if atom.operand.form in DOUBTFUL else 1
-
-
 def _index_affix(atom: Atom, kind: KeyKind, rest: list[Atom]) -> tuple[list[_Indexed], list[Atom]]:
     text = _affix(atom, Op.STARTS if kind is KeyKind.PREFIX else Op.ENDS)
     length = max(candidate for candidate in _AFFIX_LENGTHS if candidate <= len(text))
@@ -254,9 +247,7 @@ def _without_implied(atoms: list[Atom], indexed: list[_Indexed]) -> list[Atom]:
         if atom.operand.form is Form.TYPE and atom.op in {Op.EQ, Op.IN} and not atom.negated:
             names = atom.constant if isinstance(atom.constant, tuple) else (atom.constant,)
             return any(
-                part.operand.path == path
-                and part.operand.root is root
-                and _KEY_TYPES.get(part.kind, _NO_TYPES) <= set(names)
+                part.operand.path == path and part.operand.root is root and _KEY_TYPES[part.kind] <= set(names)
                 for part in found
                 if part.operand.form in _TYPED
             )

@@ -17,7 +17,7 @@ from headgate.filter.compile.atoms import atoms
 from headgate.filter.compile.desugar import desugared
 from headgate.filter.compile.operands import EXACT_DOUBLE_MAX
 from headgate.filter.compile.plan import Constant, ConstantKind, Op, Operand, Probe
-from headgate.filter.compile.predicates import Atom, Unsupported, one_of
+from headgate.filter.compile.predicates import EQUAL_PROBES, Atom, Unsupported, one_of
 from headgate.limits import FILTER_CONJUNCTIONS_MAX
 
 _REASON_CHARACTERS: Final = 80
@@ -86,16 +86,13 @@ def _merge_equalities(alternatives: tuple[Conjunction, ...]) -> tuple[Conjunctio
                 constants = constant if isinstance(constant, tuple) else (constant,)
                 groups.setdefault((operand, kind, False), {}).update(dict.fromkeys(constants))
             case Conjunction((Atom(operand, Op.EXISTS, kind, tuple(constants), False, (probe,)),), ()) if (
-                constants and probe in _EQUAL_PROBES
+                constants and probe in EQUAL_PROBES
             ):
                 groups.setdefault((operand, kind, True), {}).update(dict.fromkeys(constants))
             case _:
                 merged.append(alternative)
     made = (_merged(operand, kind, tuple(group), many) for (operand, kind, many), group in groups.items())
     return (*(Conjunction((atom,)) for atom in made), *merged)
-
-
-_EQUAL_PROBES: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
 
 
 def _merged(operand: Operand, kind: ConstantKind, constants: tuple[Constant, ...], many: bool) -> Atom:

@@ -26,6 +26,7 @@ from headgate.filter.compile.operands import EXACT_DOUBLE_MAX, arguments_of
 from headgate.filter.compile.patterns import conditions_of
 from headgate.filter.compile.plan import Constant, ConstantKind, Form, Op, Operand, Probe
 from headgate.filter.compile.predicates import (
+    EQUAL_PROBES,
     KINDS,
     METHODS,
     ORDERS,
@@ -84,15 +85,12 @@ def exists(operand: Operand | None, variable: str, predicate: Node, *, negated: 
         operand = form_of(operand, _LOWER[operand.form])
     if kind is ConstantKind.NULL and [probe.op for probe in found.probes] != [Op.EQ]:
         return Unsupported()
-    if operand.form is Form.NAMED and not all(probe in _OF_NAMED for probe in found.probes):
+    if operand.form is Form.NAMED and not all(probe in EQUAL_PROBES for probe in found.probes):
+        # An extension that is a map equals no constant, in every other comparison it is an error.
         return Unsupported()
     constants = () if kind is ConstantKind.NULL else tuple(found.constants)
     atom = Atom(operand, Op.EXISTS, kind, constants, negated, tuple(found.probes))
     return Unsupported(necessary=(atom,)) if unsupported else only(atom)
-
-
-_OF_NAMED: Final = (Probe(Op.EQ, lenient=True), Probe(Op.IN, lenient=True))
-"""An extension that is a map equals no constant, in every other comparison it is an error."""
 
 
 def _conditions(predicate: Node, variable: str) -> tuple[Node, ...]:

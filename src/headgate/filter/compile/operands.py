@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -192,20 +191,13 @@ def _span(node: Node) -> Fraction | None:
 # --- arithmetic -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class IntegerBound:
-    """`operand comparison constant`."""
-
-    operand: Operand
-    comparison: Comparison
-    constant: int | float
-
-
+Bounds = tuple[Operand, tuple[tuple[Comparison, int | float], ...]]
+"""An operand, and comparisons of it with constants."""
 NEVER: Final = 0.5
 """No integer equals it."""
 
 
-def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[IntegerBound, ...] | None:
+def solved(left: Node, comparison: Comparison, constant: int | float) -> Bounds | None:
     """`data.x * 2 + 1 > 10` as bounds of `data.x`, the integer, that hold together (for `!=`: one of which holds).
 
     Exact for integers that a double can tell apart; the matcher leaves larger ones, and nothing else, to cel-cpp.
@@ -217,8 +209,10 @@ def solved(left: Node, comparison: Comparison, constant: int | float) -> tuple[I
     bounds = None if operand is None else _solve(left, comparison, Fraction(constant))
     if operand is None or bounds is None:
         return None
-    made = [_whole(Operand(operand.root, operand.path, Form.INTEGER), *bound) for bound in bounds]
-    return None if any(abs(bound.constant) > EXACT_DOUBLE_MAX for bound in made) else tuple(made)
+    made = tuple((side, _whole(side, k)) for side, k in bounds)
+    if any(abs(bound) > EXACT_DOUBLE_MAX for _, bound in made):
+        return None
+    return Operand(operand.root, operand.path, Form.INTEGER), made
 
 
 class _Step(NamedTuple):
@@ -301,13 +295,9 @@ def _solve_division(node: Node, comparison: Comparison, k: Fraction, divisor: in
             if most < 0:
                 return _solve(node, Comparison.LE, Fraction(most * divisor))
             return _solve(node, Comparison.LT, Fraction((most + 1) * divisor))
-        case Comparison.EQ if k.denominator == 1:
-            low = _solve_division(node, Comparison.GE, k, divisor)
-            high = _solve_division(node, Comparison.LE, k, divisor)
-            return None if low is None or high is None else low + high
-        case Comparison.NE if k.denominator == 1:
-            low = _solve_division(node, Comparison.LT, k, divisor)
-            high = _solve_division(node, Comparison.GT, k, divisor)
+        case Comparison.EQ | Comparison.NE if k.denominator == 1:
+            ends = (Comparison.GE, Comparison.LE) if comparison is Comparison.EQ else (Comparison.LT, Comparison.GT)
+            low, high = (_solve_division(node, end, k, divisor) for end in ends)
             return None if low is None or high is None else low + high
         case _:
             return None
@@ -318,7 +308,7 @@ def _whole_bound(comparison: Comparison, k: Fraction) -> int:
     return math.ceil(k) if comparison in {Comparison.GE, Comparison.LT} else math.floor(k)
 
 
-def _whole(operand: Operand, comparison: Comparison, k: Fraction) -> IntegerBound:
+def _whole(comparison: Comparison, k: Fraction) -> int | float:
     if comparison in {Comparison.EQ, Comparison.NE}:
-        return IntegerBound(operand, comparison, int(k) if k.denominator == 1 else NEVER)
-    return IntegerBound(operand, comparison, _whole_bound(comparison, k))
+        return int(k) if k.denominator == 1 else NEVER
+    return _whole_bound(comparison, k)

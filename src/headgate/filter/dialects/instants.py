@@ -1,4 +1,4 @@
-"""Timestamps in CEL, from milliseconds since 1970 or a datetime."""
+"""Timestamps in CEL, from an instant since 1970."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ def timestamp_of(milliseconds: float) -> Node | None:
     if milliseconds != milliseconds or not float(milliseconds).is_integer():
         return None
     try:
-        instant = _EPOCH + timedelta(milliseconds=int(milliseconds))
+        return timestamp_of_micros(int(milliseconds) * 1_000)
     except OverflowError:
         return None
-    return timestamp_text(instant)
 
 
-def timestamp_text(instant: datetime) -> Node:
-    """`timestamp("...")` of a datetime with a zone."""
-    text = instant.astimezone(UTC).isoformat().removesuffix("+00:00")
+def timestamp_of_micros(micros: int) -> Node:
+    """`timestamp("...")` of an instant in microseconds since 1970 UTC, which lies from year 1 to 9999."""
+    text = (_EPOCH + timedelta(microseconds=micros)).isoformat().removesuffix("+00:00")
     text = text.rstrip("0") if "." in text else text
     return call("timestamp", literal(f"{text}Z"))

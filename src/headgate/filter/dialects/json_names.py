@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from headgate.filter.cel.attribute_names import is_written_plainly
+from headgate.filter.cel.attribute_names import NO_ATTRIBUTES, is_written_plainly
 from headgate.filter.cel.errors import FilterError
-
-_DATA: Final = frozenset({"data", "data_base64"})
 
 
 def check_name(name: str, field: str) -> None:
@@ -20,7 +16,7 @@ def check_name(name: str, field: str) -> None:
     Raises:
         FilterError: It is the data, or has characters that names do not have.
     """
-    if name in _DATA:
+    if name in NO_ATTRIBUTES:
         raise FilterError("data is no attribute", field=field, hint="use `expression` to filter on data")
     if not is_written_plainly(name):
         hint = "a member of a map stands behind a dot: github.repository"

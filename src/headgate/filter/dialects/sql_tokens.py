@@ -127,6 +127,14 @@ class Words(ABC):
         self._before: Token | None = None
         self._depth = 0
 
+    def _whole(self, part: Callable[[], Part]) -> Part:
+        if self._peek().kind is Kind.END:
+            raise fault(self._text, 0, f"the {self._what} is empty", "leave the filter out to take every event")
+        found = part()
+        if self._peek().kind is not Kind.END:
+            raise self._unexpected(self._peek(), f"the {self._what} should end here")
+        return found
+
     def _peek(self) -> Token:
         return self._token
 
@@ -148,6 +156,20 @@ class Words(ABC):
     def _expect(self, word: str) -> None:
         if not self._take(word):
             raise self._unexpected(self._token, f"{word} should stand here")
+
+    def _expect_text(self, wanted: str, hint: str = "") -> Token:
+        token = self._token
+        if token.kind is not Kind.TEXT:
+            raise self._unexpected(token, wanted, hint)
+        self._advance()
+        return token
+
+    def _nested(self, token: Token, part: Callable[[], Part]) -> Part:
+        """A part that is one level deeper in the tree."""
+        self._deeper(token)
+        found = part()
+        self._depth -= 1
+        return found
 
     def _left_to_right(
         self, operand: Callable[[], Part], operators: Collection[str], joined: Callable[[Token, Part, Part], Part]

@@ -28,8 +28,13 @@ def text_is_one_of(value: Node, texts: Iterable[str]) -> Node:
 
 
 def _constants(text: str) -> tuple[Literal, ...]:
+    return (literal(text), *map(literal, others_written(text)))
+
+
+def others_written(text: str) -> tuple[int | bool, ...]:
+    """The integer or the boolean that has this text, where there is one."""
     if text in {"true", "false"}:
-        return (literal(text), literal(text == "true"))
+        return (text == "true",)
     if _INTEGER.fullmatch(text) and INT32_MIN <= int(text) <= INT32_MAX:
-        return (literal(text), literal(int(text)))
-    return (literal(text),)
+        return (int(text),)
+    return ()

@@ -17,8 +17,9 @@ from typing import Final
 
 from headgate.event.attributes import REQUIRED_ATTRIBUTES
 from headgate.filter.cel import attribute_names
-from headgate.filter.cel.ast import FALSE, TRUE, And, Compare, Comparison, Node, Not, Or
+from headgate.filter.cel.ast import FALSE, TRUE, And, Node, Not, Or
 from headgate.filter.cel.build import joined, operands_of
+from headgate.filter.cel.rewrite import push_not
 
 
 def required(name: str) -> tuple[str, ...]:
@@ -96,15 +97,7 @@ def compared(needs: Iterable[str], holds: Node, fails: Node | None = None) -> Tr
         fails: True exactly where it is false; `!holds` when left out, so that an error of `holds` is unknown.
     """
     names = tuple(dict.fromkeys(needs))
-    return Truth(lambda: When(names, holds), lambda: When(names, _negated(holds) if fails is None else fails))
-
-
-def _negated(node: Node) -> Node:
-    match node:
-        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
-            return Compare(comparison.opposite, left, right)
-        case _:
-            return Not(node)
+    return Truth(lambda: When(names, holds), lambda: When(names, push_not(Not(holds)) if fails is None else fails))
 
 
 def both(parts: Iterable[Truth]) -> Truth:

@@ -29,6 +29,7 @@ from headgate.filter.cel.ast import (
     Name,
     Node,
     Select,
+    root_of,
 )
 from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.parsing import simplified_tree
@@ -38,7 +39,7 @@ ESCAPE: Final = b"\\u"
 """In bytes that hold it, a clause about data proves nothing."""
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f\x7f]')
 """What our own encoder of extensions escapes."""
-_ESCAPED_IN_DATA: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
+ESCAPED_IN_DATA: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
 """What some producer's encoder escapes."""
 _METHODS: Final = frozenset({"startsWith", "endsWith", "contains"})
 _ROOTS: Final = frozenset({"ce", "data"})
@@ -106,12 +107,8 @@ def _in_data(node: Node, element: str | None) -> bool | None:
     """Whether a path leads into the data; None when it leads nowhere that texts can be looked for."""
     if isinstance(node, Select) and node.operand == Name("ce"):
         return None if node.field == "time" else False  # a time is compared as an instant, however it is written
-    while isinstance(node, Select):
-        node = node.operand
-    match node:
-        case Name("data"):
-            return True
-        case Name(name) if name == element:
+    match root_of(node):
+        case Name(name) if name in {"data", element}:
             return True
         case _:
             return None
@@ -129,7 +126,7 @@ def _are_values(node: Node) -> bool:
 def _clause(in_data: bool | None, items: Sequence[Node]) -> list[Clause]:
     if in_data is None or not 0 < len(items) <= LITERAL_STRINGS_MAX:
         return []
-    escaped = _ESCAPED_IN_DATA if in_data else _ESCAPED
+    escaped = ESCAPED_IN_DATA if in_data else _ESCAPED
     texts: dict[bytes, None] = {}
     for item in items:
         if not isinstance(item, Literal) or not isinstance(item.value, str):

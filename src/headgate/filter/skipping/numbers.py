@@ -20,13 +20,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.filter.cel.ast import And, Compare, Comparison, In, ListOf, Literal, Name, Node, Select
+from headgate.filter.cel.ast import And, Compare, Comparison, In, ListOf, Literal, Name, Node, Select, root_of
 from headgate.filter.cel.parsing import simplified_tree
+from headgate.filter.skipping.literals import ESCAPED_IN_DATA
 from headgate.limits import FILTERS_CACHED_MAX, LITERAL_CLAUSES_MAX
 
 _NUMBER: Final = rb'"[ \t\r\n]*:[ \t\r\n]*(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)'
-_ESCAPED: Final = re.compile(r'["\\/\x00-\x1f\x7f]')
-"""What a producer's encoder may escape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +100,9 @@ def _range(path: Node, operator: Comparison, constant: Node) -> Iterator[NumberR
 
 def _member(node: Node) -> bytes | None:
     """The last name of a path into the data."""
-    if not isinstance(node, Select) or _ESCAPED.search(node.field):
+    if not isinstance(node, Select) or ESCAPED_IN_DATA.search(node.field):
         return None
-    root: Node = node
-    while isinstance(root, Select):
-        root = root.operand
-    return node.field.encode() if root == Name("data") else None
+    return node.field.encode() if root_of(node) == Name("data") else None
 
 
 def _number(node: Node) -> float | None:

@@ -212,9 +212,9 @@ class _Tracer:
             case Not():
                 found = below[0]
             case Macro(kind) if value.kind == "bool" and kind in _STOPPED_BY:
-                found = self._element(at, below, _STOPPED_BY[kind] == value.text, value)
+                found = self._element(at, below, value) if _STOPPED_BY[kind] == value.text else None
             case Macro() if value.kind == "error" and self.value(below[0].node, at.scope).kind != "error":
-                found = self._element(at, below, True, value)
+                found = self._element(at, below, value)
             case And() | Or() if value.kind == "bool":
                 stops = value.text == ("true" if isinstance(at.node, Or) else "false")
                 found = self._first(below, value) if stops else None
@@ -240,13 +240,12 @@ class _Tracer:
             return next((one for one in below if self.value(one.node, one.scope).kind != "bool"), None)
         return found
 
-    def _element(self, at: _At, below: list[_At], stops: bool, value: Shown) -> _At | None:
+    def _element(self, at: _At, below: list[_At], value: Shown) -> _At | None:
         """The body at the first element that made the macro what it is."""
-        if stops:
-            for bound in self.elements(at):
-                bodies = [replace(one, scope=(*at.scope, bound)) for one in below[1:]]
-                if (found := self._first(bodies, value)) is not None:
-                    return found
+        for bound in self.elements(at):
+            bodies = [replace(one, scope=(*at.scope, bound)) for one in below[1:]]
+            if (found := self._first(bodies, value)) is not None:
+                return found
         return None
 
 
@@ -269,11 +268,8 @@ def _below(at: _At, text: str) -> list[_At]:
     for before, child in zip(between, parts, strict=False):
         position += len(before)
         written = unparse(child)
-        if text.startswith(f"({written})", position):
-            position += 1
-            found.append(_At(child, position, position + len(written), at.depth + 1, at.scope))
-            position += len(written) + 1
-        else:
-            found.append(_At(child, position, position + len(written), at.depth + 1, at.scope))
-            position += len(written)
+        parenthesis = text.startswith(f"({written})", position)
+        start = position + parenthesis
+        found.append(_At(child, start, start + len(written), at.depth + 1, at.scope))
+        position = start + len(written) + parenthesis
     return found

@@ -19,9 +19,7 @@ class CelType(StrEnum):
     INT = "int"
     DOUBLE = "double"
     STRING = "string"
-    TIMESTAMP = "timestamp"
     LIST = "list"  # of anything
-    MAP = "map"  # strings to anything
     DYN = "dyn"
 
 
@@ -34,13 +32,11 @@ class Overload:
         result: Static type of the value.
         compute: Gets plain Python values (lists and maps converted); raises FunctionError. Must not keep state, must be
             linear in the size of its arguments or bounded by a named limit, and never return a NUL or a lone surrogate.
-        member: Called as `a.f(b)` instead of `f(a, b)`.
     """
 
     parameters: tuple[CelType, ...]
     result: CelType
     compute: Callable[..., Any]
-    member: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,14 +98,6 @@ FUNCTIONS: Final[Mapping[str, tuple[Signature, ...]]] = {
 """By name: one signature for each number of arguments. INT, BOOL and STRING are their parameter's cast alone."""
 
 
-def signature(name: str, count: int) -> Signature | None:
-    """The function of that name for so many arguments."""
-    for found in FUNCTIONS.get(name, ()):
-        if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
-            return found
-    return None
-
-
 def arguments_of(found: Signature, parts: tuple[Part, ...]) -> tuple[Part, ...]:
     """The arguments, each cast to its parameter's type."""
     types = (*found.parameters, *(found.more or _S for _ in parts[len(found.parameters) :]))

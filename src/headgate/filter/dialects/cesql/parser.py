@@ -44,13 +44,7 @@ def parse(text: str) -> Tree:
 
 class _Parser(Words):
     def whole(self) -> Tree:
-        if self._peek().kind is Kind.END:
-            raise fault(self._text, 0, "the expression is empty", "leave the filter out to take every event")
-        found = self._logic()
-        token = self._peek()
-        if token.kind is not Kind.END:
-            raise self._unexpected(token, "the expression should end here")
-        return found
+        return self._whole(self._logic)
 
     def _logic(self) -> Tree:
         left, deeper = self._comparison(), 0
@@ -89,7 +83,8 @@ class _Parser(Words):
             deeper += 1
             negated = self._take("NOT")
             if self._take("LIKE"):
-                tested: Tree = Like(left, self._pattern(), token.position)
+                pattern = self._expect_text("a string should follow LIKE", "the pattern is a literal in quotes")
+                tested: Tree = Like(left, pattern.text, token.position)
             elif self._take("IN"):
                 opening = self._peek()
                 if not self._at("("):
@@ -103,13 +98,6 @@ class _Parser(Words):
         self._depth -= deeper
         return left
 
-    def _pattern(self) -> str:
-        token = self._peek()
-        if token.kind is not Kind.TEXT:
-            raise self._unexpected(token, "a string should follow LIKE", "the pattern is a literal in quotes")
-        self._advance()
-        return token.text
-
     def _signed(self) -> Tree:
         token = self._peek()
         if token.kind is Kind.SIGN and token.text in {"+", "-"}:
@@ -120,16 +108,10 @@ class _Parser(Words):
                 return self._integer(following, negative=token.text == "-", position=token.position)
             if token.text == "+":
                 raise self._unexpected(following, "an integer should follow the sign +")
-            return self._prefixed(token, Minus)
+            return Minus(self._nested(token, self._signed), token.position)
         if self._take("NOT"):
-            return self._prefixed(token, Not)
+            return Not(self._nested(token, self._signed), token.position)
         return self._primary()
-
-    def _prefixed(self, token: Token, made: type[Minus] | type[Not]) -> Tree:
-        self._deeper(token)
-        operand = self._signed()
-        self._depth -= 1
-        return made(operand, token.position)
 
     def _primary(self) -> Tree:
         token = self._peek()
@@ -148,10 +130,8 @@ class _Parser(Words):
             case Token(Kind.NAME, position=position):
                 return Attribute(self._attribute_name(token, advance=False), position)
             case Token(Kind.SIGN, "("):
-                self._deeper(token)
-                inner = self._logic()
+                inner = self._nested(token, self._logic)
                 self._expect(")")
-                self._depth -= 1
                 return inner
             case _:
                 raise self._unexpected(token, "a name, a value or a condition should stand here")

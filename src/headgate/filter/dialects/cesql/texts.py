@@ -19,8 +19,8 @@ from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
 from headgate.filter.cel.like import Pattern, Wildcard, like, pattern_of, plain_text
 from headgate.filter.dialects.cesql.values import Aim, Part, Type, cast, condition, constant, negated, read
+from headgate.filter.dialects.text_values import others_written
 
-_INTEGER_TEXT: Final = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INTEGER_CHARACTERS: Final = frozenset("-0123456789")
 _MAY_FAIL: Final = Part(FALSE, Type.BOOLEAN, fails=None)
 """Stands for a reason to fail beside those of the other parts of a condition."""
@@ -88,22 +88,13 @@ def _in(operand: Part, texts: list[str], aim: Aim) -> Part:
     """Whether a value is one of some texts; an extension is equal to a text that its value is written as."""
     values: list[str | int | bool] = list(dict.fromkeys(texts))
     if operand.type is Type.ANY:
-        values.extend(to_int(text) for text in texts if _is_integer_text(text))
-        values.extend(text == "true" for text in texts if text in {"true", "false"})
+        values.extend(other for text in texts for other in others_written(text))
     operand = _in_one_case(operand, texts, aim, whole=True)
     return condition(_member(operand.node, values), operand)
 
 
 def _member(node: Node, values: Iterable[str | int | bool]) -> Node:
     return one_of_constants(node, tuple(map(literal, values)))
-
-
-def _is_integer_text(text: str) -> bool:
-    """Whether some Integer is written so."""
-    try:
-        return _INTEGER_TEXT.fullmatch(text) is not None and str(to_int(text)) == text
-    except FunctionError:
-        return False
 
 
 def _extension_one_of(operand: Part, constants: list[str | int | bool], aim: Aim) -> Part:
@@ -213,4 +204,4 @@ def _is_upper_case_of_ascii(text: str) -> bool:
 
 def _is_text_of_other(text: str) -> bool:
     """Whether an Integer or Boolean is written so, in lower or upper case."""
-    return _is_integer_text(text) or text.lower() in {"true", "false"}
+    return bool(others_written(text.lower()))

@@ -143,14 +143,14 @@ class Translator:
         Raises:
             FilterError: There is none.
         """
-        found = functions.signature(name, count)
-        if found is None and name in functions.FUNCTIONS:
+        for found in functions.FUNCTIONS.get(name, ()):
+            if count == len(found.parameters) or (found.more is not None and count > len(found.parameters)):
+                return found
+        if name in functions.FUNCTIONS:
             counts = " or ".join(_count(one) for one in functions.FUNCTIONS[name])
             raise fault(self._text, position, f"{name} takes {counts}, not {count}")
-        if found is None:
-            hint = f"one of: {', '.join(functions.FUNCTIONS)}"
-            raise fault(self._text, position, f"there is no function {name[:40]}", hint)
-        return found
+        hint = f"one of: {', '.join(functions.FUNCTIONS)}"
+        raise fault(self._text, position, f"there is no function {name[:40]}", hint)
 
     def _condition(self, tree: Tree, aim: Aim) -> Part:
         return cast(self.part(tree, aim), Type.BOOLEAN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +108,11 @@ Tree = Constant | Attribute | Exists | Not | Minus | Arithmetic | Comparison | L
 
 def walk(tree: Tree) -> Iterator[Tree]:
     """The node and all below it."""
-    waiting = [tree]
+    waiting: list[object] = [tree]
     while waiting:
-        node = waiting.pop()
-        yield node
-        match node:
-            case Constant() | Attribute() | Exists():
-                pass
-            case Not(operand) | Minus(operand) | Like(operand):
-                waiting.append(operand)
-            case Arithmetic(_, left, right) | Comparison(_, left, right):
-                waiting += (left, right)
-            case Logic(_, operands) | Invocation(_, operands):
-                waiting += operands
-            case OneOf(operand, items):
-                waiting += (operand, *items)
-            case _:
-                assert_never(node)
+        part = waiting.pop()
+        if isinstance(part, tuple):
+            waiting += part
+        elif isinstance(part, Tree):
+            yield part
+            waiting += [getattr(part, field) for field in part.__match_args__]

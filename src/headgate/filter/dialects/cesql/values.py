@@ -9,22 +9,17 @@ from typing import Final, assert_never
 
 from headgate.event.attributes import CONTEXT_ATTRIBUTES, INT32_MAX, INT32_MIN, REQUIRED_ATTRIBUTES
 from headgate.filter.cel.ast import (
-    FALSE,
-    TRUE,
-    And,
     Compare,
     Comparison,
     Conditional,
-    Literal,
-    LiteralKind,
     Node,
     Not,
-    Or,
 )
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.cel.build import attribute, call, literal
 from headgate.filter.cel.functions.cesql import to_bool, to_int, to_string
 from headgate.filter.cel.functions.declare import FunctionError
+from headgate.filter.cel.rewrite import push_not
 
 
 class Type(StrEnum):
@@ -139,19 +134,5 @@ def condition(node: Node, *parts: Part) -> Part:
 
 
 def negated(node: Node) -> Node:
-    """`!node`, with the `!` moved inside of `&&` and `||`."""
-    match node:
-        case Not(operand):
-            return operand
-        case And(operands):
-            return Or(tuple(map(negated, operands)))
-        case Or(operands):
-            return And(tuple(map(negated, operands)))
-        case Compare(Comparison.EQ | Comparison.NE as comparison, left, right):
-            return Compare(comparison.opposite, left, right)
-        case Compare(Comparison.LT, left, Literal(LiteralKind.STRING) as right):
-            return Compare(Comparison.GE, left, right)
-        case Literal(LiteralKind.BOOL, value):
-            return FALSE if value else TRUE
-        case _:
-            return Not(node)
+    """`!node`, with the `!` moved inside as far as that is exact."""
+    return push_not(Not(node))

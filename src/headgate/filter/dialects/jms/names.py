@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum
 from typing import Final
 
 from headgate.event.attributes import TEXT_ATTRIBUTES
 
 
-class Type(Enum):
-    """What is known of a value before an event is seen."""
+class Type(StrEnum):
+    """What is known of a value before an event is seen, as errors call it."""
 
-    ANY = auto()  # a string, an integer or a boolean: what an extension may be
-    TEXT = auto()
-    NUMBER = auto()
-    FLAG = auto()
-    TIME = auto()
+    ANY = "a property"  # a string, an integer or a boolean: what an extension may be
+    TEXT = "a string"
+    NUMBER = "a number"
+    FLAG = "a boolean"
+    TIME = "a time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ nothing to compare. What other brokers allow beyond it is refused, with the hint
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 from headgate.filter.cel.ast import INT64_MAX
@@ -35,11 +36,6 @@ from headgate.limits import FILTER_LIST_ITEMS_MAX
 
 _INT64_DIGITS: Final = 19
 _COMPARISONS: Final = frozenset({"=", "<>", "<", "<=", ">", ">="})
-_VALUES: Final = (Number, Text, Truth, Identifier, Signed, Arithmetic)
-_CONDITIONS: Final = (
-    *(Truth, Identifier, Comparison, Between, OneOf, Like, IsNull),
-    *(Negation, Conjunction, Disjunction),
-)
 _Part = Value | Condition
 
 
@@ -54,42 +50,30 @@ def parse(text: str) -> Condition:
 
 class _Parser(Words):
     def whole(self) -> Condition:
-        if self._peek().kind is Kind.END:
-            raise fault(self._text, 0, "the selector is empty", "leave the filter out to take every event")
-        found = self._condition(self._disjunction())
-        token = self._peek()
-        if token.kind is not Kind.END:
-            raise self._unexpected(token, "the selector should end here")
-        return found
+        return self._whole(lambda: self._condition(self._disjunction()))
 
     # --- conditions ---
 
     def _disjunction(self) -> _Part:
-        first = self._conjunction()
-        if not self._at("OR"):
-            return first
-        position, parts = self._peek().position, [self._condition(first)]
-        while self._take("OR"):
-            parts.append(self._condition(self._conjunction()))
-        return Disjunction(tuple(parts), position)
+        return self._joined("OR", self._conjunction, Disjunction)
 
     def _conjunction(self) -> _Part:
-        first = self._negation()
-        if not self._at("AND"):
+        return self._joined("AND", self._negation, Conjunction)
+
+    def _joined(self, word: str, operand: Callable[[], _Part], made: type[Disjunction] | type[Conjunction]) -> _Part:
+        first = operand()
+        if not self._at(word):
             return first
         position, parts = self._peek().position, [self._condition(first)]
-        while self._take("AND"):
-            parts.append(self._condition(self._negation()))
-        return Conjunction(tuple(parts), position)
+        while self._take(word):
+            parts.append(self._condition(operand()))
+        return made(tuple(parts), position)
 
     def _negation(self) -> _Part:
         token = self._peek()
         if not self._take("NOT"):
             return self._predicate()
-        self._deeper(token)
-        operand = self._condition(self._negation())
-        self._depth -= 1
-        return Negation(operand, token.position)
+        return Negation(self._nested(token, lambda: self._condition(self._negation())), token.position)
 
     def _predicate(self) -> _Part:
         left = self._sum()
@@ -104,14 +88,14 @@ class _Parser(Words):
         if self._take("IS"):
             negated = self._take("NOT")
             self._expect("NULL")
-            return IsNull(self._identifier(left, "IS NULL"), negated, token.position)
+            return _negated(negated, IsNull(self._identifier(left, "IS NULL"), token.position))
         negated = self._take("NOT")
         if self._take("BETWEEN"):
             return self._between(self._value(left), negated, token)
         if self._take("IN"):
-            return self._one_of(self._identifier(left, "IN"), negated, token)
+            return _negated(negated, self._one_of(self._identifier(left, "IN"), token))
         if self._take("LIKE"):
-            return self._like(self._identifier(left, "LIKE"), negated, token)
+            return _negated(negated, self._like(self._identifier(left, "LIKE"), token))
         if negated:
             raise self._unexpected(self._peek(), "BETWEEN, IN or LIKE should follow NOT")
         return left
@@ -121,27 +105,27 @@ class _Parser(Words):
         self._expect("AND")
         return Between(operand, low, self._value(self._sum()), negated, token.position)
 
-    def _one_of(self, operand: Identifier, negated: bool, token: Token) -> OneOf:
+    def _one_of(self, operand: Identifier, token: Token) -> OneOf:
         self._expect("(")
-        values = [self._string("a string should stand in the list of IN").value]
+        values = [self._expect_text("a string should stand in the list of IN").text]
         while self._take(","):
-            values.append(self._string("a string should stand in the list of IN").value)
+            values.append(self._expect_text("a string should stand in the list of IN").text)
         self._expect(")")
         if len(values) > FILTER_LIST_ITEMS_MAX:
             reason = f"IN lists {len(values)} strings: the limit is {FILTER_LIST_ITEMS_MAX} (FILTER_LIST_ITEMS_MAX)"
             raise self._fault(token, reason, limit="FILTER_LIST_ITEMS_MAX")
-        return OneOf(operand, tuple(values), negated, token.position)
+        return OneOf(operand, tuple(values), token.position)
 
-    def _like(self, operand: Identifier, negated: bool, token: Token) -> Like:
-        pattern = self._string("a string should follow LIKE")
+    def _like(self, operand: Identifier, token: Token) -> Like:
+        pattern = self._expect_text("a string should follow LIKE")
         escape = None
         if self._take("ESCAPE"):
-            character = self._string("a string should follow ESCAPE")
-            escape = character.value
+            character = self._expect_text("a string should follow ESCAPE")
+            escape = character.text
             if len(escape) != 1 or escape in {"%", "_"}:
                 reason = "the escape must be one character, and neither % nor _"
                 raise fault(self._text, character.position, reason, "for instance ESCAPE '\\'")
-        return Like(operand, pattern, escape, negated, token.position)
+        return Like(operand, Text(pattern.text, pattern.position), escape, token.position)
 
     # --- values ---
 
@@ -164,9 +148,7 @@ class _Parser(Words):
         if following.kind is Kind.NUMBER:
             self._advance()
             return self._number(following, token)
-        self._deeper(token)
-        operand = self._value(self._signed())
-        self._depth -= 1
+        operand = self._nested(token, lambda: self._value(self._signed()))
         return Signed(token.text, operand, token.position)  # type: ignore[arg-type]
 
     def _primary(self) -> _Part:
@@ -182,10 +164,8 @@ class _Parser(Words):
             case Token(Kind.KEYWORD, "TRUE" | "FALSE" as word, position):
                 return Truth(word == "TRUE", position)
             case Token(Kind.SIGN, "("):
-                self._deeper(token)
-                inner = self._disjunction()
+                inner = self._nested(token, self._disjunction)
                 self._expect(")")
-                self._depth -= 1
                 return inner
             case _:
                 raise self._unexpected(token, "a name, a number, a string or a condition should stand here")
@@ -204,13 +184,6 @@ class _Parser(Words):
 
     # --- what is wanted here ---
 
-    def _string(self, reason: str) -> Text:
-        token = self._peek()
-        if token.kind is not Kind.TEXT:
-            raise self._unexpected(token, reason)
-        self._advance()
-        return Text(token.text, token.position)
-
     def _unexpected(self, token: Token, reason: str, hint: str = "") -> FilterError:
         match token:
             case Token(Kind.END):
@@ -226,12 +199,12 @@ class _Parser(Words):
         return self._fault(token, f"unexpected {what}: {reason}", hint)
 
     def _value(self, part: _Part) -> Value:
-        if isinstance(part, _VALUES):
+        if isinstance(part, Value):
             return part
         raise fault(self._text, part.position, "a condition is no value", "join conditions with AND, OR and NOT")
 
     def _condition(self, part: _Part) -> Condition:
-        if isinstance(part, _CONDITIONS):
+        if isinstance(part, Condition):
             return part
         raise fault(self._text, part.position, "a value is no condition", "compare it with something")
 
@@ -239,6 +212,10 @@ class _Parser(Words):
         if isinstance(part, Identifier):
             return part
         raise fault(self._text, part.position, f"a name should stand before {before}")
+
+
+def _negated(negated: bool, found: Condition) -> Condition:
+    return Negation(found, found.position) if negated else found
 
 
 def _numeric(text: str) -> int | float | None:

@@ -96,9 +96,8 @@ class _Translator:
                 return self._one_of(node)
             case tree.Like():
                 return self._like(node)
-            case tree.IsNull(operand, negated):
-                found = self._is_null(self._value(operand))
-                return found.negated() if negated else found
+            case tree.IsNull(operand):
+                return self._is_null(self._value(operand))
             case _:
                 assert_never(node)
 
@@ -139,7 +138,7 @@ class _Translator:
             return value
         if value.type is Type.ANY:
             return _computed(call("jms.number", value.node), value)
-        raise fault(self._text, position, f"arithmetic is for numbers, not for {_called(value.type)}")
+        raise fault(self._text, position, f"arithmetic is for numbers, not for {value.type}")
 
     # --- conditions ---
 
@@ -148,7 +147,7 @@ class _Translator:
         if isinstance(value.literal, bool):
             return constant(value.literal)
         if value.type is not Type.ANY:
-            reason = f"{node.name} is {_called(value.type)}, no condition"
+            reason = f"{node.name} is {value.type}, no condition"
             raise fault(self._text, node.position, reason, "compare it with something")
         return compared(value.needs, value.node)
 
@@ -169,11 +168,9 @@ class _Translator:
     def _one_of(self, node: tree.OneOf) -> Truth:
         value = self._texts(node.operand, "IN")
         if isinstance(value.literal, str):
-            found = constant(value.literal in node.values)
-        else:
-            items = tuple(_text(item).node for item in dict.fromkeys(node.values))
-            found = compared(value.needs, In(value.node, ListOf(items)))
-        return found.negated() if node.negated else found
+            return constant(value.literal in node.values)
+        items = tuple(_text(item).node for item in dict.fromkeys(node.values))
+        return compared(value.needs, In(value.node, ListOf(items)))
 
     def _like(self, node: tree.Like) -> Truth:
         value = self._texts(node.operand, "LIKE")
@@ -187,17 +184,15 @@ class _Translator:
         if text is not None:
             # What is no string is neither like a text nor unlike it.
             same = self._compare(Op.EQ, value, _text(text), node.position)
-            found = truth(same.holds, self._compare(Op.NE, value, _text(text), node.position).holds)
-        elif pattern.parts == (Wildcard.ANY,):
-            found = truth(When(value.needs, _is_text(value)), three_valued.NEVER)
-        else:
-            found = compared(value.needs, like(value.node, pattern))
-        return found.negated() if node.negated else found
+            return truth(same.holds, self._compare(Op.NE, value, _text(text), node.position).holds)
+        if pattern.parts == (Wildcard.ANY,):
+            return truth(When(value.needs, _is_text(value)), three_valued.NEVER)
+        return compared(value.needs, like(value.node, pattern))
 
     def _texts(self, node: tree.Identifier, word: str) -> _Value:
         value = self._value(node)
         if value.type not in {Type.ANY, Type.TEXT}:
-            raise fault(self._text, node.position, f"{word} is for strings, {node.name} is {_called(value.type)}")
+            raise fault(self._text, node.position, f"{word} is for strings, {node.name} is {value.type}")
         return value
 
     def _compare(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
@@ -206,7 +201,7 @@ class _Translator:
         if Type.TIME in {left.type, right.type}:
             return self._compare_time(op, left, right, position)
         if op not in {Op.EQ, Op.NE} and (types := {left.type, right.type} & {Type.TEXT, Type.FLAG}):
-            reason = f"{op} compares numbers, not {' and '.join(sorted(map(_called, types)))}"
+            reason = f"{op} compares numbers, not {' and '.join(sorted(types))}"
             raise fault(self._text, position, reason, "strings and booleans are compared with = and <>")
         if left.literal is not None and right.literal is not None:
             return constant(left.type is right.type and op.holds(left.literal, right.literal))
@@ -348,19 +343,3 @@ def _is_text(value: _Value) -> Node:
 
 def _is_number(value: _Value) -> Node:
     return In(_type(value), _NUMBER_TYPES)
-
-
-def _called(type_: Type) -> str:
-    match type_:
-        case Type.TEXT:
-            return "a string"
-        case Type.NUMBER:
-            return "a number"
-        case Type.FLAG:
-            return "a boolean"
-        case Type.TIME:
-            return "a time"
-        case Type.ANY:
-            return "a property"
-        case _:
-            assert_never(type_)

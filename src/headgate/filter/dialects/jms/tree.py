@@ -87,7 +87,6 @@ class OneOf:
 
     operand: Identifier
     values: tuple[str, ...]
-    negated: bool
     position: int
 
 
@@ -98,7 +97,6 @@ class Like:
     operand: Identifier
     pattern: Text
     escape: str | None
-    negated: bool
     position: int
 
 
@@ -107,13 +105,12 @@ class IsNull:
     """`x IS NULL`."""
 
     operand: Identifier
-    negated: bool
     position: int
 
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """`NOT x`."""
+    """`NOT x`; also of `NOT IN`, `NOT LIKE` and `IS NOT NULL`."""
 
     operand: Condition
     position: int

@@ -12,7 +12,7 @@ An object is `{"and": [...]}`, `{"or": [...]}`, `{"not": {...}}` or a predicate:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.cel.unparse import unparse
@@ -22,13 +22,11 @@ from headgate.filter.dialects.pulsar.tree import (
     LISTS,
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
     Property,
-    PublishTime,
     Spelling,
     Time,
     Type,
@@ -38,9 +36,9 @@ from headgate.filter.dialects.pulsar.tree import (
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_LIST_ITEMS_MAX, FILTER_TOKENS_MAX
 
 JsonObject = dict[str, object]
+_Kind = TypeVar("_Kind", Operator, Type)
 
-_TIMES: Final[Mapping[str, Time]] = {"eventTime": EventTime(), "publishTime": PublishTime()}
-_SUBJECTS: Final = ("property", *_TIMES)
+_SUBJECTS: Final = ("property", *Time)
 _LIST: Final = Spelling("property", "operator", "type")
 _ONE: Final = Spelling("property", "operator", "type", "value", single=True)
 _MEMBERS: Final = frozenset({*_SUBJECTS, "operator", "value", "values", "type"})
@@ -105,7 +103,7 @@ def to_json(expression: Expr) -> JsonObject:
                 written["value"] = values[0]
             if isinstance(subject, Property):
                 return {"property": subject.name, "type": subject.type.value, **written}
-            return {"eventTime" if isinstance(subject, EventTime) else "publishTime": {}, **written}
+            return {subject.value: {}, **written}
 
 
 def _expression(value: object, field: str, depth: int) -> Expr:
@@ -138,33 +136,25 @@ def _predicate(value: Mapping[object, object], field: str) -> Predicate:
     asked = [name for name in _SUBJECTS if name in value]
     if len(asked) != 1:
         raise FilterError("must have one of property, eventTime and publishTime", field=field, hint=_HINT)
-    subject: object = value[asked[0]]
-    if asked[0] in _TIMES:
+    subject = value[asked[0]]
+    if asked[0] != "property":
         if subject != {}:
             raise FilterError("must be {}", field=f"{field}.{asked[0]}")
-        subject = _TIMES[asked[0]]
+        subject = Time(asked[0])
     elif not isinstance(subject, str):
         raise FilterError("must be a string", field=f"{field}.property")
-    assert isinstance(subject, str | EventTime | PublishTime)
     values = _values(value, field)
     spelling = _ONE if "value" in value else _LIST
-    return predicate(subject, _operator(value, field), values, _type(value, field), field, spelling)
+    operator = _named(Operator, "operator", value, field)
+    type_ = _named(Type, "type", value, field) if "type" in value else None
+    return predicate(subject, operator, values, type_, field, spelling)
 
 
-def _operator(value: Mapping[object, object], field: str) -> Operator:
-    named = value.get("operator")
-    if not isinstance(named, str) or named not in Operator.__members__:
-        raise FilterError("is no operator", field=f"{field}.operator", hint=f"one of: {', '.join(Operator)}")
-    return Operator(named)
-
-
-def _type(value: Mapping[object, object], field: str) -> Type | None:
-    if "type" not in value:
-        return None
-    named = value["type"]
-    if not isinstance(named, str) or named not in set(Type):
-        raise FilterError("is no type", field=f"{field}.type", hint=f"one of: {', '.join(Type)}")
-    return Type(named)
+def _named(kind: type[_Kind], name: str, value: Mapping[object, object], field: str) -> _Kind:
+    named = value.get(name)
+    if not isinstance(named, str) or named not in set(kind):
+        raise FilterError(f"is no {name}", field=f"{field}.{name}", hint=f"one of: {', '.join(kind)}")
+    return kind(named)
 
 
 def _values(value: Mapping[object, object], field: str) -> tuple[Value, ...]:

@@ -18,14 +18,13 @@ from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.filter.dialects.pulsar.tree import (
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
     Property,
-    PublishTime,
     Spelling,
+    Time,
     Type,
     Value,
     predicate,
@@ -35,6 +34,8 @@ from headgate.rpc import pulsar_pb2 as wire
 
 _SPELLING: Final = Spelling(name="name", operator="op", type="ty")
 _TYPES: Final = {Type.STRING: wire.Predicate.STRING, Type.LONG: wire.Predicate.LONG, Type.DOUBLE: wire.Predicate.DOUBLE}
+_TIMES: Final = {Time.EVENT: wire.Predicate.EVENT_TIME, Time.PUBLISH: wire.Predicate.PUBLISH_TIME}
+_TIMES_READ: Final = {number: time for time, number in _TIMES.items()}
 _TYPES_READ: Final = {number: type_ for type_, number in _TYPES.items()}
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -103,9 +104,8 @@ def _message(expression: Expr) -> wire.Expr:
             match subject:
                 case Property(name, type_):
                     made.ref, made.name, made.ty = wire.Predicate.PROPERTY, name, _TYPES[type_]
-                case EventTime() | PublishTime():
-                    is_event = isinstance(subject, EventTime)
-                    made.ref = wire.Predicate.EVENT_TIME if is_event else wire.Predicate.PUBLISH_TIME
+                case Time():
+                    made.ref = _TIMES[subject]
                     texts = any(isinstance(value, str) for value in values)
                     made.ty = wire.Predicate.STRING if texts else wire.Predicate.LONG
             return wire.Expr(tp=wire.Expr.PREDICATE, predicate=made)
@@ -187,28 +187,20 @@ def _predicate(message: wire.Predicate, field: str) -> Predicate:
     if type_ is None:
         raise FilterError(f"{message.ty} is no type", field=f"{field}.ty", hint=_names(wire.Predicate.ValueType.keys()))
     operator = Operator(wire.Predicate.Operator.Name(message.op))
-    subject: str | EventTime | PublishTime
-    match message.ref:
-        case wire.Predicate.PROPERTY:
-            if not message.HasField("name"):
-                raise FilterError("is missing: PROPERTY needs it", field=f"{field}.name")
-            subject = message.name
-        case wire.Predicate.EVENT_TIME:
-            subject = EventTime()
-        case wire.Predicate.PUBLISH_TIME:
-            subject = PublishTime()
-        case number:
-            hint = _names(wire.Predicate.MessageRef.keys())
-            raise FilterError(f"{number} is nothing of an event", field=f"{field}.ref", hint=hint)
-    if isinstance(subject, str):
-        values = tuple(_value(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
-        return predicate(subject, operator, values, type_, field, _SPELLING)
-    if message.HasField("name"):
-        raise FilterError("a time has no name", field=f"{field}.name")
-    if type_ is Type.DOUBLE:
-        raise FilterError("a time is no DOUBLE", field=f"{field}.ty", hint="LONG: milliseconds; STRING: RFC 3339")
-    times = tuple(_time(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
-    return predicate(subject, operator, times, None, field, _SPELLING)
+    time = _TIMES_READ.get(message.ref)
+    if time is not None:
+        if message.HasField("name"):
+            raise FilterError("a time has no name", field=f"{field}.name")
+        if type_ is Type.DOUBLE:
+            raise FilterError("a time is no DOUBLE", field=f"{field}.ty", hint="LONG: milliseconds; STRING: RFC 3339")
+    elif message.ref != wire.Predicate.PROPERTY:
+        hint = _names(wire.Predicate.MessageRef.keys())
+        raise FilterError(f"{message.ref} is nothing of an event", field=f"{field}.ref", hint=hint)
+    elif not message.HasField("name"):
+        raise FilterError("is missing: PROPERTY needs it", field=f"{field}.name")
+    read = _value if time is None else _time
+    values = tuple(read(text, type_, f"{field}.values[{index}]") for index, text in enumerate(message.values))
+    return predicate(time or message.name, operator, values, None if time else type_, field, _SPELLING)
 
 
 def _time(text: str, type_: Type, field: str) -> Value:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Final, assert_never
 
 from headgate.event import rfc3339
@@ -31,18 +30,17 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.build import attribute, call, literal, one_of
 from headgate.filter.cel.like import Pattern, like, plain_text
 from headgate.filter.cel.like import parse_pattern as parse_like
-from headgate.filter.dialects.instants import timestamp_text
+from headgate.filter.dialects.instants import timestamp_of_micros
 from headgate.filter.dialects.pulsar.tree import (
     ESCAPE,
     AllOf,
     AnyOf,
-    EventTime,
     Expr,
     Negation,
     Operator,
     Predicate,
-    PublishTime,
     Subject,
+    Time,
     Type,
     Value,
 )
@@ -56,7 +54,6 @@ _ORDERS: Final = {
     Operator.LESS_THAN_EQUALS: Comparison.LE,
 }
 _NUMERIC: Final = re.compile(r"-?[0-9]*")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def translate(expression: Expr) -> Node:
@@ -80,9 +77,9 @@ def _truth(expression: Expr) -> Truth:
 
 def _predicate(subject: Subject, operator: Operator, values: tuple[Value, ...]) -> Truth:
     match subject:
-        case EventTime():
+        case Time.EVENT:
             return _compare(operator, ("time",), attribute("time"), list(map(_instant, values)))
-        case PublishTime():
+        case Time.PUBLISH:
             return _compare(operator, (), Name(PUBLISH_TIME), list(map(_instant, values)))
     match subject.type:
         case Type.STRING:
@@ -202,4 +199,4 @@ def _lower_call(node: Node) -> Node:
 def _instant(value: Value) -> Node:
     micros = rfc3339.micros(value) if isinstance(value, str) else int(value) * 1000
     assert micros is not None, value
-    return timestamp_text(_EPOCH + timedelta(microseconds=micros))
+    return timestamp_of_micros(micros)

@@ -78,17 +78,13 @@ class Property:
     type: Type
 
 
-@dataclass(frozen=True, slots=True)
-class EventTime:
-    """`eventTime()`: the attribute `time`."""
+class Time(StrEnum):
+    """A time of an event, by its name in JSON."""
+
+    EVENT = "eventTime"  # the attribute `time`
+    PUBLISH = "publishTime"  # when the broker stored the event, to the millisecond
 
 
-@dataclass(frozen=True, slots=True)
-class PublishTime:
-    """`publishTime()`: when the broker stored the event, to the millisecond."""
-
-
-Time = EventTime | PublishTime
 Subject = Property | Time
 
 
@@ -174,7 +170,7 @@ def predicate(
             another type.
     """
     _check_count(operator, len(values), f"{field}.{spelling.values}")
-    if not isinstance(subject, str):
+    if isinstance(subject, Time):
         return _of_time(subject, operator, values, type_, field, spelling)
     check_name(subject, f"{field}.{spelling.name}")
     if subject == "time":
@@ -184,15 +180,11 @@ def predicate(
         raise FilterError(f"{operator} is for strings, not for {kind}s", field=f"{field}.{spelling.operator}")
     checked = tuple(_typed(value, kind, f"{field}.{spelling.value(index)}") for index, value in enumerate(values))
     if operator is Operator.LIKE:
-        _check_pattern(str(checked[0]), f"{field}.{spelling.value(0)}")
+        try:
+            parse_pattern(str(checked[0]), ESCAPE)
+        except PatternError as error:
+            raise FilterError(str(error), field=f"{field}.{spelling.value(0)}", position=error.position) from None
     return Predicate(Property(subject, kind), operator, checked)
-
-
-def _check_pattern(pattern: str, field: str) -> None:
-    try:
-        parse_pattern(pattern, ESCAPE)
-    except PatternError as error:
-        raise FilterError(str(error), field=field, position=error.position) from None
 
 
 def _check_count(operator: Operator, count: int, field: str) -> None:
