@@ -22,7 +22,7 @@ REQUIRED_ATTRIBUTES: Final = frozenset({"specversion", "id", "source", "type"})
 """Context attributes that every event has."""
 OPTIONAL_ATTRIBUTES: Final = ("subject", "time", "datacontenttype", "dataschema")
 CONTEXT_ATTRIBUTES: Final = ("specversion", "id", "source", "type", *OPTIONAL_ATTRIBUTES)
-"""Attributes that CloudEvents defines; every other one is an extension."""
+"""Attributes that CloudEvents defines; every other one is an extension. Key extraction takes them in this order."""
 TEXT_ATTRIBUTES: Final = frozenset(CONTEXT_ATTRIBUTES) - {"time"}
 """Context attributes whose values are strings where they are present; an extension may be anything."""
 INT32_MIN: Final = -(1 << 31)

@@ -125,7 +125,7 @@ class Why:
     ) -> EventExplanation:
         target = targets.get(f"{trigger.metadata.namespace}/{trigger.metadata.name}")
         if target is None:
-            return EventExplanation(EventFate.NOT_READY, f"the trigger gets no events: {not_ready_text(trigger)}")
+            return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger))
         return self._explain(trigger, target, event, rows.get(target.id), _whole)
 
     def _find(self, broker: str, search: EventSearch) -> FoundEvent | EventExplanation:

@@ -16,8 +16,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.compile.plan import Verdict
-from headgate.match.reads import ATTRIBUTES, OperandColumns
+from headgate.match.reads import OperandColumns
 from headgate.match.residuals import Judgement, judge
 from headgate.match.table import CompiledPattern, MatchTable, TableBuilder, build_table
 
@@ -64,7 +65,7 @@ def extraction(table: MatchTable) -> Column:
         F.col("state"),
         F.lit(table.secrets.seed).cast("bigint"),
         F.lit(table.secrets.check),
-        *(column(name, "string") for name in (*ATTRIBUTES, "extensions")),
+        *(column(name, "string") for name in (*CONTEXT_ATTRIBUTES, "extensions")),
         F.coalesce(column("time_us", "bigint"), F.lit(_NO_TIME)),
         F.coalesce(column("append_time_us", "bigint"), F.lit(_NO_TIME)),
         F.col("data_kind"),

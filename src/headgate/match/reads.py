@@ -6,13 +6,10 @@ SQL NULL stands for "no value of this type"; whether there is a value at all is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
+from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.cel.attribute_names import TIME_TEXT
 from headgate.filter.compile.plan import Form, Operand, Root
-
-ATTRIBUTES: Final = ("specversion", "id", "source", "type", "subject", "time", "datacontenttype", "dataschema")
-"""Context attributes with a column of their own in the log, in the order of the function's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +53,7 @@ def columns_of(operand: Operand) -> tuple[str, ...]:
     if operand.form is Form.NAMED:
         return ("extensions",)
     attribute = attribute_of(operand)
-    return (attribute,) if attribute in ATTRIBUTES else ("extensions",)
+    return (attribute,) if attribute in CONTEXT_ATTRIBUTES else ("extensions",)
 
 
 def attribute_of(operand: Operand) -> str:

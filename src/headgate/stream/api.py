@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -31,6 +31,7 @@ from headgate.event.model import Event
 from headgate.limits import READ_BATCH_BYTES_MAX, READ_BATCH_EVENTS_MAX, READ_ENCODE_BYTES_MAX
 from headgate.log import positions
 from headgate.log.errors import CorruptChunkError
+from headgate.scan.scan import ScanCounters
 from headgate.stream.follow import Turn
 from headgate.stream.readers import Readers
 from headgate.stream.request import ReadRequest, read_request
@@ -42,21 +43,12 @@ _NO_STORE: Final = {"cache-control": "no-store"}
 _CLIENT_GONE: Final = 499  # nobody sees it
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
-
-
-class ReadProgress(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a reader is, and the counters of its scan; see `scan.ScanCounters`."""
-
-    position: str
-    at_end: bool
-    chunks_read: int
-    chunks_skipped: int
-    events_scanned: int
-    events_matched: int
-    false_positive_chunks: int
-    filter_errors: int
-    events_missed: int
-    events_corrupt: int
+_ReadProgress: Final = msgspec.defstruct(
+    "ReadProgress",
+    [("position", str), ("at_end", bool), *((field.name, int) for field in fields(ScanCounters))],
+    rename="camel",
+)
+"""Where a reader is, and the counters of its scan."""
 
 
 class ReadApi:
@@ -109,8 +101,8 @@ class ReadApi:
                 if not events:
                     raise  # else it is the first thing that the next request meets
         progress = _progress(turn)
-        fields = msgspec.structs.asdict(progress).items()
-        headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in fields}
+        named = msgspec.structs.asdict(progress).items()
+        headers = {f"headgate-{name.replace('_', '-')}": str(value).lower() for name, value in named}
         body = await _in_thread(size_bytes, partial(encode_batch, events))
         return Response(body, media_type=BATCH_JSON, headers=headers | _NO_STORE)
 
@@ -154,8 +146,8 @@ def _events_of(turn: Turn) -> list[Event]:
     return [event for event, _ in _placed(turn)]
 
 
-def _progress(turn: Turn) -> ReadProgress:
-    return ReadProgress(positions.write(turn.positions), turn.at_end, **asdict(turn.counters))
+def _progress(turn: Turn) -> msgspec.Struct:
+    return _ReadProgress(positions.write(turn.positions), turn.at_end, **asdict(turn.counters))
 
 
 def _line(turn: Turn) -> bytes:

@@ -31,7 +31,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from headgate.filter.cel import checked_pb2
 from headgate.filter.cel.ast import PUBLISH_TIME, Node
 from headgate.filter.cel.decode import decode, offset_of
-from headgate.filter.cel.errors import FilterError, caret, over_limit
+from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate.filter.cel.functions import FUNCTIONS
 from headgate.filter.cel.functions.declare import CelType, Function
 from headgate.filter.cel.functions.json import ABSENT, EVALUATED
@@ -88,7 +88,6 @@ _STRING: Final = _cel.Type.STRING
 CelInput = Mapping[str, Any]
 """Variables of one evaluation: Python's JSON values, and `Timestamp` messages."""
 
-_REFUSED: Final = re.compile("[\0\ud800-\udfff]")
 _SIGNS: Final = frozenset({"==", "!=", "<=", ">=", "<", ">", "&&", "||", "+", "*", "/", "%", "?", ".", "[", "{"})
 _TOKEN: Final = re.compile(
     r"""//[^\n]*|[rR][bB]?(?:"[^"]*"|'[^']*')|"{3}.*?"{3}|'{3}.*?'{3}"""
@@ -320,13 +319,10 @@ def offset_in(text: str, node: Node) -> int | None:
 
 
 def _refuse_characters(text: str) -> None:
-    found = _REFUSED.search(text)
+    found = unusable_character(text)
     if found is not None:
-        position = found.start()
-        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-        raise FilterError(
-            f"{what} at offset {position}", field="filter.expression", position=position, caret=caret(text, position)
-        )
+        what, position = found
+        raise FilterError(f"{what} at offset {position}", field="filter.expression").at(text, position)
 
 
 def is_regular_expression(pattern: str) -> bool:

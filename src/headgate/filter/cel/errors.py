@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from headgate import limits
 from headgate.errors import InvalidInputError
 
 _CARET_CHARACTERS: Final = 100
+_UNUSABLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class FilterError(InvalidInputError):
@@ -50,7 +52,9 @@ class FilterError(InvalidInputError):
     def at(self, text: str, position: int | None) -> FilterError:
         """The same fault, with its place in the expression's text."""
         shown = "" if position is None else caret(text, position)
-        return FilterError(self.reason, field=self.field, position=position, caret=shown, hint=self.hint)
+        return FilterError(
+            self.reason, field=self.field, position=position, caret=shown, hint=self.hint, limit=self.limit
+        )
 
 
 def over_limit(name: str, what: str, *, field: str = "filter.expression", maximum: int | None = None) -> FilterError:
@@ -64,6 +68,14 @@ def over_limit(name: str, what: str, *, field: str = "filter.expression", maximu
     """
     maximum = getattr(limits, name) if maximum is None else maximum
     return FilterError(f"{what}: the limit is {maximum} ({name})", field=field, limit=name)
+
+
+def unusable_character(text: str) -> tuple[str, int] | None:
+    """The first character that cel-cpp does not take, and its offset; None without one."""
+    found = _UNUSABLE.search(text)
+    if found is None:
+        return None
+    return "a NUL character" if found[0] == "\0" else "half of a surrogate pair", found.start()
 
 
 def caret(text: str, position: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError, caret, over_limit
+from headgate.filter.cel.errors import FilterError, over_limit
 
 _DIAGNOSTIC: Final = re.compile(
     r"ERROR: <input>:(-?\d+):(-?\d+): (.*?)(?=\n \||\nERROR: |\s*\[[A-Z_]+\]\s*$|\Z)", re.DOTALL
@@ -35,15 +35,9 @@ def refusal(text: str, message: str) -> FilterError:
     if found is None:
         return FilterError(plain(message), field="filter.expression")
     line, column, reason = int(found[1]), int(found[2]), " ".join(found[3].split())
-    position = _offset(text, line, column)
     hint = next((hint for pattern, hint in _HINTS if pattern.search(message)), "")
-    return FilterError(
-        reason.removeprefix("Syntax error: "),
-        field="filter.expression",
-        position=position,
-        caret="" if position is None else caret(text, position),
-        hint=hint,
-    )
+    fault = FilterError(reason.removeprefix("Syntax error: "), field="filter.expression", hint=hint)
+    return fault.at(text, _offset(text, line, column))
 
 
 def _offset(text: str, line: int, column: int) -> int | None:

@@ -270,13 +270,8 @@ def _between(subject: Node, pieces: list[_Piece]) -> Node:
 
 def _like(piece: _Piece) -> str:
     if isinstance(piece, str):
-        return like_text(piece)
+        return re.sub(r"([\\%_])", r"\\\1", piece)
     return "_" * piece.least + ("" if piece.bounded else "%")
-
-
-def like_text(text: str) -> str:
-    """`text` in a pattern of `Op.LIKE`, standing for itself."""
-    return re.sub(r"([\\%_])", r"\\\1", text)
 
 
 LIKE: Final = "@like"

@@ -10,14 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from headgate.filter.cel.errors import FilterError, caret, over_limit
+from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate.limits import FILTER_CHARACTERS_MAX, FILTER_DEPTH_MAX, FILTER_TOKENS_MAX
 
 Part = TypeVar("Part")
-
-_NO_TEXT: Final = re.compile("[\0\ud800-\udfff]")
 
 
 class Kind(StrEnum):
@@ -67,7 +65,7 @@ class Lexicon:
 
 def fault(text: str, position: int, reason: str, hint: str = "", *, limit: str = "") -> FilterError:
     """The refusal of a text at a place; the dialect adds the field."""
-    return FilterError(reason, position=position, caret=caret(text, position), hint=hint, limit=limit)
+    return FilterError(reason, hint=hint, limit=limit).at(text, position)
 
 
 def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
@@ -93,7 +91,8 @@ def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
             case "space":
                 pass
             case "text":
-                _check_text(text, found.start(), word)
+                if (unusable := unusable_character(word)) is not None:
+                    raise fault(text, position + unusable[1], f"{unusable[0]} in a string")
                 yield Token(Kind.TEXT, lexicon.unquoted(word), position)
             # Not only upper(): other letters fold to keywords too, and are names.
             case "name" if word.isascii() and word.upper() in lexicon.keywords:
@@ -104,13 +103,6 @@ def tokens(text: str, lexicon: Lexicon) -> Iterator[Token]:
                 yield Token(Kind(str(group)), word, position)
         position = found.end()
     yield Token(Kind.END, "", len(text))
-
-
-def _check_text(text: str, position: int, word: str) -> None:
-    found = _NO_TEXT.search(word)
-    if found is not None:
-        what = "a NUL character" if found[0] == "\0" else "half of a surrogate pair"
-        raise fault(text, position + found.start(), f"{what} in a string")
 
 
 class Words(ABC):

@@ -254,8 +254,9 @@ def _merged_at(path: Node, alternatives: list[frozenset[Node]]) -> list[frozense
         else:
             kept[alternative] = None
     for rest, constants in groups.items():
-        for some in _pieces(list(constants)):
-            ordered = sorted(some, key=literal_order)
+        listed = list(constants)
+        for start in range(0, len(listed), FILTER_LIST_ITEMS_MAX):
+            ordered = sorted(listed[start : start + FILTER_LIST_ITEMS_MAX], key=literal_order)
             kept[rest | {one_of(path, ordered)}] = None
     return list(kept)
 
@@ -277,11 +278,6 @@ def _equality(node: Node) -> _Equality | None:
             return _Equality(path, constants, node) if len(constants) == len(items) > 0 else None
         case _:
             return None
-
-
-def _pieces(constants: list[Literal]) -> Iterator[list[Literal]]:
-    for start in range(0, len(constants), FILTER_LIST_ITEMS_MAX):
-        yield constants[start : start + FILTER_LIST_ITEMS_MAX]
 
 
 class _Implied:

@@ -9,7 +9,7 @@ evaluation has left it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from headgate.filter.cel.ast import Call, Macro, Name, Node, map_children
@@ -57,30 +57,6 @@ def _data() -> object:
     return EVALUATED.data
 
 
-def _values(root: object, path: list[object]) -> list[object]:
-    _check(path, "json.values")
-    return [value for value in _at(root, path) if not isinstance(value, Mapping)]
-
-
-def _objects(root: object, path: list[object]) -> list[object]:
-    _check(path, "json.objects")
-    return [value for value in _at(root, path) if isinstance(value, Mapping)]
-
-
-def _check(path: list[object], function: str) -> None:
-    for name in path:
-        if not isinstance(name, str):
-            raise FunctionError(f"{function}(): a path is a list of member names, not of {type(name).__name__}")
-
-
-def _function(name: str, compute: Callable[[object, list[object]], list[object]]) -> Function:
-    return Function(name, (Overload((CelType.DYN, CelType.LIST), CelType.LIST, compute),))
-
-
-def _function_of_data(name: str, compute: Callable[[object, list[object]], list[object]]) -> Function:
-    return Function(name, (Overload((CelType.LIST,), CelType.LIST, lambda path: compute(_data(), path)),))
-
-
 OF_DATA: Final = {"json.values": "json.values_of_data", "json.objects": "json.objects_of_data"}
 """Functions whose first argument is `data`, by what they are in a program."""
 
@@ -96,12 +72,23 @@ def data_at_hand(node: Node) -> Node:
             return map_children(node, data_at_hand)
 
 
-JSON_FUNCTIONS: Final = (
-    _function("json.values", _values),
-    _function("json.objects", _objects),
-    _function_of_data("json.values_of_data", _values),
-    _function_of_data("json.objects_of_data", _objects),
-)
+def _declared(name: str, *, objects: bool) -> tuple[Function, Function]:
+    """A function of any value, and the same of the event's data."""
+
+    def found(root: object, path: list[object]) -> list[object]:
+        for member in path:
+            if not isinstance(member, str):
+                what = f"{name}(): a path is a list of member names, not of {type(member).__name__}"
+                raise FunctionError(what)
+        return [value for value in _at(root, path) if isinstance(value, Mapping) is objects]
+
+    return (
+        Function(name, (Overload((CelType.DYN, CelType.LIST), CelType.LIST, found),)),
+        Function(OF_DATA[name], (Overload((CelType.LIST,), CelType.LIST, lambda path: found(_data(), path)),)),
+    )
+
+
+JSON_FUNCTIONS: Final = (*_declared("json.values", objects=False), *_declared("json.objects", objects=True))
 """`json.values(root, ["a", "b"])`: the scalars (null too) at a path; empty when there are none.
 
 `json.objects(root, ["a", "b"])`: the objects at a path, each element of an array by itself, so that conditions on

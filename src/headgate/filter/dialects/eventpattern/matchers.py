@@ -10,15 +10,14 @@ from typing import Final
 from headgate.filter.cel.ast import FALSE, TRUE, Call, Compare, Comparison, In, ListOf, Literal, Name, Node, Not
 from headgate.filter.cel.build import all_of, any_of, call, literal, method, one_of
 from headgate.filter.dialects.eventpattern.rules import (
+    Affix,
     AnythingBut,
     Cidr,
     Exact,
     IgnoreCase,
     Matcher,
     Numeric,
-    Prefix,
     Scalar,
-    Suffix,
     Wildcard,
 )
 
@@ -49,7 +48,7 @@ def _test(value: Node, matcher: Matcher, *, is_string: bool) -> Node:
     match matcher:
         case Exact():
             return one_of(value, (literal(matcher.value),))
-        case Prefix() | Suffix() | IgnoreCase() | Wildcard():
+        case Affix() | IgnoreCase() | Wildcard():
             return _of_string(value, _text_test(value, matcher), is_string=is_string)
         case Numeric(bounds):
             tested = all_of(Compare(Comparison(operator), value, literal(bound)) for operator, bound in bounds)
@@ -89,14 +88,10 @@ def _of_string(value: Node, test: Node, *, is_string: bool) -> Node:
 
 def _text_test(value: Node, matcher: Matcher) -> Node:
     match matcher:
-        case Prefix(text, False):
-            return method(value, "startsWith", text)
-        case Suffix(text, False):
-            return method(value, "endsWith", text)
-        case Prefix(text, True):
-            return _folded(value, text, "startsWith", "^", "")
-        case Suffix(text, True):
-            return _folded(value, text, "endsWith", "", "$")
+        case Affix(function, text, False):
+            return method(value, function, text)
+        case Affix(function, text):
+            return _folded(value, text, function, *(("^", "") if function == "startsWith" else ("", "$")))
         case IgnoreCase(text):
             return _folded(value, text, "", "^", "$")
         case Wildcard(pieces):

@@ -28,17 +28,10 @@ class Exact:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
-    """A string that begins so."""
+class Affix:
+    """A string that begins or ends so; `function` is CEL's: `startsWith` or `endsWith`."""
 
-    text: str
-    ignore_case: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Suffix:
-    """A string that ends so."""
-
+    function: str
     text: str
     ignore_case: bool = False
 
@@ -75,7 +68,7 @@ class Cidr:
 class AnythingBut:
     """A value that none of these match."""
 
-    unwanted: tuple[Exact | Prefix | Suffix | IgnoreCase | Wildcard, ...]
+    unwanted: tuple[Exact | Affix | IgnoreCase | Wildcard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ class Exists:
     wanted: bool
 
 
-Matcher = Exact | Prefix | Suffix | IgnoreCase | Wildcard | Numeric | Cidr | AnythingBut | Exists
+Matcher = Exact | Affix | IgnoreCase | Wildcard | Numeric | Cidr | AnythingBut | Exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +110,7 @@ _OPERATORS: Final = (
     *("anything-but", "cidr", "equals-ignore-case", "exactly", "exists"),
     *("numeric", "prefix", "suffix", "wildcard"),
 )
+_AFFIXES: Final = {"prefix": "startsWith", "suffix": "endsWith"}
 _ESCAPED: Final = re.compile(r"\\(.?)|([^\\])", re.DOTALL)
 _BITS: Final = re.compile(r"[0-9]{1,3}")
 
@@ -227,14 +221,14 @@ def _only_member(
     return str(operator), argument, (*place, str(operator))
 
 
-def _affix(pattern: Pattern, operator: str, argument: object, place: tuple[Step, ...]) -> Prefix | Suffix:
+def _affix(pattern: Pattern, operator: str, argument: object, place: tuple[Step, ...]) -> Affix:
     ignore_case = isinstance(argument, Mapping)
     if isinstance(argument, Mapping):
         inner, argument, place = _only_member(pattern, argument, place)
         if inner != "equals-ignore-case":
             raise pattern.fault(place, "unknown operator", hint="one of: equals-ignore-case")
     text = _string(pattern, argument, place)
-    return Prefix(text, ignore_case) if operator == "prefix" else Suffix(text, ignore_case)
+    return Affix(_AFFIXES[operator], text, ignore_case)
 
 
 def _string(pattern: Pattern, value: object, place: tuple[Step, ...]) -> str:
@@ -309,7 +303,7 @@ def _pieces(pattern: Pattern, value: object, place: tuple[Step, ...]) -> tuple[s
 
 def _unwanted(
     pattern: Pattern, value: object, place: tuple[Step, ...]
-) -> tuple[Exact | Prefix | Suffix | IgnoreCase | Wildcard, ...]:
+) -> tuple[Exact | Affix | IgnoreCase | Wildcard, ...]:
     if isinstance(value, Mapping):
         return _unwanted_shape(pattern, value, place)
     values = value if isinstance(value, list) else [value]
@@ -323,7 +317,7 @@ def _unwanted(
 
 def _unwanted_shape(
     pattern: Pattern, value: Mapping[object, object], place: tuple[Step, ...]
-) -> tuple[Prefix | Suffix | IgnoreCase | Wildcard, ...]:
+) -> tuple[Affix | IgnoreCase | Wildcard, ...]:
     operator, argument, here = _only_member(pattern, value, place)
     if operator not in ("prefix", "suffix", "equals-ignore-case", "wildcard"):
         hint = "one of: prefix, suffix, equals-ignore-case, wildcard"
@@ -335,7 +329,7 @@ def _unwanted_shape(
         case "prefix" | "suffix":
             if "" in texts:
                 raise pattern.fault(here, f"an empty {operator} matches every string")
-            return tuple(Prefix(text) if operator == "prefix" else Suffix(text) for text in texts)
+            return tuple(Affix(_AFFIXES[operator], text) for text in texts)
         case "equals-ignore-case":
             return tuple(IgnoreCase(text) for text in texts)
         case _:

@@ -11,7 +11,7 @@ import math
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]
 from typing import Final
 
-from headgate.filter.cel.errors import FilterError, caret, over_limit
+from headgate.filter.cel.errors import FilterError, over_limit
 from headgate.limits import FILTER_CHARACTERS_MAX
 
 Step = str | int
@@ -40,9 +40,8 @@ class Pattern:
     def fault(self, path: tuple[Step, ...], reason: str, *, hint: str = "", limit: str = "") -> FilterError:
         """The refusal of what lies at `path`."""
         field = self._field + "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
-        position = None if self._text is None else _position(self._text, path)
-        shown = "" if self._text is None or position is None else caret(self._text, position)
-        return FilterError(reason, field=field, position=position, caret=shown, hint=hint, limit=limit)
+        refusal = FilterError(reason, field=field, hint=hint, limit=limit)
+        return refusal if self._text is None else refusal.at(self._text, _position(self._text, path))
 
     def _decode(self, text: str) -> object:
         if len(text) > FILTER_CHARACTERS_MAX:
@@ -52,9 +51,7 @@ class Pattern:
                 text, parse_float=_float, parse_constant=_no_constant, object_pairs_hook=_without_duplicates
             )
         except json.JSONDecodeError as error:
-            raise FilterError(
-                f"is no JSON: {error.msg}", field=self._field, position=error.pos, caret=caret(text, error.pos)
-            ) from None
+            raise FilterError(f"is no JSON: {error.msg}", field=self._field).at(text, error.pos) from None
         except RecursionError:
             raise FilterError("is nested too deeply", field=self._field) from None
         except ValueError as error:

@@ -11,7 +11,7 @@ from headgate.event import rfc3339
 from headgate.filter.cel.ast import FALSE, TRUE, Compare, Comparison, Node, Not
 from headgate.filter.cel.build import all_of, any_of, attribute, call, literal
 from headgate.filter.dialects.eventpattern.matchers import tests
-from headgate.filter.dialects.eventpattern.rules import AnythingBut, Exact, Matcher, Numeric, Prefix
+from headgate.filter.dialects.eventpattern.rules import Affix, AnythingBut, Exact, Matcher, Numeric
 
 _TIME: Final = attribute("time")
 _BEGINNING: Final = re.compile(r"([0-9]{4})(?:-|-([0-9]{2})(?:-|-([0-9]{2})(?:T|T([0-9]{2})(?::|:([0-9]{2}):?)?)?)?)?")
@@ -37,11 +37,11 @@ def _test(matcher: Matcher) -> Node:
             return TRUE
         case Exact(str(text)) if rfc3339.micros(text) is not None:
             return _compared(Comparison.EQ, text)
-        case Prefix(text, False):
+        case Affix("startsWith", text, False):
             return _beginning(text) or _as_text(matcher)
         case AnythingBut(unwanted) if all(_is_instant(item) for item in unwanted):
             return Not(time_tests(unwanted))
-        case AnythingBut((Prefix(text, False),)):
+        case AnythingBut((Affix("startsWith", text, False),)):
             within = _beginning(text)
             return _as_text(matcher) if within is None else Not(within)
         case _:

@@ -207,13 +207,13 @@ class _Translator:
             return constant(left.type is right.type and op.holds(left.literal, right.literal))
         if left.type is Type.NUMBER and right.type is Type.NUMBER:
             right = replace(right, node=_double(right))  # what was computed is a double, and CEL checks types
-        match op:
-            case Op.EQ:
-                return _equal(left, right)
-            case Op.NE:
-                return _unequal(left, right)
-            case _:
-                return _ordered(op, left, right)
+        if op not in {Op.EQ, Op.NE}:
+            return _ordered(op, left, right)
+        if left.type is not right.type and Type.ANY not in {left.type, right.type}:
+            return _unlike(left, right)
+        if op is Op.NE:
+            return _unequal(left, right)
+        return compared((*left.needs, *right.needs), Compare(op, left.node, right.node))
 
     def _compare_time(self, op: Op, left: _Value, right: _Value, position: int) -> Truth:
         if left.type is not Type.TIME or not isinstance(right.literal, int | float) or right.type is not Type.NUMBER:
@@ -225,15 +225,7 @@ class _Translator:
         return compared(left.needs, Compare(op, left.node, instant))
 
 
-def _equal(left: _Value, right: _Value) -> Truth:
-    if not _comparable(left, right):
-        return _unlike(left, right)
-    return compared((*left.needs, *right.needs), Compare(Op.EQ, left.node, right.node))
-
-
 def _unequal(left: _Value, right: _Value) -> Truth:
-    if not _comparable(left, right):
-        return _unlike(left, right)
     needs = (*left.needs, *right.needs)
     differ = Compare(Op.NE, left.node, right.node)
     if right.type is Type.FLAG:
@@ -273,10 +265,6 @@ def _checked(left: _Value, right: _Value, holds: Node, alike: tuple[Node, ...], 
     # Types that differ would hide the error of what cannot be computed.
     fails = And((differs, *(Compare(Op.EQ, node, node) for node in computed))) if computed else differs
     return compared((*left.needs, *right.needs), holds, fails)
-
-
-def _comparable(left: _Value, right: _Value) -> bool:
-    return left.type is right.type or Type.ANY in {left.type, right.type}
 
 
 def _unlike(left: _Value, right: _Value) -> Truth:

@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate.event import rfc3339
 from headgate.filter.cel.ast import INT64_MAX, INT64_MIN, TIMESTAMP_END_S, TIMESTAMP_START_S
-from headgate.filter.cel.errors import FilterError, over_limit
+from headgate.filter.cel.errors import FilterError, over_limit, unusable_character
 from headgate.filter.cel.like import PatternError, parse_pattern
 from headgate.filter.dialects.json_names import check_name
 from headgate.limits import FILTER_LIST_ITEMS_MAX
@@ -245,7 +245,7 @@ def _typed(value: Value, kind: Type, field: str) -> Value:
         case _, bool():
             pass
         case Type.STRING, str():
-            if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in value):
+            if unusable_character(value) is not None:
                 raise FilterError("a NUL character or half of a surrogate pair in a string", field=field)
             return value
         case Type.LONG, int() if INT64_MIN <= value <= INT64_MAX:
