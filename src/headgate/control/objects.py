@@ -154,7 +154,7 @@ class Destination(_Struct, frozen=True):
 class DeliverySpec(_Struct, frozen=True):
     """`spec.delivery` as written; `delivery_spec.delivery_rules` gives it units and defaults.
 
-    Up to `dead_letter_sink` they are Knative's, behind it Headgate's, but for `retry_after_max`.
+    Up to `format` they are Knative's, behind it Headgate's.
     """
 
     retry: Annotated[int | None, _doc("Attempts after the first one; 10 when it is left out.")] = None
