@@ -55,7 +55,7 @@ class DeliveryRules:
         return self.dead_letter_uri is not None
 
     @property
-    def filter_errors_buried(self) -> bool:
+    def filter_errors_dead_lettered(self) -> bool:
         """Whether events for which the filter is an error become dead letters."""
         return self.filter_errors_kept and self.dead_letter_uri is not None
 

@@ -211,7 +211,7 @@ class Attempts:
     def _launch(self, state: TargetState, attempt: Attempt) -> None:
         """Send an attempt off; a single event that is not to go out costs no task where that is known at once."""
         members: Members | None = None
-        if len(attempt.deliveries) == 1 and not state.target.delivery.filter_errors_buried:
+        if len(attempt.deliveries) == 1 and not state.target.delivery.filter_errors_dead_lettered:
             (delivery,) = attempt.deliveries
             try:
                 event = self._at_hand(delivery)
@@ -269,7 +269,7 @@ class Attempts:
                 state.deliveries.give_back(chosen[index:])
                 break
             result = self._look(target, delivery, event)
-            if result == "error" and target.delivery.filter_errors_buried:
+            if result == "error" and target.delivery.filter_errors_dead_lettered:
                 await self._give_up_unjudged(state, delivery, event)
                 result = "dead_lettered"
             if result:
