@@ -120,7 +120,7 @@ def test_a_replay_goes_to_one_url_or_trigger_only(server: Server, subscriber: Su
     named = ["--broker", "default/history", "--target", url]
     counted = json.loads(command(server, "replay", *named, "--dry-run", "--json"))
     assert (counted["state"], counted["broker"]) == ("done", "default/history")
-    assert counted["matched"] == counted["eventsTotal"] >= EVENTS
+    assert EVENTS <= counted["matched"] <= counted["eventsTotal"]  # all events of the log, of other brokers too
     made = ask(
         server,
         "POST",
