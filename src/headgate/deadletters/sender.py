@@ -22,7 +22,6 @@ from typing import Final, TypeVar
 import structlog
 
 from headgate import limits
-from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules, Target
 from headgate.deadletters.store import (
     DeadLetterState,
@@ -34,7 +33,7 @@ from headgate.deadletters.store import (
     Totals,
 )
 from headgate.delivery import encoding
-from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
+from headgate.delivery.attempt_service import DEFAULT_RULES, AttemptService, OutgoingMessage, Recipient
 from headgate.delivery.circuit import Rate
 from headgate.delivery.cursors import Tried
 from headgate.delivery.dead_letter import DeadLetter
@@ -48,7 +47,6 @@ from headgate.observe import metrics
 
 _T = TypeVar("_T")
 
-_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _LOUD_S: Final = 10.0
 
 _log = structlog.get_logger(__name__)
@@ -297,7 +295,7 @@ class DeadLetters:
         task.add_done_callback(self._done)
 
     async def _send(self, dead_letter: StoredDeadLetter, target: Target | None, url: str) -> None:
-        rules = target.delivery if target else _DEFAULT_RULES
+        rules = target.delivery if target else DEFAULT_RULES
         # A subscription has no subscriber: its dead letters go to the sink again.
         redriving = dead_letter.state is DeadLetterState.REDRIVING and not (target and target.pull)
         queue = SendQueue(dead_letter.target, dead_letter.state)

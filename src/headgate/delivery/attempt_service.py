@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import DeliveryRules
 from headgate.delivery.clock import SYSTEM, Clocks
 from headgate.delivery.encoding import Headers, traced
@@ -32,6 +33,10 @@ TURN_S: Final = 0.2
 """How often those look again who wait for somebody else's attempt, which decides whether a circuit closes."""
 
 
+DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
+"""Of what belongs to no trigger, or to none any more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipient:
     """Where attempts go, and by which rules.
@@ -47,7 +52,7 @@ class Recipient:
     """
 
     url: str
-    rules: DeliveryRules
+    rules: DeliveryRules = DEFAULT_RULES
     target: int = 0
     name: str = ""
     origin: Origin = Origin.DELIVERY

@@ -7,7 +7,6 @@ that was not written for METRICS_STALE_S are not shown.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from prometheus_client.registry import Collector
 
 from headgate.limits import METRICS_STALE_S, METRICS_WRITE_S
 from headgate.observe.metrics import DECLARED, Counter, Gauge, Histogram
+from headgate.storage.whole_file import replace_whole
 
 _log = structlog.get_logger(__name__)
 
@@ -95,11 +95,9 @@ class Publisher:
     def write(self) -> None:
         """Replace the file; a disk that refuses costs a line in the log, nothing else."""
         page = process_metrics(self._clock())
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             with self._lock:
-                temporary.write_bytes(msgspec.json.encode(page))
-                temporary.replace(self._path)
+                replace_whole(self._path, msgspec.json.encode(page))
         except OSError as error:
             _log.warning("metrics were not written", error=str(error))
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from headgate import limits
 from headgate.outbox.errors import LinkProtocolError
 from headgate.outbox.protocol import HELLO_ACCEPTED, HELLO_BYTES, FrameParser, Hello, decode_hello
 from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
+from headgate.storage.whole_file import replace_whole
 
 ADDRESS_FILE: Final = "match-link.json"
 
@@ -319,10 +319,6 @@ class _LinkConnection(asyncio.Protocol):
 
 
 def _publish_address(path: Path, port: int) -> None:
-    """Write the address file atomically (rename), readable by the owner only."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the address file, for the matcher of the same user."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump({"host": "127.0.0.1", "port": port}, file)
-    temporary.replace(path)
+    replace_whole(path, json.dumps({"host": "127.0.0.1", "port": port}).encode())

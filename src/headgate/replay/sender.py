@@ -18,13 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import msgspec
 import structlog
 
 from headgate import limits
-from headgate.control.delivery_spec import delivery_rules
 from headgate.control.routing import Target
 from headgate.delivery import encoding
 from headgate.delivery.attempt_service import AttemptService, OutgoingMessage, Recipient
@@ -46,7 +45,6 @@ from headgate.outbox.errors import EventGoneError
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
-_DEFAULT_RULES: Final = delivery_rules(None, ordered=False)
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
@@ -219,7 +217,7 @@ class Replaying:
             run.subscriber = self._service.subscribers.of(target)
             to = Recipient.subscriber_of(run.subscriber, Origin.REPLAY)
         else:
-            to = Recipient(url=run.spec.url, rules=_DEFAULT_RULES, origin=Origin.REPLAY)
+            to = Recipient(url=run.spec.url, origin=Origin.REPLAY)
         permits = asyncio.Semaphore(1 if to.rules.ordered else to.rules.parallelism)
 
         async def one(where: Located) -> None:

@@ -10,7 +10,6 @@ is over its age or size, as it would have before the seek.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from headgate.limits import FLOOR_CHUNKS_MAX
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
+from headgate.storage.whole_file import replace_whole
 from headgate.subscriptions.saved import SavedCursor
 from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
 from headgate.subscriptions.store import SubscriptionStore
@@ -65,10 +65,7 @@ class RetentionFloor(msgspec.Struct, frozen=True):
         Raises:
             OSError: The disk does not take it; the last report stays.
         """
-        path = run_directory / REPORT
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_bytes(msgspec.json.encode(self))
-        temporary.replace(path)
+        replace_whole(run_directory / REPORT, msgspec.json.encode(self))
 
 
 KEEP_EVERYTHING: Final = RetentionFloor(0, {})

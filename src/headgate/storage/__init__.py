@@ -1,1 +1,1 @@
-"""SQLite files: opening, versions, damage."""
+"""Files of state: SQLite databases, and small files that are replaced as a whole."""
