@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 JAR := src/headgate/match/jars/headgate-connector.jar
-FAST := not spark and not system and not crash
+FAST := not spark and not system and not crash and not kafka
 
 .PHONY: setup demo test test-fast test-servers nightly docs docs-serve pages conformance check lock proto clean
 
@@ -36,7 +36,7 @@ test-fast: setup
 # for each other.
 test-servers: setup
 	@echo "tests with a JVM or a server"
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not ($(FAST))"
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile --durations 20 -m "not ($(FAST))"
 
 # What takes hours: a million pairs of an event and a filter, by cel-cpp, by the plan's rows and by Spark; new schedules;
 # a hundred kills; new examples for every property.
@@ -62,7 +62,7 @@ conformance: setup
 	@HEADGATE_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/conformance/test_broker.py
 
 lock:
-	@for set in "pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
+	@for set in "--extra cluster pyproject.toml requirements/dev.in -o requirements/dev.txt" "pyproject.toml -o requirements/runtime.txt"; do \
 	  $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 -q $$set; done
 
 # Python of the .proto files, which is committed: only who changes one needs the compiler.

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.plans import Plans
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.control.admission import Admission
 from headgate.control.objects import Kind
 from headgate.control.routing import RoutingTable, Target
@@ -36,6 +36,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
@@ -123,8 +124,8 @@ def target(plans: Plans, number: int) -> Target:
 def take_effect(scratch: Path, count: int) -> Iterator[Result]:
     """The first table of all filters, then one filter more, then a hundred more."""
     spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=scratch / "spark", heap_mib=4_096)
-    with PartitionWriter(scratch / "log" / "0", EVENT_SCHEMA) as writer:
-        runner = SparkRunner(spark, scratch / "log", 1, scratch / "runs")
+    with PartitionWriter(Partition(scratch / "log" / "0", "stop"), EVENT_SCHEMA) as writer:
+        runner = SparkRunner(spark, LogDirectory(scratch / "log", "stop"), 1, scratch / "runs")
         plans = Plans(text)
         targets = [target(plans, number) for number in range(count)]
         runs = []

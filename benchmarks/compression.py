@@ -23,6 +23,7 @@ from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import DEFAULT, filter_value_rule
 from headgate.ingress.encode import Entries, encode
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan
@@ -72,7 +73,7 @@ def measure(folder: Path, codec: Codec, chunks: list[Encoded], chunk_events: int
     """Writes chunks as ingress does, and reads them twice."""
     count = len(chunks) * chunk_events
     partition = folder / f"{codec.name}-{chunk_events}" / "0"
-    with PartitionWriter(partition, EVENT_SCHEMA, codec=codec) as writer:
+    with PartitionWriter(Partition(partition, "stop"), EVENT_SCHEMA, codec=codec) as writer:
         started = time.perf_counter()
         for chunk in chunks:
             writer.append(Encoded(chunk.batch, chunk.filter_values, time_range_us=chunk.time_range_us))
@@ -85,7 +86,7 @@ def measure(folder: Path, codec: Codec, chunks: list[Encoded], chunk_events: int
 
 def scan(directory: Path, cel: str | None, expected: int) -> float:
     """Seconds that a reader takes; it must find what there is."""
-    reader = Scan(directory, Query(BROKER, RULE, cel=cel), {0: 0})
+    reader = Scan(LogDirectory(directory, "stop"), Query(BROKER, RULE, cel=cel), {0: 0})
     found, started = 0, time.perf_counter()
     while not reader.at_end():
         found += sum(len(piece.offsets) for piece in reader.step(100_000))

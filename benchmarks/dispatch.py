@@ -32,6 +32,7 @@ from headgate.delivery.post import HttpTransport
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter
+from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import DispatcherOptions, opened
@@ -57,7 +58,7 @@ class Routes:
 
     def report(self, reports: list[TargetReport]) -> None: ...
 
-    def forget_trouble(self) -> None: ...
+    def forget_trouble(self, owns) -> None: ...
 
 
 class Sink(asyncio.Protocol):
@@ -150,14 +151,18 @@ def routes(url: str, targets: int) -> Routes:
 @contextlib.asynccontextmanager
 async def dispatching(data: Path, url: str, targets: int):
     ready, stop = asyncio.Event(), asyncio.Event()
-    options = DispatcherOptions(data=data, token=TOKEN, store=routes(url, targets), on_ready=ready.set)
+    options = DispatcherOptions(
+        data=data, on_corrupt="stop", token=TOKEN, store=routes(url, targets), on_ready=ready.set
+    )
 
     async def work() -> None:
         async with opened(options, stop) as dispatcher:
             await dispatcher.run()
 
     task = asyncio.create_task(work())
-    await ready.wait()
+    await asyncio.wait([task, asyncio.create_task(ready.wait())], return_when=asyncio.FIRST_COMPLETED)
+    if task.done():
+        await task  # its error
     yield
     stop.set()
     await task
@@ -165,7 +170,7 @@ async def dispatching(data: Path, url: str, targets: int):
 
 def link(data: Path, start: int) -> socket.socket:
     """A run's connection, blocking, as Spark's task has it."""
-    address = json.loads((data / "run" / "match-link.json").read_text())
+    address = json.loads((data / "run" / "match-link-0.json").read_text())
     connection = socket.create_connection((address["host"], address["port"]))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.sendall(encode_hello(Hello(1, 1, 0, 1, start), TOKEN))
@@ -175,7 +180,7 @@ def link(data: Path, start: int) -> socket.socket:
 
 def fill(data: Path, count: int) -> PartitionWriter:
     """A log with events, in chunks as a busy group commit makes them."""
-    writer = PartitionWriter(data / "log" / "0", EVENT_SCHEMA)
+    writer = PartitionWriter(Partition(data / "log" / "0", "stop"), EVENT_SCHEMA)
     for first in range(0, count, 50):
         events = [StoredEvent(BROKER, event(n)) for n in range(first, min(first + 50, count))]
         writer.append(Encoded(to_batch(events), ["t"] * len(events)))

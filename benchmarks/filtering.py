@@ -25,6 +25,7 @@ from headgate.filter.skipping.filter_value import filter_value_rule
 from headgate.ingress.encode import Entries, encode
 from headgate.limits import BLOOM_BYTES_MIN
 from headgate.log.bloom import false_positive_rate, hash_count
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 
@@ -73,7 +74,7 @@ def write(directory: Path, rng: random.Random) -> list[str]:
     rule = LogRule(filter_value_rule("customer"), BLOOM_BYTES_MIN)
     values = [f"customer-{rng.randrange(VALUES)}" for _ in range(RATE_PER_S * SECONDS)]
     size = round(RATE_PER_S * BATCH_S)
-    with PartitionWriter(directory, EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA) as writer:
         for first in range(0, len(values), size):
             events = [
                 Event(
@@ -100,7 +101,7 @@ def run(directory: Path, seed: int) -> Result:
     saved, missed = [], 0
     for value in sorted(set(values)):
         before, offsets = bytes_read(), set()
-        with PartitionReader(partition, start=0) as reader:
+        with PartitionReader(Partition(partition, "stop"), start=0) as reader:
             while (chunk := reader.read(wanted=frozenset({value}))) is not None:
                 offsets.update(range(chunk.first_offset, chunk.next_offset))
             taken = bytes_read() - before

@@ -34,6 +34,7 @@ from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.protocol import http_config
 from headgate.limits import GC_YOUNG_OBJECTS
+from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 
 PATH = "/bench/orders"
@@ -118,7 +119,9 @@ async def bare(scope, receive, send):
 
 async def serve(app_name: str, directory: Path, partitions: int) -> None:
     """Serves one application on a free port, whose number is printed, until standard input ends."""
-    writers = [PartitionWriter(directory / str(number), EVENT_SCHEMA) for number in range(partitions)]
+    writers = [
+        PartitionWriter(Partition(directory / str(number), "stop"), EVENT_SCHEMA) for number in range(partitions)
+    ]
     commits = [event_commit(writer) for writer in writers]
     app = (
         bare

@@ -25,7 +25,7 @@ import uvicorn
 from pyreqwest.client import Client, ClientBuilder
 from rich.table import Table
 
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.testing import Server, free_port, object_of
 
 REGIONS = ("eu-west-1", "eu-central-1", "us-east-1", "us-west-2", "ap-east-1")

@@ -24,9 +24,10 @@ from typing import NamedTuple
 import pyarrow as pa
 from rich.table import Table
 
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.commit import GroupCommit
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.files import FileOps
 from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
@@ -94,14 +95,16 @@ def append_latency(root: Path, seconds: float) -> Iterator[Row]:
             os.write(fd, block)
             os.fdatasync(fd)
 
-        with PartitionWriter(directory, EVENT_SCHEMA) as writer:
+        with PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA) as writer:
             appends, bares = [], []
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 appends.append(timed(lambda b=batch, t=types, w=writer: w.append(Encoded(b, t, time_range_us=(1, 2)))))
                 bares.append(timed(bare))
         os.close(bare_fd)
-        with PartitionWriter(root / f"unsynced-{count}", EVENT_SCHEMA, files=UnsyncedFiles()) as writer:
+        with PartitionWriter(
+            Partition(root / f"unsynced-{count}", "stop"), EVENT_SCHEMA, files=UnsyncedFiles()
+        ) as writer:
             chunk = Encoded(batch, types, time_range_us=(1, 2))
             rest = [timed(lambda c=chunk, w=writer: w.append(c)) for _ in range(500)]
         values = dict(zip(("append p50", "append p99"), percentiles_us(appends), strict=True))
@@ -121,7 +124,7 @@ def group_commit(root: Path, seconds: float) -> Iterator[Row]:
     for waiting in (1, 64, 1024):
 
         async def run(waiting: int = waiting) -> tuple[int, int]:
-            with PartitionWriter(root / f"group-{waiting}", EVENT_SCHEMA) as writer:
+            with PartitionWriter(Partition(root / f"group-{waiting}", "stop"), EVENT_SCHEMA) as writer:
                 limits = {"queue_items_max": 1 << 20, "queue_bytes_max": 1 << 30, "batch_items_max": 1000}
                 commit = GroupCommit(writer, encode, **limits)
                 end = time.perf_counter() + seconds
@@ -143,7 +146,7 @@ def read_rates(root: Path, seconds: float) -> Iterator[Row]:
         directory = root / f"read-{count}" / "0"
         batch = events(count)
         types = batch.column("type").to_pylist()
-        with PartitionWriter(directory, EVENT_SCHEMA, files=UnsyncedFiles()) as writer:
+        with PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA, files=UnsyncedFiles()) as writer:
             for _ in range(chunks):
                 writer.append(Encoded(batch, types))
         read = _passes(directory, seconds, None)
@@ -164,7 +167,7 @@ def _passes(directory: Path, seconds: float, wanted: frozenset[str] | None) -> f
     done = 0
     start = time.perf_counter()
     while (passed := time.perf_counter() - start) < seconds or not done:
-        with PartitionReader(directory, start=0) as reader:
+        with PartitionReader(Partition(directory, "stop"), start=0) as reader:
             while (chunk := reader.read(wanted=wanted)) is not None:
                 _ = chunk.batch
         done += 1
@@ -172,12 +175,12 @@ def _passes(directory: Path, seconds: float, wanted: frozenset[str] | None) -> f
 
 
 def _lookups(root: Path, records: int, seconds: float, name: str) -> Row:
-    lookup = RecordLookup(root)
+    lookup = RecordLookup(LogDirectory(root, "stop"))
     done = 0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         for _ in range(100):
-            lookup.find(0, done % records)
+            _ = lookup.chunk(0, done % records).batch
             done += 1
     lookup.close()
     return Row(name, "M records/s", {"rate": done / seconds / 1e6})

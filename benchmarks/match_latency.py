@@ -31,8 +31,9 @@ from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.compiler import compile_filter
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
-from headgate.match.driver_link import LinkAddress
+from headgate.match.driver_link import LinkAddress, LinkEndpoint
 from headgate.match.requirements import connector_jar
 from headgate.match.runner import SparkRunner
 from headgate.match.session import start_session, task_slots
@@ -48,7 +49,7 @@ DELIVERY = DeliveryRules(0, "linear", 1.0, 1.0, False)
 def produce(log: Path, filters: int, orders: Connection) -> None:
     """Another process: append at a rate when asked; answer with the first offset and the clock before each append."""
     chosen = random.Random(1)
-    with PartitionWriter(log / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(log / "0", "stop"), EVENT_SCHEMA) as writer:
         orders.send(writer.next_offset)
         while order := orders.recv():
             rate, count = order
@@ -70,7 +71,7 @@ class Sink:
 
     def __init__(self) -> None:
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = LinkAddress("127.0.0.1", self._server.getsockname()[1], os.urandom(32))
+        self.address = LinkAddress((LinkEndpoint("127.0.0.1", self._server.getsockname()[1]),), os.urandom(32))
         self.arrived: dict[int, int] = {}
         self.passed = 0
         threading.Thread(target=self._serve, daemon=True).start()
@@ -140,7 +141,7 @@ def main() -> None:
         orders.recv()
         spark = start_session(jar=connector_jar(), threads=task_slots(1), scratch=Path(scratch) / "spark")
         sink = Sink()
-        runner = SparkRunner(spark, log, 1, Path(scratch) / "spark")
+        runner = SparkRunner(spark, LogDirectory(log, "stop"), 1, Path(scratch) / "spark")
         run = runner.start(routing(args.filters), 1, {0: 0}, sink.address)
 
         def measure(rate: int, seconds: float) -> list[int]:

@@ -28,11 +28,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from rich.table import Table
 
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.json_format import decode_event
 from headgate.filter.compile.compiler import compile_cel
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.query import SOURCE
@@ -102,7 +103,7 @@ def write_log(folder: Path, log: Path, events: int) -> None:
     shutil.rmtree(log, ignore_errors=True)
     share = events // THREADS
     for partition, count in (*((number, share) for number in range(THREADS)), (THREADS, SAMPLE)):
-        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(Partition(log / str(partition), "stop"), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [stored[index % len(stored)] for index in range(start, min(start + CHUNK_EVENTS, count))]
                 writer.append(Encoded(to_batch(some), [entry.event.type for entry in some]))

@@ -29,7 +29,7 @@ from pyspark.sql import functions as F
 from rich.table import Table
 
 from benchmarks.matcher import BROKER, CHUNK_EVENTS, THREADS, cpu_s, read
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import evaluate
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
@@ -37,6 +37,7 @@ from headgate.event.model import DataKind, Event
 from headgate.filter.cel.evaluate import EventView, OutcomeKind
 from headgate.filter.compile.compiler import compile_filter
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.requirements import connector_jar
@@ -124,7 +125,7 @@ def write_log(log: Path, events: int) -> list[Event]:
     rng = random.Random(1)
     made = [make_event(rng) for _ in range(20_000)]
     for partition, count in (*((number, events // THREADS) for number in range(THREADS)), (THREADS, SAMPLE)):
-        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(Partition(log / str(partition), "stop"), EVENT_SCHEMA) as writer:
             for start in range(0, count, CHUNK_EVENTS):
                 some = [made[(start + index) % len(made)] for index in range(CHUNK_EVENTS)]
                 writer.append(

@@ -32,6 +32,7 @@ from headgate.ingress.producers import Producers
 from headgate.ingress.protocol import http_config
 from headgate.ingress.publish_rpc import PublishRpc
 from headgate.limits import GC_YOUNG_OBJECTS, PUBLISH_REQUESTS_MAX
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
 from headgate.rpc.events import to_message
 from headgate.rpc.headgate_pb2 import PublishRequest, PublishResponse
@@ -50,7 +51,9 @@ CACHED_PAGES_S = 0.5
 
 async def serve(directory: Path, grpc: str) -> None:
     """Serves HTTP on a free port, whose number is printed, and gRPC unless it is `off`, until standard input ends."""
-    writers = [PartitionWriter(directory / str(number), EVENT_SCHEMA) for number in range(PARTITIONS)]
+    writers = [
+        PartitionWriter(Partition(directory / str(number), "stop"), EVENT_SCHEMA) for number in range(PARTITIONS)
+    ]
     commits = [event_commit(writer) for writer in writers]
     intake = Intake(Partitions(commits), {PATH[1:]: ServedBroker(f"{PATH[1:]}/1", DEFAULT_RULE)}.get)
     server = uvicorn.Server(http_config(Ingress(intake, bare), "127.0.0.1", 0))
@@ -68,7 +71,7 @@ async def serve(directory: Path, grpc: str) -> None:
     if grpc == "off":
         await until_told()
     else:
-        async with serving([PublishRpc(intake, Producers(directory)).service()], grpc):
+        async with serving([PublishRpc(intake, Producers(LogDirectory(directory, "stop"))).service()], grpc):
             await until_told()
     cpu_s = time.process_time() - started_s
     server.should_exit = True

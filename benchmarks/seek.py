@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.stream import BROKER, CHUNK_EVENTS, RULE, event
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import Event
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.pages import LogScanner
 from headgate.scan.search import EventFinder, FilterSearch
@@ -71,7 +72,7 @@ def write(directory: Path, events: int) -> None:
     last = to_batch([StoredEvent(BROKER, each) for each in [*common[:-1], marked(0, TSO + 1)]])
     values = {id(batch): batch.column("type").to_pylist() for batch in (plain, first, last)}
     chunks = max(2, events // CHUNK_EVENTS)
-    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory / "0", "stop"), EVENT_SCHEMA) as writer:
         for number in range(chunks):
             batch = first if number == 0 else last if number == chunks - 1 else plain
             writer.append(Encoded(batch, values[id(batch)], time_range_us=time_range_us(batch)))
@@ -90,8 +91,10 @@ async def seek(directory: Path, cel: str, *, last: bool) -> tuple[int | None, fl
     """(offset found, seconds)."""
     with ThreadPoolExecutor(1) as threads:
         started = time.perf_counter()
-        finder = EventFinder(directory, LogScanner(directory, threads))
-        found = await finder.find(FilterSearch(BROKER, RULE, cel, last), {0: 0}, start_offsets(directory, NEXT))
+        finder = EventFinder(LogDirectory(directory, "stop"), LogScanner(LogDirectory(directory, "stop"), threads))
+        found = await finder.find(
+            FilterSearch(BROKER, RULE, cel, last), {0: 0}, start_offsets(LogDirectory(directory, "stop"), NEXT)
+        )
         return None if found is None else found.offset, time.perf_counter() - started
 
 
@@ -106,7 +109,7 @@ def main() -> int:
         directory = Path(name)
         print("writing ...", file=sys.stderr)
         write(directory, arguments.events)
-        ends = start_offsets(directory, NEXT)
+        ends = start_offsets(LogDirectory(directory, "stop"), NEXT)
         if not arguments.json:
             print(f"{ends[0]:,} events\n{'sought by':28} {'':6} {'seconds':>8} {'events/s':>12} {'goal for 10 M':>14}")
         wrong = False

@@ -17,6 +17,7 @@ from pathlib import Path
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, time_range_us, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan
 
@@ -67,7 +68,7 @@ def write(directory: Path, events: int) -> int:
     mixed = to_batch([StoredEvent(BROKER, each) for each in common])
     values = {id(batch): batch.column("type").to_pylist() for batch in (plain, mixed)}
     rare = 0
-    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory / "0", "stop"), EVENT_SCHEMA) as writer:
         for first in range(0, events, CHUNK_EVENTS):
             batch = mixed if first // ONE_IN != (first + CHUNK_EVENTS) // ONE_IN else plain
             rare += batch is mixed
@@ -77,7 +78,7 @@ def write(directory: Path, events: int) -> int:
 
 def measure(directory: Path, query: Query) -> tuple[int, int, float]:
     """(events passed, events matched, seconds) of one reader from the beginning to the end."""
-    scan = Scan(directory, query, {0: 0})
+    scan = Scan(LogDirectory(directory, "stop"), query, {0: 0})
     started = time.perf_counter()
     while scan.step(1 << 20) or not scan.at_end():
         pass

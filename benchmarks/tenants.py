@@ -38,10 +38,11 @@ from rich.table import Table
 from benchmarks.match_latency import DELIVERY, Sink
 from benchmarks.matcher import THREADS, cpu_s, read
 from benchmarks.plans import Plans
-from headgate.cli.tables import print_whole
+from benchmarks.tables import print_whole
 from headgate.control.routing import RoutingTable, Target
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.match.dataframe import build_table, match_events
 from headgate.match.requirements import connector_jar
@@ -145,7 +146,7 @@ def write_log(log: Path, brokers: int, rate: float, events: int) -> int:
     shutil.rmtree(log, ignore_errors=True)
     rng, matches = random.Random(1), 0
     for partition in range(THREADS):
-        with PartitionWriter(log / str(partition), EVENT_SCHEMA) as writer:
+        with PartitionWriter(Partition(log / str(partition), "stop"), EVENT_SCHEMA) as writer:
             for _ in range(0, events // THREADS // REPEATS, CHUNK_EVENTS):
                 made = [make_event(pick(brokers, rng), rate, rng) for _ in range(CHUNK_EVENTS)]
                 chunk = to_batch([entry for entry, _ in made])
@@ -191,7 +192,7 @@ def batch(
 def produce(log: Path, brokers: int, rate: float, orders: Connection) -> None:
     """Another process: append at a rate when asked; answer with offset and clock of each event that counts."""
     rng = random.Random(2)
-    with PartitionWriter(log / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(log / "0", "stop"), EVENT_SCHEMA) as writer:
         orders.send(writer.next_offset)
         while order := orders.recv():
             per_s, count = order
@@ -220,7 +221,7 @@ def latency(
     producer.start()
     orders.recv()
     sink = Sink()
-    run = SparkRunner(spark, log, 1, scratch / "runs").start(
+    run = SparkRunner(spark, LogDirectory(log, "stop"), 1, scratch / "runs").start(
         RoutingTable(1, 1, {}, tuple(table_of)), 1, {0: 0}, sink.address
     )
     took: list[int] = []

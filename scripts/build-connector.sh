@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compiles connector/ against the jars inside the installed pyspark into the jar that the package carries.
+# Compiles connector/ against the jars inside the installed pyspark into the jar that the package carries. The sink for
+# Kafka is compiled against Kafka's client, which Maven fetches once into the user's cache; without Maven it is left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,7 +10,14 @@ classes=connector/build/classes
 if [ -n "${JAVA_HOME:-}" ]; then PATH="$JAVA_HOME/bin:$PATH"; fi
 
 rm -rf "$classes" && mkdir -p "$classes" "$(dirname "$out")"
-find connector/src -name '*.java' >connector/build/sources
+without=()
+if [ -n "${CI:-}" ] || command -v mvn >/dev/null; then
+  jars="$jars/*:$(.venv/bin/python -m headgate.store.kafka.spark_jars)"
+else
+  echo "setup: there is no Maven, so the connector is built without its sink for Kafka"
+  without=(-not -path '*/connector/kafka/*')
+fi
+find connector/src -name '*.java' ${without[@]+"${without[@]}"} >connector/build/sources
 javac -nowarn -Xlint:all,-processing,-serial --release 17 -cp "$jars/*" -d "$classes" @connector/build/sources
 [ ! -d connector/resources ] || cp -r connector/resources/. "$classes"
 jar --create --file "$out.new" -C "$classes" . && mv "$out.new" "$out"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from benchmarks.tables import print_whole
 from rich.console import Console
 from rich.table import Table
-
-from headgate.cli.tables import print_whole
 
 NUMBERS = ("1234567890", "987654321.0", "5551234")
 

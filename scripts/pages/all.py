@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from scripts.pages import cli, dialects, limits, metrics, settings
+from scripts.pages import cli, cluster, dialects, limits, metrics, settings
 
 REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "cli.md": cli.page,
+    "cluster.md": cluster.page,
     "dialects.md": dialects.page,
     "limits.md": limits.page,
     "metrics.md": metrics.page,

@@ -34,10 +34,13 @@ EXITS: Final[Mapping[str, str]] = {
     "conformance": "1 when a check failed.",
     "filter test": "2 when the filter or an event is invalid. An event that does not match is no error.",
     "filter explain": "2 when the filter is invalid.",
+    "filter backtest": "2 when an option, or the data directory, makes no sense.",
     "filter convert": "2 when the filter is invalid.",
     "log verify": "1 when there is damage, 2 when the files cannot be read.",
     "log stats": "2 when the files cannot be read.",
     "log dump": "2 when the files cannot be read.",
+    "cluster init": "1 when a setting does not fit, 2 when the file is invalid or the cluster does not answer.",
+    "cluster check": "1 when a setting does not fit, 2 when the file is invalid or the cluster does not answer.",
 }
 """Exit statuses of commands beside the common ones, by command."""
 

@@ -29,7 +29,8 @@ def _rows() -> Iterator[str]:
     yield row("variable", "default", "meaning")
     yield "|---|---|---|"
     for name, field in Settings.model_fields.items():
-        default = "" if field.default in (None, "") else f"`{_shown(field.default)}`"
+        known = field.default_factory is None and field.default not in (None, "")
+        default = f"`{_shown(field.default)}`" if known else ""
         yield row(f"`HEADGATE_{name.upper()}`", default, meanings[name])
 
 

@@ -176,6 +176,16 @@ FIND_COUNT_MAX: Final = 10_000
 READ_EVENTS_PER_TURN: Final = 1_000
 """Events that one turn hands out: what is written to a client before the other readers have their turns."""
 
+BACKTEST_WINDOW_EVENTS: Final = 1_024
+"""Events of one window of a sample: some chunks, so that most of what is read is looked at."""
+BACKTEST_SHARE_MIN: Final = 0.0001
+"""The smallest sample: one window of ten million events."""
+BACKTEST_WINDOWS_MAX: Final = 1_000
+"""Windows of one page of a backtest, some 100 KB: those that chunks' headers rule out take no time."""
+BACKTEST_EVALUATIONS_MAX: Final = 5_000
+"""Evaluations of triggers' filters in one turn of a backtest, some 0.1 s; where more are due, fewer events are
+compared."""
+
 # --- control --------------------------------------------------------------------------------------
 OBJECT_BYTES_MAX: Final = 256 << 10
 """One object's body, in JSON or YAML: Kubernetes' own bound on annotations, more than any filter needs."""
@@ -183,6 +193,8 @@ OBJECT_DEPTH_MAX: Final = 32
 """Nesting of an object's body; Knative's objects nest six deep."""
 OBJECT_NODES_MAX: Final = 20_000
 """Values in one body, with YAML aliases written out: what a chain of aliases may grow to."""
+OBJECT_READS_MAX: Final = 3
+"""How often who reads the objects of a data directory begins anew because a server started or stopped meanwhile."""
 NAMESPACES_MAX: Final = 10_000
 """Namespaces that were created: as many as brokers."""
 VALUE_CHARS_MAX: Final = 500
@@ -289,6 +301,12 @@ CONNECTIONS_MAX: Final = 8_192
 """Connections of clients at the same time; for one more the oldest idle one is closed. Each is a file."""
 CONNECTIONS_A_CLIENT_MAX: Final = 4_096
 """Those of one address, or /64 network of IPv6: half, so that one alone, also a proxy, leaves room for others."""
+TLS_HANDSHAKE_S_MAX: Final = 10.0
+"""From a connection to the end of its TLS handshake; it counts as a connection meanwhile."""
+ACCEPT_PAUSE_S: Final = 1.0
+"""Pause after a connection could not be accepted, most likely because too many files are open."""
+TLS_SHUTDOWN_S_MAX: Final = 5.0
+"""How long the end of a TLS connection waits for the client's own."""
 BODIES_READING_BYTES_MAX: Final = 64 << 20
 """Bodies that are being received in pieces, all connections together."""
 COMMIT_QUEUE_EVENTS_MAX: Final = 50_000
@@ -382,11 +400,25 @@ in force is that far behind the log's end, where the next one starts."""
 RUN_CHECK_S: Final = 0.5
 """How often Spark is polled for whether a run lives; mostly the dispatcher notices earlier."""
 DRIVER_ANSWER_S_MAX: Final = 10.0
-"""The dispatcher answers the driver connection within this, or the connection is given up."""
+"""A dispatcher answers the driver connection within this, or the connection is given up."""
 DRIVER_LINE_BYTES_MAX: Final = 1 << 16
-"""One JSON line of the dispatcher: offsets of 64 partitions take 2 KiB."""
+"""One JSON line of a dispatcher: offsets of 64 partitions take 2 KiB."""
+
+# --- spark ----------------------------------------------------------------------------------------
+SPARK_FILTERS_MAX: Final = 1_000_000
+"""Filters of one match of the library: compiled on the driver at some 0.3 ms each, and broadcast as one table."""
+SPARK_REFUSALS_SHOWN: Final = 10
+"""Ids of filters that do not compile, in one message."""
+SPARK_ARROW_BATCH_BYTES_MAX: Final = 16 << 20
+"""Rows that go to Python at once, but for the last row: Spark's own bound is their number alone, at 1 MiB an event."""
+SPARK_KAFKA_ANSWER_S_MAX: Final = 30.0
+"""Until the driver's question to Kafka is given up: three times the silence after a broker's death."""
 
 # --- outbox ---------------------------------------------------------------------------------------
+CORES_A_DISPATCHER: Final = 4
+"""A new server has one dispatcher for so many: fronts, matcher and subscribers need the others."""
+DISPATCHERS_MAX: Final = 16
+"""Processes that deliver: every one of them writes and syncs an outbox, and the matcher's tasks connect to all."""
 LINK_PARTITIONS_MAX: Final = 1_024
 """Partitions of one run: sixteen times what the settings allow."""
 LINK_RUNS_MAX: Final = 8
@@ -571,6 +603,8 @@ BACKLOG_NEAR: Final = 0.75
 """Share of either bound at which a condition and the log warn."""
 BACKLOG_SWEEP_S: Final = 60.0
 """How often backlogs are compared with it."""
+FLOOR_LOOKS_MAX: Final = 1_000
+"""Looks for the retention floor before a re-partitioning; what is not found by then is kept."""
 FLOOR_CHUNKS_MAX: Final = 4_096
 """Outbox chunks that one step of the search for the retention floor reads, some 0.3 s; the next step goes on there."""
 RETENTION_EVERY_S: Final = 5.0
@@ -593,6 +627,15 @@ TREE_SECONDS_MAX: Final = 2.0
 TRACE_EVENTS_MAX: Final = 20
 """Events of one id that `headgate trace --all` shows."""
 
+BACKTESTS_MAX: Final = 4
+"""Requests of backtests that are answered at the same time, each for some 0.2 s of the reader's time; more get 429."""
+BACKTEST_TRIGGERS_MAX: Final = 1_000
+"""Triggers with which a backtest compares, the first by name: their filters go with every request to the reader."""
+BACKTEST_HOURS_MAX: Final = 10_000
+"""Hours that a backtest tells apart: more than a year; those beyond count in the total alone."""
+BACKTEST_S_MAX: Final = 600.0
+"""How long the command counts before it says what it has so far; a sample takes less."""
+
 # --- observe --------------------------------------------------------------------------------------
 METRICS_TRIGGERS_MAX: Final = 100
 """Triggers that metrics name, those with the longest backlog: no monitoring stores a label for each of TRIGGERS_MAX."""
@@ -601,7 +644,75 @@ METRICS_WRITE_S: Final = 1.0
 METRICS_STALE_S: Final = 10.0
 """Gauges of a process that has not written for so long are not shown."""
 
+# --- store ----------------------------------------------------------------------------------------
+CLUSTER_FILE_BYTES_MAX: Final = 256 << 10
+"""The configuration file of a deployment on Kafka: written by people, some 50 lines."""
+CLUSTER_OPTIONS_MAX: Final = 200
+"""Options of one client or topic: librdkafka has some 170."""
+SECRET_FILE_BYTES_MAX: Final = 64 << 10
+"""A file with one password, key or token."""
+TOPIC_PARTITIONS_MAX: Final = 1_024
+"""Partitions of one topic: each is a task of the matcher."""
+TOPIC_REPLICATION_MAX: Final = 15
+"""Copies of a partition: more than three are rare."""
+KAFKA_RECORD_BYTES_MAX: Final = 3 << 20
+"""One record of a topic of ours: an event of EVENT_BYTES_MAX, all of it extensions, which are there twice, and room."""
+KAFKA_RECORDS_WAITING_MAX: Final = 100_000
+"""Records in a producer's own queue: above COMMIT_QUEUE_EVENTS_MAX, which bounds it first."""
+KAFKA_APPEND_S_MAX: Final = 30.0
+"""Until a record that Kafka does not acknowledge is given up: three times the silence after a broker's death."""
+KAFKA_TRANSACTION_S_MAX: Final = 15.0
+"""The same for a batch. As long, readers wait behind a batch of a front that died and was not started again."""
+KAFKA_READ_EVENTS: Final = 1_000
+"""Events of one page that is read."""
+KAFKA_READ_S_MAX: Final = 15.0
+"""Until a reader that Kafka does not answer gives up: longer than the silence after a broker's death."""
+KAFKA_FETCH_BYTES_MAX: Final = 8 << 20
+"""What a reader fetches ahead."""
+OUTBOX_SOURCES_MAX: Final = 256
+"""Partitions of the topic `events` of which a dispatcher keeps the state: as many as fit into a commit of Kafka."""
+OUTBOX_STATE_BYTES_MAX: Final = 4_096
+"""That state as text: the bound that Kafka has by default (`offset.metadata.max.bytes`)."""
+OUTBOX_READ_RECORDS: Final = 1_000
+"""Records that a dispatcher takes of the topic `outbox` at once."""
+OUTBOX_READ_BYTES_MAX: Final = 8 << 20
+"""The same in bytes; one record more may be there."""
+OUTBOX_SESSION_S: Final = 6.0
+"""A dispatcher that Kafka has not heard of for so long is dead: the others take its partitions over."""
+KAFKA_ADMIN_S_MAX: Final = 10.0
+"""One question to the cluster: longer than the election of a new controller."""
+OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20
+"""Rows of objects on their way to Kafka: what a larger change has more waits until some of them are acknowledged."""
+OBJECT_TOMBSTONE_S_MIN: Final = 7 * 86_400
+"""So long Kafka keeps the record that says that a row is gone (`delete.retention.ms`)."""
+OBJECT_CACHE_AGE_S_MAX: Final = 86_400
+"""A cache that was not read on for longer is built anew: far below OBJECT_TOMBSTONE_S_MIN, for clocks differ."""
+OBJECT_COMPACTION_S_MIN: Final = 3_600
+"""So long Kafka keeps every record of a row (`min.compaction.lag.ms`): longer than the building of a cache takes."""
+OUTBOX_RECORD_TARGETS_MAX: Final = 1 << 16
+"""Targets in one record of the outbox (320 KiB): they have room beside the largest event; more are further records."""
+OUTBOX_WAITING_MAX: Final = 10_000
+"""Records of one task that Kafka has not acknowledged: at two a millisecond, five seconds of a broker's silence."""
+OUTBOX_PASSED_MS: Final = 100
+"""How often a task tells its progress: a record for every partition of the outbox."""
+RUN_TASKS_S_MAX: Final = 60.0
+"""Until every task of a new run has begun: a cluster under load plans and sends a query within seconds."""
+
 # --- server ---------------------------------------------------------------------------------------
+PROCESSES_MAX: Final = 100
+"""Processes of one server that metrics name."""
+FRONTS_MAX: Final = 32
+"""Fronts of a server: beyond it the disk is what ends first."""
+CORES_A_FRONT: Final = 4
+"""Cores for which a server has one front when it is not told: the matcher and the deliveries need the others."""
+FRONT_LINK_BYTES_MAX: Final = 128 << 20
+"""A message between two fronts: a chunk, with room for what one large submit brings."""
+FRONT_LINK_S_MAX: Final = 30.0
+"""How long a front waits for another one to store a chunk."""
+BROKER_NEWS_S_MAX: Final = 5.0
+"""How long the write of a broker waits for a front that does not answer."""
+DISPATCHER_ANSWER_BYTES_MAX: Final = 1 << 26
+"""One page of a dispatcher's dead letters or replays: a dead letter with its event is at most half of it."""
 PROXY_PIECE_BYTES: Final = 1 << 16
 """Bytes of an answer that a proxy passes on at once."""
 GC_YOUNG_OBJECTS: Final = 500_000
@@ -616,6 +727,15 @@ DISPATCHER_DRAIN_S_MAX: Final = 8.0
 """Attempts in flight may end within this on stop: below the share of DRAIN_S_MAX that the dispatcher has."""
 HOSTS_KEPT_MAX: Final = 1_024
 """Values of the header Host that are known to mean this server and not checked again."""
+TLS_FILE_BYTES_MAX: Final = 1 << 20
+"""A file of certificates or a key: all CAs of the web have a quarter of it."""
+TLS_WATCH_S: Final = 1.0
+"""How often the files of certificate, key and CAs are looked at; they are read when they stay as they are for so
+long."""
+TLS_EXPIRY_WARNED_S: Final = 7 * 86_400.0
+"""A certificate that ends sooner is warned about, once a day."""
+TLS_EXPIRY_WARNINGS_S: Final = 86_400.0
+"""Time between two such warnings."""
 HEARTBEAT_S: Final = 1.0
 """How often a process shows that its event loop runs."""
 SILENT_S_MAX: Final = 30.0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX
+from headgate.limits import BACKLOG_BYTES_MAX, BACKLOG_S_MAX, CORES_A_FRONT, DISPATCHERS_MAX, FRONTS_MAX
 
 OFF: Final = "off"
 _ALLOWED_HOST: Final = re.compile(r"\*|(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|[0-9a-f.]*:[0-9a-f:.]*")
@@ -24,6 +27,29 @@ ACCEPTABLE_LOSSES: Final = ("control.db", "dispatch.db")
 """Databases whose loss stops a server that has events, unless it is accepted."""
 
 
+class TlsMode(StrEnum):
+    """Which addresses of a server speak TLS."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    STRICT = "strict"
+
+
+class ClientAuth(StrEnum):
+    """Whether clients show certificates."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+def local_url(scheme: str, listen: str) -> str:
+    """Where clients on this machine reach HOST:PORT."""
+    host, _, port = listen.rpartition(":")
+    reached = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "::": "[::1]"}.get(host, host)
+    return f"{scheme}://{reached}:{port}"
+
+
 class Settings(BaseSettings):
     """Settings of one server; each field is also read from the environment (`HEADGATE_LISTEN`, ...).
 
@@ -31,9 +57,25 @@ class Settings(BaseSettings):
         data: Directory of everything that lasts: log, outbox, objects, cursors.
         listen: HOST:PORT of ingress, API and metrics.
         grpc: HOST:PORT of gRPC; `off` for none.
+        tls_cert: PEM file of the server's certificate and those between it and the CA; read again when it changes.
+        tls_key: PEM file of its key, without a passphrase.
+        tls_mode: `disabled`; `strict`: `listen` and `grpc` speak TLS alone; `permissive`: they stay plain, and
+            `tls_listen` and `tls_grpc` speak TLS beside them. Without a value: `strict` with a certificate, else
+            `disabled`.
+        tls_listen: HOST:PORT of HTTP over TLS in the mode `permissive`.
+        tls_grpc: HOST:PORT of gRPC over TLS in the mode `permissive`; `off` for none.
+        tls_client_ca: PEM file of the CAs whose client certificates are accepted.
+        tls_client_auth: Whether a client must show a certificate of these CAs: `required` or `optional`. Without a
+            value: `required` with `tls_client_ca`.
+        tls_ca: PEM file of the CA that clients need to know this server by; the status of a broker shows it.
+        public_url: URL by which clients reach the server, for instance that of a proxy. Without a value: `listen`'s.
+        allow_anonymous: Whether an address other than loopback may be open to clients that show no certificate.
         allowed_host: Names that clients may call the server by beside its own, `headgate.example.com, *.svc`; `*` for
             any.
         partitions: Partitions of the event log. Each costs the matcher one task; the number may only grow.
+        fronts: Processes that take events, each with its share of the partitions. Without a value: one for every four
+            cores.
+        dispatchers: Processes that deliver, each for its own triggers and subscriptions.
         manifests: Directory of YAML objects that are applied on start; None for none.
         jvm_memory_mb: Heap of the matcher's JVM.
         segment_mb: Size at which a log segment is closed.
@@ -57,8 +99,20 @@ class Settings(BaseSettings):
     data: Path = Path("headgate-data")
     listen: str = "127.0.0.1:8080"
     grpc: str = "127.0.0.1:8081"
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_mode: Literal["disabled", "permissive", "strict"] | None = None
+    tls_listen: str = "127.0.0.1:8443"
+    tls_grpc: str = "127.0.0.1:8444"
+    tls_client_ca: Path | None = None
+    tls_client_auth: Literal["optional", "required"] | None = None
+    tls_ca: Path | None = None
+    public_url: str = ""
+    allow_anonymous: bool = False
     allowed_host: str = ""
     partitions: int = Field(default=2, ge=1, le=64)
+    fronts: int = Field(default_factory=lambda known: _fronts(known["partitions"]), ge=1, le=FRONTS_MAX)
+    dispatchers: int = Field(default=1, ge=1, le=DISPATCHERS_MAX)
     manifests: Path | None = None
     jvm_memory_mb: int = Field(default=2048, ge=512)
     segment_mb: int = Field(default=256, ge=1, le=1024)
@@ -75,7 +129,7 @@ class Settings(BaseSettings):
     egress_ports: str = ""
     egress_schemes: str = "http, https"
 
-    @field_validator("listen")
+    @field_validator("listen", "tls_listen")
     @classmethod
     def _host_and_port(cls, value: str) -> str:
         host, colon, port = value.rpartition(":")
@@ -83,10 +137,20 @@ class Settings(BaseSettings):
             raise ValueError(f"{value!r} is not HOST:PORT, for example 127.0.0.1:8080")
         return value
 
-    @field_validator("grpc")
+    @field_validator("grpc", "tls_grpc")
     @classmethod
     def _grpc(cls, value: str) -> str:
         return value if value == OFF else cls._host_and_port(value)
+
+    @field_validator("public_url")
+    @classmethod
+    def _public_url(cls, value: str) -> str:
+        parsed = urlsplit(value)
+        has_more = parsed.path.strip("/") or parsed.query or parsed.fragment
+        is_address = parsed.scheme in ("http", "https") and parsed.hostname and not has_more
+        if value and not is_address:
+            raise ValueError(f"{value!r} is no http or https URL, for example https://events.example.com")
+        return value.rstrip("/")
 
     @field_validator("allowed_host")
     @classmethod
@@ -125,10 +189,46 @@ class Settings(BaseSettings):
         return int(self.listen.rpartition(":")[2])
 
     @property
+    def mode(self) -> TlsMode:
+        """`tls_mode`, or what it is without a value."""
+        if self.tls_mode is None:
+            return TlsMode.DISABLED if self.tls_cert is None else TlsMode.STRICT
+        return TlsMode(self.tls_mode)
+
+    @property
+    def client_auth(self) -> ClientAuth:
+        """`tls_client_auth`, or what it is without a value."""
+        if self.tls_client_ca is None:
+            return ClientAuth.NONE
+        return ClientAuth(self.tls_client_auth or ClientAuth.REQUIRED)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """Where clients reach the server; in the mode `permissive` by TLS, then without.
+
+        `public_url` replaces the URL of its scheme.
+        """
+        own = {
+            TlsMode.DISABLED: (local_url("http", self.listen),),
+            TlsMode.STRICT: (local_url("https", self.listen),),
+            TlsMode.PERMISSIVE: (local_url("https", self.tls_listen), local_url("http", self.listen)),
+        }[self.mode]
+        if not self.public_url:
+            return own
+        if len(own) == 1:
+            return (self.public_url,)
+        scheme = urlsplit(self.public_url).scheme
+        return tuple(self.public_url if urlsplit(url).scheme == scheme else url for url in own)
+
+    @property
     def url(self) -> str:
-        """Where clients on this machine reach the server."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self.host, self.host)
-        return f"http://{host}:{self.port}"
+        """Where clients reach the server: without TLS, unless they must use it."""
+        return self.urls[-1]
+
+    @property
+    def is_reached_plain(self) -> bool:
+        """Whether `url` is the address that the server itself listens on, without TLS."""
+        return self.url == local_url("http", self.listen)
 
     @property
     def log_directory(self) -> Path:
@@ -145,25 +245,49 @@ class Settings(BaseSettings):
         """Where the process that reads the log for consumers listens."""
         return self.run_directory / "reader.sock"
 
+    def dispatcher_socket(self, number: int) -> Path:
+        """Where a dispatcher listens, which owns dead letters, replays and the cursors of subscriptions."""
+        return self.run_directory / f"dispatcher-{number}.sock"
+
     @property
-    def dispatcher_socket(self) -> Path:
-        """Where the process that owns the cursors of subscriptions listens."""
-        return self.run_directory / "dispatcher.sock"
+    def control_socket(self) -> Path:
+        """Where the process of the objects listens."""
+        return self.run_directory / "control.sock"
+
+    def front_inward(self, number: int) -> Path:
+        """Where a front takes events that dispatchers send to this server's own brokers."""
+        return self.run_directory / f"front-{number}.in"
+
+    def front_socket(self, number: int) -> Path:
+        """Where a front listens for the other processes."""
+        return self.run_directory / f"front-{number}.sock"
+
+    def front_log_socket(self, number: int) -> Path:
+        """Where a front takes what other fronts send for its partitions."""
+        return self.run_directory / f"front-{number}.log"
+
+    def front_rpc(self, number: int) -> Path:
+        """Where a front answers the producers that other fronts pass on."""
+        return self.run_directory / f"front-{number}.rpc"
 
     @property
     def reader_rpc(self) -> Path:
         """Where it answers gRPC."""
         return self.run_directory / "reader.rpc"
 
-    @property
-    def dispatcher_rpc(self) -> Path:
-        """Where the dispatcher answers gRPC."""
-        return self.run_directory / "dispatcher.rpc"
+    def dispatcher_rpc(self, number: int) -> Path:
+        """Where it answers gRPC."""
+        return self.run_directory / f"dispatcher-{number}.rpc"
 
     @property
     def run_directory(self) -> Path:
         """What matters only while the server runs: ready files, the match link's address, metrics."""
         return self.data / "run"
+
+
+def _fronts(partitions: int) -> int:
+    """How many fronts a server has that is not told, by the cores that it may use."""
+    return max(1, min(len(os.sched_getaffinity(0)) // CORES_A_FRONT, partitions))
 
 
 def _names(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headgate.cli.objects import app
+from headgate.cli.main import app
 from tests.control.support import Server, eventually
 from tests.control.test_manifests import BROKER, TRIGGER
 
@@ -37,6 +37,20 @@ def test_apply_and_get(server: Server, tmp_path: Path) -> None:
     assert shown["metadata"]["name"] == "gold"
     everything = json.loads(run(server.url, "get", "brokers", "--json").stdout)
     assert [item["metadata"]["name"] for item in everything["items"]] == ["default", "orders"]
+
+
+def test_what_get_prints_can_be_applied(server: Server) -> None:
+    run(server.url, "apply", "-f", "-", stdin=f"{TRIGGER}---\n{BROKER}")
+    one = run(server.url, "get", "trigger", "gold", "--json").stdout
+    every = run(server.url, "get", "triggers", "--json").stdout
+    run(server.url, "apply", "-f", "-", stdin=TRIGGER.replace('"gold"', '"silver"'))
+    for printed in (one, every):
+        assert run(server.url, "delete", "trigger", "gold").exit_code == 0
+        made = run(server.url, "apply", "-f", "-", stdin=printed)
+        assert made.stdout == "trigger.eventing.knative.dev/gold created\n", made.output
+        assert "gold" in server.request("GET", server.path("triggers", "gold")).json["spec"]["filter"]["expression"]
+        again = run(server.url, "apply", "-f", "-", stdin=printed)
+        assert again.stdout == "trigger.eventing.knative.dev/gold unchanged\n", again.output
 
 
 @pytest.mark.parametrize(

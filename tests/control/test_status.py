@@ -12,6 +12,7 @@ from headgate.control.database import StoreUnavailableError
 from headgate.control.objects import Condition, Kind, ObjectKey, Trigger, TriggerStatus
 from headgate.control.reconciler import Reconciler
 from headgate.control.routing import TargetReport
+from headgate.control.served import ServedBrokers
 from headgate.control.status import BrokerState, StatusInputs, routed_status
 from headgate.control.store import Store
 from tests.control.support import broker, trigger
@@ -29,6 +30,14 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now_s
+
+
+def served_brokers(store: Store) -> ServedBrokers:
+    """A copy that is told of every write."""
+    brokers = ServedBrokers(store)
+    brokers.refresh()
+    store.on_broker(brokers.refresh)
+    return brokers
 
 
 def conditions(store: Store, key: ObjectKey = T1) -> dict[str, Condition]:
@@ -183,30 +192,30 @@ def test_a_sink_that_cannot_be_resolved_keeps_its_object_from_being_ready(admiss
 
 def test_a_trigger_may_come_before_its_broker(admission: Admission) -> None:
     store = admission.store
-    reconciler = Reconciler(store)
+    reconciler, brokers = Reconciler(store), served_brokers(store)
     admission.create(Kind.TRIGGER, trigger(broker="later"))
     store.set_active_generation(1)
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
     assert "default/later" in conditions(store)["Ready"].message
-    assert reconciler.served("default/later") is None
+    assert brokers.get("default/later") is None
     admission.create(Kind.BROKER, broker("later"))
     reconciler.step()
     assert ready(store)[0] == "Unknown"  # the matcher knows nothing of this broker yet
     store.set_active_generation(2)
     reconciler.step()
     assert ready(store) == ("True", "")
-    assert reconciler.served("default/later") is not None
+    assert brokers.get("default/later") is not None
     store.delete(ObjectKey(Kind.BROKER, "default", "later"))
     reconciler.step()
     assert ready(store) == ("False", "BrokerDoesNotExist")
-    assert reconciler.served("default/later") is None
+    assert brokers.get("default/later") is None
 
 
 def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
     """Its triggers are not Ready before the matcher knows it, and whoever made it publishes into it at once."""
     store, key = admission.store, ObjectKey(Kind.BROKER, "default", "b")
-    reconciler = Reconciler(store)
+    reconciler, brokers = Reconciler(store), served_brokers(store)
     first = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
     admission.create(Kind.TRIGGER, trigger(broker="b"))
     store.set_active_generation(1)
@@ -218,7 +227,7 @@ def test_a_broker_made_anew_is_another_one(admission: Admission) -> None:
         return [target.broker for target in store.snapshot().targets]
 
     def served() -> str:
-        found = reconciler.served("default/b")
+        found = brokers.get("default/b")
         return found.identity if found is not None else ""
 
     assert sources() == [served()] == [f"default/b/{first}"]
@@ -256,11 +265,12 @@ def test_a_broker_is_served_before_it_says_ready(admission: Admission, monkeypat
     store = admission.store
     reconciler = Reconciler(store)
     admission.create(Kind.BROKER, broker("b"))
-    served = []
+    brokers, served = ServedBrokers(store), []
+    store.on_broker(brokers.refresh)
     write = store.write_statuses
 
     def spy(changed):  # type: ignore[no-untyped-def]
-        served.append(reconciler.served("default/b") is not None)
+        served.append(brokers.get("default/b") is not None)
         return write(changed)
 
     monkeypatch.setattr(store, "write_statuses", spy)
@@ -292,11 +302,11 @@ def test_a_broker_of_another_class_is_not_served(admission: Admission) -> None:
     document["metadata"]["annotations"] = {"eventing.knative.dev/broker.class": "Kafka"}
     admission.create(Kind.BROKER, document)
     admission.create(Kind.TRIGGER, trigger(broker="kafka"))
-    reconciler = Reconciler(admission.store)
+    reconciler, brokers = Reconciler(admission.store), served_brokers(admission.store)
     reconciler.step()
     assert ready(admission.store, ObjectKey(Kind.BROKER, "default", "kafka")) == ("False", "BrokerClassNotServed")
     assert ready(admission.store) == ("False", "BrokerClassNotServed")
-    assert reconciler.served("default/kafka") is None
+    assert brokers.get("default/kafka") is None
     assert "default/kafka" not in admission.store.snapshot().brokers
 
 
@@ -377,7 +387,7 @@ def test_events_given_up_are_a_warning_that_stays(admission: Admission) -> None:
     store.report([TargetReport(1, 0, "", "", dropped=2, last_dropped="partition 0, offset 7: status 500 at attempt 4")])
     store.report([TargetReport(1, 1, "boom", "s 1")])
     store.report([TargetReport(1, 0, "", "", "", 1, "partition 0, offset 9: timeout at attempt 4")])
-    store.forget_trouble()
+    store.forget_trouble(lambda _: True)
     reconciler.step()
     found = conditions(store)["EventsKept"]
     assert (found.status, found.severity, found.reason) == ("False", "Warning", "EventsDropped")
@@ -416,7 +426,7 @@ def test_trouble_with_a_subscriber_is_a_warning_until_it_is_over(admission: Admi
     assert found["SubscriberHealthy"].severity == "Warning"
     assert found["SubscriberHealthy"].message == "32 attempts in a row met nobody: dead"
     assert found["Ready"].status == "True"
-    store.forget_trouble()  # a new dispatcher
+    store.forget_trouble(lambda _: True)  # a new dispatcher
     reconciler.step()
     found = {condition.type: condition for condition in store.get(T1).status.conditions}
     assert (found["SubscriberHealthy"].status, found["FilterHealthy"].status) == ("True", "False")

@@ -29,6 +29,7 @@ from headgate.delivery import encoding
 from headgate.delivery.retry import Outcome
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from tests.delivery.harness import (
     EventLog,
     Request,
@@ -66,7 +67,7 @@ def letter(position: int = 0, **changes: object) -> StoredDeadLetter:
 
 
 def letters(data: Path) -> list[StoredDeadLetter]:
-    with DeadLetterReader.open(data / "deadletters.db") as stored:
+    with DeadLetterReader.open(DispatcherDirectory.of(data, 0).dead_letters) as stored:
         return stored.page("TRUE", (), after=0, limit=10_000)
 
 

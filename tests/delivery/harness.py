@@ -25,6 +25,7 @@ from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.identity import path_of
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import CompiledFilter, Verdict
+from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.protocol import Hello, encode_hello, encode_passed, encode_row
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
@@ -114,7 +115,7 @@ class Routes:
     def report(self, reports: list[TargetReport]) -> None:
         self.reports += reports
 
-    def forget_trouble(self) -> None:
+    def forget_trouble(self, owns) -> None:
         pass
 
 
@@ -134,7 +135,7 @@ class EventLog:
     def append(self, events: Sequence[Event], *, partition: int = 0, broker: str = BROKER) -> int:
         """Returns the first offset."""
         if partition not in self.writers:
-            self.writers[partition] = PartitionWriter(self.directory / str(partition), EVENT_SCHEMA)
+            self.writers[partition] = PartitionWriter(Partition(self.directory / str(partition), "stop"), EVENT_SCHEMA)
         batch = to_batch([StoredEvent(broker, event) for event in events])
         return self.writers[partition].append(Encoded(batch, [event.type for event in events]))
 
@@ -249,7 +250,7 @@ class Peer:
     """One connection to the match link."""
 
     def __init__(self, data: Path) -> None:
-        address = json.loads((data / "run" / "match-link.json").read_text())
+        address = json.loads((data / "run" / "match-link-0.json").read_text())
         self.address = (address["host"], address["port"])
 
     async def __aenter__(self) -> Peer:
@@ -314,7 +315,9 @@ class Running:
         self.data = data
         self.ready = asyncio.Event()
         self.stop = asyncio.Event()
-        options = DispatcherOptions(data=data, token=TOKEN, store=routes, on_ready=self.ready.set, **settings)
+        options = DispatcherOptions(
+            data=data, token=TOKEN, store=routes, on_ready=self.ready.set, **{"on_corrupt": "stop", **settings}
+        )
         self.task = asyncio.create_task(self._run(options))
 
     async def _run(self, options: DispatcherOptions) -> None:

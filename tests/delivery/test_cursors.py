@@ -14,6 +14,7 @@ from headgate import limits
 from headgate.delivery.cursors import CursorChange, Cursors, CursorStore, Flusher, TargetCursor, Tried
 from headgate.delivery.permits import PermitCounts
 from headgate.delivery.targets import Lag
+from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
@@ -115,7 +116,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     """rows: per chunk (target, verdict)."""
     directory = tmp_path_factory.mktemp("outbox") / "0"
     flat: list[tuple[int, int] | None] = []
-    with PartitionWriter(directory, OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory, "stop"), OUTBOX_SCHEMA) as writer:
         for chunk in rows:
             start = len(flat)
             row_group = RowGroup(0, 1, [(start + index, t, v) for index, (t, v) in enumerate(chunk)])
@@ -133,7 +134,7 @@ def test_a_backlog_is_every_wanted_row_once_in_pieces_of_any_size(tmp_path_facto
     ]
 
     async def work() -> None:
-        backlog = OutboxReader(directory)
+        backlog = OutboxReader(Partition(directory, "stop"))
         found: list[int] = []
         while lag.next < upto:
             page = await backlog.read(2, lag.next, upto, data.draw(st.integers(1, 4)), lag.wants)

@@ -10,7 +10,7 @@ import pytest
 
 from headgate import limits
 from headgate.delivery import journal as journal_module
-from headgate.delivery.journal import DIRECTORY, Journal, JournalEntry, Origin, entries
+from headgate.delivery.journal import Journal, JournalEntry, Origin, entries, rewrite
 from tests.delivery.harness import run
 
 
@@ -30,7 +30,7 @@ def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch
     monkeypatch.setattr(limits, "JOURNAL_FLUSH_S", 0.0)
 
     async def work() -> None:
-        journal = Journal(tmp_path / DIRECTORY, clock_us=lambda: 5)
+        journal = Journal(tmp_path / "attempts", clock_us=lambda: 5)
         for number in range(1_000):
             journal.attempt(0, number, 1, 1, 202, "")
             if number % 10 == 9:
@@ -40,11 +40,11 @@ def test_the_journal_is_bounded_and_keeps_the_newest(tmp_path: Path, monkeypatch
         journal.end(3, 4, 2, "gone")  # nobody listens any more
 
     run(work())
-    sizes = [path.stat().st_size for path in (tmp_path / DIRECTORY).iterdir()]
+    sizes = [path.stat().st_size for path in (tmp_path / "attempts").iterdir()]
     assert sum(sizes) <= 2 * 32 * 100 + 32 * 50
-    assert list(entries(tmp_path / DIRECTORY, 0, 0)) == []
-    assert list(entries(tmp_path / DIRECTORY, 0, 999)) == [JournalEntry(5, 0, 999, 1, 1, 202)]
-    assert list(entries(tmp_path / DIRECTORY, 3, 4)) == [JournalEntry(5, 3, 4, 2, result="gone")]
+    assert list(entries(tmp_path / "attempts", 0, 0)) == []
+    assert list(entries(tmp_path / "attempts", 0, 999)) == [JournalEntry(5, 0, 999, 1, 1, 202)]
+    assert list(entries(tmp_path / "attempts", 3, 4)) == [JournalEntry(5, 3, 4, 2, result="gone")]
 
 
 def test_a_torn_entry_is_cut(tmp_path: Path) -> None:
@@ -106,3 +106,26 @@ def test_entries_are_found_in_files_of_many_pieces(tmp_path: Path, monkeypatch: 
             targets = [entry.target for entry in entries(tmp_path, partition, offset)]
             assert targets == list(range(offset * 20 + partition, (offset + 1) * 20, 2))
     assert list(entries(tmp_path, 2, 0)) == []
+
+
+def test_journals_are_written_anew_by_their_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """What several have becomes one in the order of time, the newest that have room."""
+
+    async def work() -> None:
+        for number in range(2):
+            clock = iter(range(number, 1_000, 2))
+            journal = Journal(tmp_path / str(number), clock_us=lambda clock=clock: 1 + next(clock))
+            for attempt in range(30):
+                journal.attempt(0, 7, attempt % 3, attempt + 1, 202, "")
+            journal.close()
+
+    run(work())
+    sources = [tmp_path / "0", tmp_path / "1", tmp_path / "none"]
+    rewrite(sources, tmp_path / "all", lambda target: target != 1)
+    found = list(entries(tmp_path / "all", 0, 7))
+    assert len(found) == 40
+    assert [one.time_us for one in found] == sorted(one.time_us for one in found)
+    assert {one.target for one in found} == {0, 2}
+    monkeypatch.setattr(limits, "JOURNAL_BYTES_MAX", 32 * 10)
+    rewrite(sources, tmp_path / "few", lambda target: target != 1)
+    assert list(entries(tmp_path / "few", 0, 7)) == found[-10:]

@@ -15,6 +15,7 @@ import pytest
 
 from headgate import limits
 from headgate.delivery.cursors import CursorStore
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.protocol import Hello
@@ -62,7 +63,7 @@ def test_a_restart_delivers_what_was_left_and_nothing_else(tmp_path: Path, log: 
                 await until(lambda: work.dispatcher.unfinished == 0)
             left = {f"e{n}" for n in range(200)} - answered
             assert Counter(subscriber.ids) == dict.fromkeys(left, 1)
-        cursors = CursorStore(tmp_path / "dispatch.db")
+        cursors = CursorStore(tmp_path / "dispatcher" / "0" / "dispatch.db")
         assert cursors.load().targets == ()
         cursors.close()
 
@@ -135,7 +136,7 @@ def test_lost_cursors_repeat_deliveries_and_lose_none(tmp_path: Path, log: Event
                 async with matcher(work) as peer:
                     peer.match(*((offset, 1) for offset in range(10)))
                     await until(lambda: len(subscriber.requests) == 10)
-            for path in tmp_path.glob("dispatch.db*"):
+            for path in tmp_path.glob("dispatcher/0/dispatch.db*"):
                 path.unlink()
             async with running(tmp_path, routes) as work:
                 await until(lambda: len(subscriber.requests) == 20)
@@ -158,7 +159,7 @@ def test_cursors_of_another_outbox_are_dropped(tmp_path: Path, log: EventLog):
                     async with matcher(work, start=0) as peer:
                         peer.match(*((offset, 1) for offset in range(5)))
                         await until(lambda count=expected: len(subscriber.requests) == count)
-                for path in (tmp_path / "outbox" / "0").iterdir():
+                for path in (tmp_path / "dispatcher" / "0" / "outbox").iterdir():
                     path.unlink()
 
     run(work())
@@ -168,7 +169,7 @@ def test_the_outbox_has_one_owner(tmp_path: Path):
     async def work() -> None:
         async with running(tmp_path, Routes()):
             with pytest.raises(Exception, match="has a writer already"):
-                PartitionWriter(tmp_path / "outbox" / "0", OUTBOX_SCHEMA)
+                PartitionWriter(Partition(tmp_path / "dispatcher/0/outbox", "stop"), OUTBOX_SCHEMA)
 
     run(work())
 
@@ -183,7 +184,9 @@ from headgate.server.composition import DispatcherOptions, opened
 async def main():
     targets = [target(n, f"http://127.0.0.1:{sys.argv[2]}/{n}", retry=1000, backoff_delay_s=0.05) for n in range(1, 6)]
     ready = lambda: print("ready", flush=True)
-    options = DispatcherOptions(data=Path(sys.argv[1]), token=TOKEN, store=Routes(*targets), on_ready=ready)
+    options = DispatcherOptions(
+        data=Path(sys.argv[1]), on_corrupt="stop", token=TOKEN, store=Routes(*targets), on_ready=ready
+    )
     async with opened(options, asyncio.Event()) as dispatcher:
         await dispatcher.run()
 
@@ -252,10 +255,10 @@ def run_hello(number: int, start: int) -> Hello:
 
 def not_ended(data: Path) -> int:
     """How many outbox rows the cursors on disk do not know to have ended."""
-    store = CursorStore(data / "dispatch.db")
+    store = CursorStore(data / "dispatcher" / "0" / "dispatch.db")
     cursors = store.load()
     store.close()
-    with PartitionReader(data / "outbox" / "0", start=0) as reader:
+    with PartitionReader(Partition(data / "dispatcher/0/outbox", "stop"), start=0) as reader:
         above = reader.committed_offset() - cursors.position
     return above + sum(len(cursor.pending) for cursor in cursors.targets)
 

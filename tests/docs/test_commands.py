@@ -8,16 +8,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headgate.control.admission import Admission
 from headgate.control.manifests import load
 from headgate.control.store import Store
 from headgate.filter.compile.compiler import compile_cel
 from tests.docs.commands import OUTPUT, stable, steps
+from tests.inspect.stored_orders import fill
 from tests.support import REPOSITORY
 
 
-def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
-    blocks = steps(REPOSITORY / "docs/howto/fast-filter.md")
+@pytest.mark.parametrize("name", ["fast-filter", "backtest"])
+def test_the_commands_print_what_the_page_shows(name: str, tmp_path: Path) -> None:
+    if name == "backtest":
+        fill(tmp_path / "headgate-data", chunks=200, most=400)
+    blocks = steps(REPOSITORY / f"docs/howto/{name}.md")
     assert blocks
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "120"}
     for typed, shown in zip(blocks[::2], blocks[1::2], strict=True):

@@ -30,11 +30,13 @@ START_S: Final = 240.0
 
 
 class Terminals:
-    """One folder, one environment, and the programs that run in it."""
+    """One folder, one environment, and the programs that run in it; gRPC where it is told to be."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, grpc: str = "off") -> None:
         self._folder = folder
         self._ports = {port: str(free_port()) for port in ("8080", "9000", "9001")}
+        if grpc != "off":
+            self._ports["8081"] = grpc.rpartition(":")[2]
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         here = f"127.0.0.1:{self._ports['8080']}"
         self._environment = {
@@ -43,7 +45,7 @@ class Terminals:
             "PYTHONPATH": str(REPOSITORY),
             "HEADGATE_SERVER": f"http://{here}",
             "HEADGATE_LISTEN": here,
-            "HEADGATE_GRPC": "off",
+            "HEADGATE_GRPC": grpc,
         }
 
     def here(self, text: str) -> str:

@@ -178,7 +178,11 @@ def test_a_name_may_be_long_but_not_longer_than_every_parser_takes(character, un
 DEEP = b"[" * (JSON_DEPTH_MAX - 1) + b"[]" + b"]" * (JSON_DEPTH_MAX - 1)
 ENTRIES = {
     "a part of the server": """
+import os
+from headgate.server import child
 from headgate.server.__main__ import main
+from headgate.settings import Settings
+os.environ |= child.environment(Settings(), bytes(32))
 try:
     main()  # of a part that there is not
 except SystemExit:

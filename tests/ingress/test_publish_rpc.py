@@ -23,6 +23,7 @@ from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import FILE, Producers
 from headgate.ingress.publish_rpc import PublishRpc
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.tracing import Tracing
@@ -41,12 +42,13 @@ class Log:
     def __init__(self, directory: Path, partitions: int = 1, files: Any = None, tracing: Any = None) -> None:
         self.directory = directory
         self.writers = [
-            PartitionWriter(directory / str(number), EVENT_SCHEMA, files=files) for number in range(partitions)
+            PartitionWriter(Partition(directory / str(number), "stop"), EVENT_SCHEMA, files=files)
+            for number in range(partitions)
         ]
         self.commits = [event_commit(writer) for writer in self.writers]
         self.partitions = Partitions(self.commits)
         self.brokers = {path: ServedBroker(f"{path}/1", DEFAULT_RULE) for path in (BROKER, "ns/other")}
-        self.producers = Producers(directory)
+        self.producers = Producers(LogDirectory(directory, "stop"))
         self.producers.recover(self.ends())
         self.rpc = PublishRpc(Intake(self.partitions, self.brokers.get, tracing=tracing), self.producers)
 
@@ -65,7 +67,7 @@ class Log:
 
 def stored_of(partition: Path) -> list[Any]:
     found: list[Any] = []
-    with PartitionReader(partition, start=0) as reader:
+    with PartitionReader(Partition(partition, "stop"), start=0) as reader:
         while (chunk := reader.read()) is not None:
             found += from_batch_all(chunk.batch)
     return found
@@ -144,7 +146,7 @@ def test_filter_values_are_the_producers_where_it_gives_them(tmp_path: Path) -> 
             assert answers == [(0, 2, 0), (3, 4, "invalid")]
             extensions = [stored.event.extensions for stored in stored_of(tmp_path / "0")]
             assert extensions == [{"filtervalue": "a"}, {}, {"filtervalue": "c"}]
-            with PartitionReader(tmp_path / "0", start=0) as reader:
+            with PartitionReader(Partition(tmp_path / "0", "stop"), start=0) as reader:
                 assert reader.read(wanted={"c"}) is not None
                 reader.seek(0)
                 assert reader.read(wanted={"b"}) is None
@@ -329,7 +331,7 @@ def test_what_is_sent_again_is_stored_once(tmp_path: Path, keys: Sequence[str], 
                 await log.producers.snapshot(log.ends())
             if restart != "none":
                 await stack.aclose()
-                assert (tmp_path / FILE).exists() is (restart == "clean")
+                assert (tmp_path / f"{FILE}-0").exists() is (restart == "clean")
                 log, client = await stack.enter_async_context(publishing(tmp_path, partitions=3))
             stream, following = await opened(client, "p")
             assert following == 40
@@ -468,7 +470,7 @@ def test_a_snapshot_bounds_what_a_start_reads_and_a_bad_one_costs_no_more_than_r
 
         expected = {(f"{BROKER}/1", "q"): 9, (f"{BROKER}/1", "p"): 14}
         assert await asyncio.to_thread(newest) == expected
-        snapshot = tmp_path / FILE
+        snapshot = tmp_path / f"{FILE}-0"
         snapshot.write_bytes(snapshot.read_bytes()[:-3])
         assert await asyncio.to_thread(newest) == expected
         snapshot.unlink()
@@ -485,7 +487,7 @@ def test_a_snapshot_of_another_log_is_not_believed(tmp_path: Path) -> None:
             await stream.rest()
             await log.producers.snapshot(log.ends())
         (tmp_path / "b").mkdir()
-        (tmp_path / "a" / FILE).rename(tmp_path / "b" / FILE)
+        (tmp_path / "a" / f"{FILE}-0").rename(tmp_path / "b" / f"{FILE}-0")
         async with publishing(tmp_path / "b") as (_, client):
             assert (await opened(client, "p"))[1] == 0
 

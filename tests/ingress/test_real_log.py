@@ -35,6 +35,7 @@ from headgate.limits import (
     REQUEST_HEADERS_MAX,
 )
 from headgate.log.commit import GroupCommit
+from headgate.log.directory import Partition
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
@@ -77,7 +78,7 @@ class Gated:
 
 @contextlib.asynccontextmanager
 async def serving(directory: Path, gate=None, files=None, **limits):
-    writer = PartitionWriter(directory, EVENT_SCHEMA, files=files or FileOps())
+    writer = PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA, files=files or FileOps())
     queue = {
         "queue_items_max": COMMIT_QUEUE_EVENTS_MAX,
         "queue_bytes_max": COMMIT_QUEUE_BYTES_MAX,
@@ -118,7 +119,7 @@ async def exchange(port, *requests):
 
 
 def stored(directory):
-    reader = PartitionReader(directory, start=0)
+    reader = PartitionReader(Partition(directory, "stop"), start=0)
     found = []
     while (chunk := reader.read()) is not None:
         found += from_batch_all(chunk.batch)
@@ -133,17 +134,17 @@ def binary(number):
 
 def test_events_in_another_versions_format_are_refused(tmp_path):
     """An event whose `broker` says the broker's name and no identity would be nobody's, without a word."""
-    check_events(tmp_path / "0")
-    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
+    check_events(Partition(tmp_path / "0", "stop"))
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
-    check_events(tmp_path / "0")
+    check_events(Partition(tmp_path / "0", "stop"))
     old = EVENT_SCHEMA.remove_metadata()
-    with PartitionWriter(tmp_path / "1", old) as writer:
+    with PartitionWriter(Partition(tmp_path / "1", "stop"), old) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch.replace_schema_metadata(None), ["t"]))
-    with PartitionWriter(tmp_path / "1", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(tmp_path / "1", "stop"), EVENT_SCHEMA) as writer:
         writer.append(Encoded(encode([entries("type", event(1))]).batch, ["t"]))
     with pytest.raises(StoredEventFormatError, match=r"1 holds events in the format of another version"):
-        check_events(tmp_path / "1")
+        check_events(Partition(tmp_path / "1", "stop"))
 
 
 def test_every_answered_event_is_in_the_log_once_and_in_order(tmp_path):
@@ -172,7 +173,7 @@ def test_the_filter_value_of_an_event_is_its_type(tmp_path):
                 await exchange(port, binary(number))
 
     asyncio.run(scenario())
-    reader = PartitionReader(tmp_path / "0", start=0)
+    reader = PartitionReader(Partition(tmp_path / "0", "stop"), start=0)
     chunk = reader.read(wanted=["t2"])
     assert [each.event.type for each in from_batch_all(chunk.batch)] == ["t2"]
     assert chunk.first_offset == 2
@@ -185,7 +186,7 @@ def entries(rule, *events):
 
 def skipped(directory, value):
     """Whether a reader that wants `value` passes over the only chunk."""
-    with PartitionReader(directory, start=0) as reader:
+    with PartitionReader(Partition(directory, "stop"), start=0) as reader:
         return reader.read(wanted=[value]) is None
 
 
@@ -210,9 +211,9 @@ def test_the_chunk_holds_the_value_of_the_rule_and_the_producer_s(tmp_path, rule
         "1.0", "1", "/s", "t1", extensions=extensions, data_kind=DataKind.JSON, data=b'{"customer":{"tier":"gold"}}'
     )
     chunk = encode([entries(rule, given)])
-    with PartitionWriter(tmp_path, EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), EVENT_SCHEMA) as writer:
         writer.append(Encoded(chunk.batch, chunk.filter_values, also=chunk.also, bloom_bytes=64, codec=Codec.ZSTD))
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         header = reader.read().header
     assert header.unfiltered is unfiltered
     assert header.bloom_bytes == (64 if held else 0)

@@ -18,6 +18,7 @@ from headgate.inspect import tree
 from headgate.inspect.find import EventSearch
 from headgate.inspect.records import Records
 from headgate.inspect.trace import EventTrace, Tracer
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, matcher, run, running, target
@@ -38,7 +39,7 @@ class Objects:
 
 def traced(data: Path, id_: str, **more: Any) -> EventTrace | None:
     namespace, name, _ = BROKER.split("/")
-    tracer = Tracer(Records(data), cast(Store, Objects()))
+    tracer = Tracer(Records(data, LogDirectory(data / "log", "stop")), cast(Store, Objects()))
     return tracer.trace(ObjectKey(Kind.BROKER, namespace, name), EventSearch(id_, **more))[0]
 
 
@@ -105,7 +106,8 @@ def test_a_dead_letter_and_who_took_it(tmp_path: Path) -> None:
                 async with matcher(work, 7) as peer:
                     peer.match((0, 1))
                     await eventually(lambda: len(subscriber.requests) == 2)
-                    await eventually(lambda: Records(tmp_path).dead_letter(1, 0) is None)
+                    records = Records(tmp_path, LogDirectory(tmp_path / "log", "stop"))
+                    await eventually(lambda: records.of(1).dead_letter(1, 0) is None)
 
     run(work())
     log.close()
@@ -125,7 +127,7 @@ def test_repeated_ids_are_found_one_after_the_other(tmp_path: Path) -> None:
     for _ in range(2):
         log.append([event(1), event(2), event(1)])
     log.close()
-    tracer = Tracer(Records(tmp_path), cast(Store, Objects()))
+    tracer = Tracer(Records(tmp_path, LogDirectory(tmp_path / "log", "stop")), cast(Store, Objects()))
     namespace, name, _ = BROKER.split("/")
     key, offsets, search = ObjectKey(Kind.BROKER, namespace, name), [], EventSearch("e1")
     while True:
@@ -184,8 +186,10 @@ def test_rows_are_found_after_a_pause_and_where_the_clock_was_set_back(
     tmp_path: Path, idle_s: int, clock_back_s: int
 ) -> None:
     now_us = 10_000_000_000_000
-    log = PartitionWriter(tmp_path / "log/0", EVENT_SCHEMA, clock_us=lambda: now_us)
-    outbox = PartitionWriter(tmp_path / "outbox/0", OUTBOX_SCHEMA, clock_us=lambda: now_us)
+    log = PartitionWriter(Partition(tmp_path / "log/0", "stop"), EVENT_SCHEMA, clock_us=lambda: now_us)
+    outbox = PartitionWriter(
+        Partition(tmp_path / "dispatcher/0/outbox", "stop"), OUTBOX_SCHEMA, clock_us=lambda: now_us
+    )
     for number in range(3):
         now_us += idle_s * 1_000_000
         log.append(Encoded(to_batch([StoredEvent(BROKER, event(number))]), ["t"]))

@@ -21,7 +21,7 @@ from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore, StoredDeadLetter
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor, Tried
-from headgate.delivery.journal import DIRECTORY, Journal, Origin
+from headgate.delivery.journal import Journal, Origin
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.compile.plan import Verdict
@@ -29,10 +29,12 @@ from headgate.inspect import find as find_module
 from headgate.inspect.api import InspectApi
 from headgate.inspect.explanation import EventExplanation, EventFate
 from headgate.inspect.find import EventSearch, FoundEvent
-from headgate.inspect.records import MatchRow, Records
+from headgate.inspect.records import DispatcherRecords, MatchRow, Records
 from headgate.inspect.why import Why
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from tests.control.support import broker, trigger
 
 CEL = 'ce.type == "order" && data.amount > 100'
@@ -52,12 +54,12 @@ class World:
 
     def __post_init__(self) -> None:
         self.log = self._writer("log/0", EVENT_SCHEMA)
-        self.outbox = self._writer("outbox/0", OUTBOX_SCHEMA)
-        self.cursors = CursorStore(self.data / "dispatch.db")
-        self.letters = DeadLetterStore(self.data / "deadletters.db")
+        self.outbox = self._writer("dispatcher/0/outbox", OUTBOX_SCHEMA)
+        self.cursors = CursorStore(self.data / "dispatcher/0/dispatch.db")
+        self.letters = DeadLetterStore(self.data / "dispatcher/0/deadletters.db")
 
     def _writer(self, name: str, schema: Any) -> PartitionWriter:
-        return PartitionWriter(self.data / name, schema, clock_us=lambda: self.now_us)
+        return PartitionWriter(Partition(self.data / name, "stop"), schema, clock_us=lambda: self.now_us)
 
     def close(self) -> None:
         for one in (self.log, self.outbox, self.cursors, self.letters, self.store):
@@ -89,7 +91,9 @@ class World:
 
     def ask(self, id_: str, name: str = "t", **more: Any) -> EventExplanation:
         key = ObjectKey(Kind.TRIGGER, "default", name)
-        return Why(Records(self.data), self.store).of_trigger(key, EventSearch(id_, **more))
+        return Why(Records(self.data, LogDirectory(self.data / "log", "stop")), self.store).of_trigger(
+            key, EventSearch(id_, **more)
+        )
 
 
 @pytest.fixture
@@ -194,7 +198,7 @@ def remember(world: World, *ends: str, target: int | None = None) -> None:
     """What the dispatcher's journal says of the event at 0:0: results of ends, "" for a good attempt."""
 
     async def work() -> None:
-        journal = Journal(world.data / DIRECTORY, clock_us=lambda: world.now_us)
+        journal = Journal(DispatcherDirectory.of(world.data, 0).attempts, clock_us=lambda: world.now_us)
         for number, result in enumerate(ends, 1):
             if result:
                 journal.end(0, 0, target or world.target, result)
@@ -246,14 +250,14 @@ def test_an_end_is_known_longer_than_the_outbox_and_the_filter(world: World) -> 
 
 
 def test_asked_while_the_event_is_being_matched(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = Records.row
+    look = DispatcherRecords.row
 
-    def look_then_match(self: Records, found: FoundEvent, target: int) -> MatchRow | None:
+    def look_then_match(self: DispatcherRecords, found: FoundEvent, target: int) -> MatchRow | None:
         row = look(self, found, target)
         world.match(found.offset)
         return row
 
-    monkeypatch.setattr(Records, "row", look_then_match)
+    monkeypatch.setattr(DispatcherRecords, "row", look_then_match)
     world.accept(event("1", amount=200))
     assert world.ask("1").fate is EventFate.NOT_MATCHED_YET
     assert world.ask("1").fate is EventFate.UNDELIVERED
@@ -400,7 +404,8 @@ def call(world: World, query: str, path: str = "triggers/t/why") -> tuple[int, d
     from headgate.control.http import ERROR_HANDLERS
 
     app = Starlette(
-        routes=list(InspectApi(Records(world.data), world.store).routes()), exception_handlers=ERROR_HANDLERS
+        routes=list(InspectApi(Records(world.data, LogDirectory(world.data / "log", "stop")), world.store).routes()),
+        exception_handlers=ERROR_HANDLERS,
     )
     sent: list[dict[str, Any]] = []
 
@@ -435,7 +440,7 @@ def remember_entries(world: World, *attempts: tuple[int, str, Origin], end: str 
     """Attempts for the trigger in the journal: status, reason, origin; and an end of the delivery."""
 
     async def work() -> None:
-        journal = Journal(world.data / DIRECTORY, clock_us=lambda: world.now_us)
+        journal = Journal(DispatcherDirectory.of(world.data, 0).attempts, clock_us=lambda: world.now_us)
         for number, (status, reason, origin) in enumerate(attempts, 1):
             journal.attempt(0, 0, world.target, number, status, reason, origin)
         if end:

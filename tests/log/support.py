@@ -6,12 +6,14 @@ import errno
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from headgate.log.directory import OnCorrupt, Partition
 from headgate.log.files import FileOps
 from headgate.log.format import Codec
+from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.writer import Encoded, PartitionWriter
@@ -30,19 +32,32 @@ def append(writer: PartitionWriter, count: int, *, value: str | None = "v", text
     return first
 
 
-def open_writer(directory: Path, **options: Any) -> PartitionWriter:
-    return PartitionWriter(directory, SCHEMA, **{"files": NoSync(), **options})
+def open_writer(directory: Path, on_corrupt: OnCorrupt = "stop", **options: Any) -> PartitionWriter:
+    return PartitionWriter(Partition(directory, on_corrupt), SCHEMA, **{"files": NoSync(), **options})
 
 
-def read_all(directory: Path, start: int = 0, **wanted: Any) -> list[int]:
+def read_all(directory: Path, start: int = 0, on_corrupt: OnCorrupt = "stop", **wanted: Any) -> list[int]:
     """`n` of every record, which must be its offset."""
     numbers: list[int] = []
-    with PartitionReader(directory, start=start) as reader:
+    with PartitionReader(Partition(directory, on_corrupt), start=start) as reader:
         while (chunk := reader.read(**wanted)) is not None:
             column = chunk.batch.column("n").to_pylist()
             assert column == list(range(chunk.first_offset, chunk.first_offset + chunk.record_count))
             numbers += column
     return numbers
+
+
+class Found(NamedTuple):
+    """A record: row `row` of `batch`, of the chunk that starts at `first_offset`."""
+
+    batch: pa.RecordBatch
+    row: int
+    first_offset: int
+
+
+def find(lookup: RecordLookup, partition: int, offset: int) -> Found:
+    chunk = lookup.chunk(partition, offset)
+    return Found(chunk.batch, offset - chunk.first_offset, chunk.first_offset)
 
 
 def last_segment(directory: Path) -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.errors import InvalidInputError, OverloadedError, TooLargeError
 from headgate.log.commit import GroupCommit, SubmitChain
+from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
@@ -220,7 +221,7 @@ def test_many_submitters_on_a_real_log(tmp_path):
             await asyncio.gather(*(producer(n) for n in range(20)))
             await commit.close()
             assert files.calls["fdatasync"] < 500
-        with PartitionReader(tmp_path, start=0) as reader:
+        with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
             stored = [n for chunk in iter(reader.read, None) for n in chunk.batch.column("n").to_pylist()]
         assert len(stored) == 2_000
         assert all(stored[offset] == stored[offset + 1] == item for offset, item in got.items())

@@ -19,9 +19,10 @@ KILLS = 20
 WRITE = """
 import sys
 from pathlib import Path
+from headgate.log.directory import Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from tests.log.support import SCHEMA, batch
-writer = PartitionWriter(Path(sys.argv[1]), SCHEMA, segment_bytes_max=30_000)
+writer = PartitionWriter(Partition(Path(sys.argv[1]), "stop"), SCHEMA, segment_bytes_max=30_000)
 print("open", writer.next_offset, flush=True)
 while True:
     first = writer.next_offset

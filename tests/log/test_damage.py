@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.log import damage
-from headgate.log.damage import OnCorrupt
+from headgate.log import directory as log_directory
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import CHUNK_HEADER_BYTES, Codec
 from headgate.log.lookup import RecordLookup
@@ -22,6 +20,7 @@ from headgate.log.recovery import list_segments
 from headgate.log.search import newest_first
 from headgate.log.verify import inspect
 from headgate.log.writer import Encoded, PartitionWriter
+from tests.log.support import find
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.utf8())])
 CHUNKS = 9
@@ -29,15 +28,6 @@ ROWS = 3
 RECORDS = CHUNKS * ROWS
 SEGMENT_BYTES = 1_500
 Row = tuple[int, int, str]
-
-
-@contextmanager
-def policy(on_corrupt: OnCorrupt) -> Iterator[None]:
-    damage.choose(on_corrupt)
-    try:
-        yield
-    finally:
-        damage.choose("stop")
 
 
 def value_of(record: int) -> str:
@@ -57,7 +47,7 @@ def write(directory: Path, codec: Codec = Codec.NONE) -> None:
     """Three chunks a segment, each stored a second after the one before; the last segment has them too."""
     clock = iter(range(0, 1_000_000 * (CHUNKS + 1), 1_000_000))
     with PartitionWriter(
-        directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES, codec=codec, clock_us=lambda: next(clock)
+        Partition(directory, "stop"), SCHEMA, segment_bytes_max=SEGMENT_BYTES, codec=codec, clock_us=lambda: next(clock)
     ) as writer:
         for first in range(0, RECORDS, ROWS):
             writer.append(Encoded(batch(first), [value_of(first)] * ROWS))
@@ -68,9 +58,9 @@ def rows(first: int, data: pa.RecordBatch) -> list[Row]:
     return [(first + index, n, columns["text"][index]) for index, n in enumerate(columns["n"])]
 
 
-def read(directory: Path, start: int = 0, wanted: frozenset[str] | None = None) -> tuple[list[Row], int]:
+def read(partition: Partition, start: int = 0, wanted: frozenset[str] | None = None) -> tuple[list[Row], int]:
     found: list[Row] = []
-    with PartitionReader(directory, start=start) as reader:
+    with PartitionReader(partition, start=start) as reader:
         while (chunk := reader.read(wanted=wanted)) is not None:
             found += rows(chunk.first_offset, chunk.batch)
         return found, reader.records_corrupt
@@ -116,11 +106,9 @@ def test_no_reader_ever_hands_out_a_flipped_byte(whole: Path, data: st.DataObjec
         directory = copied(whole, folder)
         flip(directory, index, bit)
         problem, *_ = inspect(directory, bodies=True).problems
-        with policy("stop"):
-            check_stop(directory, problem.path, problem.byte)
-        with policy("skip"):
-            check_skip(directory)
-            check_writer(directory)
+        check_stop(Partition(directory, "stop"), problem.path, problem.byte)
+        check_skip(LogDirectory(directory.parent, "skip"))
+        check_writer(Partition(directory, "skip"))
 
 
 def whole_or_none(reader: PartitionReader) -> Chunk | None:
@@ -130,10 +118,10 @@ def whole_or_none(reader: PartitionReader) -> Chunk | None:
         return None
 
 
-def check_stop(directory: Path, path: Path, byte: int) -> None:
+def check_stop(partition: Partition, path: Path, byte: int) -> None:
     """Everything before it comes, then its place is named; nothing behind it passes for the next."""
     found: list[Row] = []
-    with PartitionReader(directory, start=0) as reader:
+    with PartitionReader(partition, start=0) as reader:
         for chunk in iter(lambda: whole_or_none(reader), None):
             found += rows(chunk.first_offset, chunk.batch)
         with pytest.raises(CorruptChunkError) as error:
@@ -143,12 +131,13 @@ def check_stop(directory: Path, path: Path, byte: int) -> None:
     assert found == [good(record) for record in range(reader.position)]
     assert error.value.first_offset == reader.position
     with pytest.raises(CorruptChunkError):  # backwards too
-        list(newest_first(directory))
+        list(newest_first(partition))
 
 
-def check_skip(directory: Path) -> None:
+def check_skip(log: LogDirectory) -> None:
     """Whole chunks are missing and no more than a segment's; every reader agrees on which."""
-    found, corrupt = read(directory)
+    partition = log.partition(0)
+    found, corrupt = read(partition)
     assert found == sorted(set(found))
     assert set(found) <= {good(record) for record in range(RECORDS)}
     missing = sorted(set(range(RECORDS)) - {offset for offset, _, _ in found})
@@ -157,24 +146,24 @@ def check_skip(directory: Path) -> None:
     assert missing == list(range(missing[0], missing[-1] + 1))
     assert len(missing) % ROWS == 0
     there = {offset for offset, _, _ in found}
-    backwards = [row for chunk in newest_first(directory) for row in rows(chunk.first_offset, chunk.batch)]
+    backwards = [row for chunk in newest_first(partition) for row in rows(chunk.first_offset, chunk.batch)]
     assert sorted(backwards) == found
     for start in range(0, RECORDS, 2):
-        assert read(directory, start)[0] == [row for row in found if row[0] >= start]
+        assert read(partition, start)[0] == [row for row in found if row[0] >= start]
     for chunk in range(CHUNKS):
         first = chunk * ROWS
         value = value_of(first)
-        by_value, _ = read(directory, 0, frozenset({value}))
+        by_value, _ = read(partition, 0, frozenset({value}))
         assert [row for row in by_value if value_of(row[0]) == value] == [
             row for row in found if value_of(row[0]) == value
         ]
-        with PartitionReader.open_at_time(directory, chunk * 1_000_000) as reader:
+        with PartitionReader.open_at_time(partition, chunk * 1_000_000) as reader:
             assert reader.position <= min((record for record in there if record >= first), default=RECORDS)
             assert not [record for record in there if reader.position <= record < first]
-    lookup = RecordLookup(directory.parent)
+    lookup = RecordLookup(log)
     for record in range(RECORDS):
         try:
-            hit = lookup.find(0, record)
+            hit = find(lookup, 0, record)
         except CorruptChunkError:
             assert record not in there
         else:
@@ -183,12 +172,12 @@ def check_skip(directory: Path) -> None:
     lookup.close()
 
 
-def check_writer(directory: Path) -> None:
+def check_writer(partition: Partition) -> None:
     """The writer opens behind the damage, and what it adds is read."""
-    before, _ = read(directory)
-    with PartitionWriter(directory, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
+    before, _ = read(partition)
+    with PartitionWriter(partition, SCHEMA, segment_bytes_max=SEGMENT_BYTES) as writer:
         first = writer.append(Encoded(batch(RECORDS), ["late"] * ROWS))
-    added = [row for row in read(directory)[0] if row not in before]
+    added = [row for row in read(partition)[0] if row not in before]
     assert first <= RECORDS
     assert [row[1:] for row in added if row[0] >= first] == [good(RECORDS + index)[1:] for index in range(ROWS)]
 
@@ -201,22 +190,21 @@ def test_a_flipped_filter_excludes_nothing_unseen(tmp_path: Path) -> None:
     at = data.index(b"HGC1") + CHUNK_HEADER_BYTES
     data[at : at + 16] = bytes(16)
     path.write_bytes(data)
-    with policy("stop"), pytest.raises(CorruptChunkError, match="filter"):
-        read(tmp_path / "0", 0, frozenset({"v0"}))
-    with policy("skip"):
-        found, corrupt = read(tmp_path / "0", 0, frozenset({"v0", "v1"}))
-        assert corrupt == ROWS
-        assert {value_of(offset) for offset, _, _ in found} == {"v1"}
+    with pytest.raises(CorruptChunkError, match="filter"):
+        read(Partition(tmp_path / "0", "stop"), 0, frozenset({"v0"}))
+    found, corrupt = read(Partition(tmp_path / "0", "skip"), 0, frozenset({"v0", "v1"}))
+    assert corrupt == ROWS
+    assert {value_of(offset) for offset, _, _ in found} == {"v1"}
 
 
 def test_each_damaged_place_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "0")
     flip(tmp_path / "0", size_of(tmp_path / "0") // 2, 3)
     said = []
-    monkeypatch.setattr(damage._log, "error", lambda *words, **facts: said.append(facts))
-    with policy("skip"):
-        for _ in range(3):
-            read(tmp_path / "0")
+    monkeypatch.setattr(log_directory._log, "error", lambda *words, **facts: said.append(facts))
+    partition = Partition(tmp_path / "0", "skip")
+    for _ in range(3):
+        read(partition)
     (facts,) = said
     assert Path(facts["file"]).parent == tmp_path / "0"
     assert facts["next_offset"] > facts["first_offset"]

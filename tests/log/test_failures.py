@@ -10,6 +10,7 @@ import pytest
 
 from headgate.errors import UnavailableError
 from headgate.log import writer as writer_module
+from headgate.log.directory import Partition
 from headgate.log.errors import LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
@@ -188,7 +189,7 @@ def test_directory_that_cannot_be_made_is_unavailable(tmp_path):
 
 
 def test_readers_go_on_while_the_disk_refuses(writer, files):
-    with PartitionReader(writer.directory, start=0) as reader:
+    with PartitionReader(Partition(writer.directory, "stop"), start=0) as reader:
         assert reader.read().first_offset == 0
         files.fail("fdatasync", "ftruncate")
         with pytest.raises(LogUnavailableError):

@@ -8,11 +8,12 @@ import pytest
 
 from headgate.limits import LOOKUP_CHUNK_OVERHEAD_BYTES
 from headgate.log import segments as segments_module
+from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.files import read_at
 from headgate.log.lookup import RecordLookup
 from headgate.log.retention import retain
-from tests.log.support import append, last_segment, open_writer
+from tests.log.support import append, find, last_segment, open_writer
 
 
 def n_of(found) -> int:
@@ -21,7 +22,7 @@ def n_of(found) -> int:
 
 @pytest.fixture
 def lookup(tmp_path):
-    lookup = RecordLookup(tmp_path, cache_bytes_max=60_000)
+    lookup = RecordLookup(LogDirectory(tmp_path, "stop"), cache_bytes_max=60_000)
     yield lookup
     lookup.close()
 
@@ -34,7 +35,7 @@ def test_every_order_finds_the_record(tmp_path, lookup):
     chance = random.Random(7)
     offsets = [*range(2_000), *range(end - 1, end - 500, -1), *(chance.randrange(end) for _ in range(2_000))]
     for offset in offsets:
-        assert n_of(lookup.find(0, offset)) == offset
+        assert n_of(find(lookup, 0, offset)) == offset
 
 
 def test_partitions_are_apart(tmp_path, lookup):
@@ -42,7 +43,7 @@ def test_partitions_are_apart(tmp_path, lookup):
         with open_writer(tmp_path / str(partition)) as writer:
             append(writer, 3, text=f"p{partition}")
     for partition in (0, 1, 0):
-        found = lookup.find(partition, 1)
+        found = find(lookup, partition, 1)
         assert found.batch.column("text")[found.row].as_py() == f"p{partition}"
         assert found.first_offset == 0
 
@@ -51,9 +52,9 @@ def test_records_just_written_are_found(tmp_path, lookup):
     with open_writer(tmp_path / "0") as writer:
         for number in range(500):
             with pytest.raises(OffsetNotKeptError):
-                lookup.find(0, number)
+                find(lookup, 0, number)
             append(writer, 1)
-            assert n_of(lookup.find(0, number)) == number
+            assert n_of(find(lookup, 0, number)) == number
 
 
 def test_cache_is_bounded_and_used(tmp_path, monkeypatch):
@@ -64,14 +65,14 @@ def test_cache_is_bounded_and_used(tmp_path, monkeypatch):
         for _ in range(10):
             append(writer, 10, text="x" * 100)
     size = 64 + 16 + 10 * 100 + LOOKUP_CHUNK_OVERHEAD_BYTES
-    lookup = RecordLookup(tmp_path, cache_bytes_max=4 * size)
+    lookup = RecordLookup(LogDirectory(tmp_path, "stop"), cache_bytes_max=4 * size)
     for _ in range(5):
-        lookup.find(0, 5)
-        lookup.find(0, 15)
-        lookup.find(0, 7)
+        find(lookup, 0, 5)
+        find(lookup, 0, 15)
+        find(lookup, 0, 7)
     assert len(reads) == 2
     for offset in range(100):
-        assert n_of(lookup.find(0, offset)) == offset
+        assert n_of(find(lookup, 0, offset)) == offset
         assert lookup._cache_bytes <= 4 * size
     assert len(reads) == 10
     assert list(lookup._recent) == [(0, first) for first in (70, 80, 90)]
@@ -82,7 +83,7 @@ def test_one_chunk_above_the_cache_is_kept(tmp_path):
     with open_writer(tmp_path / "0") as writer:
         append(writer, 100)
         append(writer, 100)
-    lookup = RecordLookup(tmp_path, cache_bytes_max=1)
+    lookup = RecordLookup(LogDirectory(tmp_path, "stop"), cache_bytes_max=1)
     assert lookup.chunk(0, 3) is lookup.chunk(0, 99)
     lookup.chunk(0, 100)
     assert len(lookup._recent) == 1
@@ -97,7 +98,7 @@ def test_near_the_end_no_bodies_or_headers_are_walked_twice(tmp_path, lookup, mo
     real = segments_module.unpack_chunk_header
     monkeypatch.setattr(segments_module, "unpack_chunk_header", lambda data: calls.append(1) or real(data))
     for offset in range(300):
-        lookup.find(0, offset)
+        find(lookup, 0, offset)
     assert len(calls) == 300
 
 
@@ -105,11 +106,11 @@ def test_a_seek_walks_no_further_than_the_stride(tmp_path, lookup, monkeypatch):
     with open_writer(tmp_path / "0") as writer:
         for _ in range(2_000):
             append(writer, 1, text="x" * 500)
-    lookup.find(0, 1_999)
+    find(lookup, 0, 1_999)
     calls = []
     real = segments_module.unpack_chunk_header
     monkeypatch.setattr(segments_module, "unpack_chunk_header", lambda data: calls.append(1) or real(data))
-    lookup.find(0, 1_000)
+    find(lookup, 0, 1_000)
     assert 0 < len(calls) < 120
 
 
@@ -117,12 +118,12 @@ def test_removed_and_absent_records(tmp_path, lookup):
     with open_writer(tmp_path / "0", segment_bytes_max=1) as writer:
         for _ in range(4):
             append(writer, 2)
-        assert n_of(lookup.find(0, 1)) == 1
+        assert n_of(find(lookup, 0, 1)) == 1
         retain(writer, now_us=0, floor_offset=4, bytes_max=0)
-        assert n_of(lookup.find(0, 5)) == 5
+        assert n_of(find(lookup, 0, 5)) == 5
         for partition, offset in ((0, 2), (0, 8), (0, -1), (7, 0)):
             with pytest.raises(OffsetNotKeptError, match=str(offset)):
-                lookup.find(partition, offset)
+                find(lookup, partition, offset)
 
 
 def test_damage_is_named(tmp_path, lookup):
@@ -133,7 +134,7 @@ def test_damage_is_named(tmp_path, lookup):
     data[-20] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptChunkError, match=path.name):
-        lookup.find(0, 0)
+        find(lookup, 0, 0)
 
 
 def test_read_at_reads_large_pieces(tmp_path, monkeypatch):

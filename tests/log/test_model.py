@@ -9,10 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.lookup import RecordLookup
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
-from tests.log.support import CODECS, batch, last_segment, open_writer
+from tests.log.support import CODECS, batch, find, last_segment, open_writer
 
 VALUES = st.sampled_from(["a", "b", "c", "größe", "", None])
 
@@ -24,7 +25,7 @@ class LogModel(RuleBasedStateMachine):
         self.directory = Path(self.folder.name) / "0"
         self.chunks: list[tuple[int, list[str | None], str]] = []  # first offset, filter values, text
         self.writer = open_writer(self.directory)
-        self.follower = PartitionReader(self.directory, start=0)
+        self.follower = PartitionReader(Partition(self.directory, "stop"), start=0)
         self.followed = 0
 
     @property
@@ -67,7 +68,7 @@ class LogModel(RuleBasedStateMachine):
             for first, values, _ in self.chunks
             if first + len(values) > start and (wanted & set(values) or (match_unfiltered and not all(values)))
         }
-        with PartitionReader(self.directory, start=start) as reader:
+        with PartitionReader(Partition(self.directory, "stop"), start=start) as reader:
             got = {}
             while (chunk := reader.read(wanted=wanted, match_unfiltered=match_unfiltered)) is not None:
                 got[chunk.header.first_offset] = chunk
@@ -78,9 +79,9 @@ class LogModel(RuleBasedStateMachine):
     @precondition(lambda self: self.chunks)
     @rule(data=st.data())
     def find(self, data) -> None:
-        lookup = RecordLookup(self.directory.parent, cache_bytes_max=20_000)
+        lookup = RecordLookup(LogDirectory(self.directory.parent, "stop"), cache_bytes_max=20_000)
         for offset in data.draw(st.lists(st.integers(0, self.end - 1), max_size=20)):
-            found = lookup.find(0, offset)
+            found = find(lookup, 0, offset)
             assert found.batch.column("n")[found.row].as_py() == offset
             text = next(text for first, values, text in self.chunks if offset < first + len(values))
             assert found.batch.column("text")[found.row].as_py() == text

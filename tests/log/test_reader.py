@@ -11,6 +11,7 @@ import pytest
 
 from headgate.log import segments as segments_module
 from headgate.log.bloom import build
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import read_at
 from headgate.log.format import Codec, pack_chunk
@@ -23,12 +24,12 @@ from tests.support import REPOSITORY
 
 
 def chunks(directory: Path, start: int = 0, **wanted):
-    with PartitionReader(directory, start=start) as reader:
+    with PartitionReader(Partition(directory, "stop"), start=start) as reader:
         return [(chunk.first_offset, chunk.record_count) for chunk in iter(lambda: reader.read(**wanted), None)]
 
 
 def test_reader_may_come_before_the_writer(tmp_path):
-    with PartitionReader(tmp_path / "0", start=0) as reader:
+    with PartitionReader(Partition(tmp_path / "0", "stop"), start=0) as reader:
         assert reader.read() is None
         assert reader.committed_offset() == 0
         with open_writer(tmp_path / "0") as writer:
@@ -44,14 +45,14 @@ def test_start_inside_a_chunk_begins_there(tmp_path):
         append(writer, 10)
     for start in range(21):
         assert read_all(tmp_path, start) == list(range(start, 20))
-    with PartitionReader(tmp_path, start=7) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=7) as reader:
         chunk = reader.read()
         assert (chunk.first_offset, chunk.record_count, chunk.batch.num_rows) == (7, 3, 3)
         assert chunk.header.first_offset == 0
 
 
 def test_start_above_the_end_waits(tmp_path):
-    with open_writer(tmp_path) as writer, PartitionReader(tmp_path, start=3) as reader:
+    with open_writer(tmp_path) as writer, PartitionReader(Partition(tmp_path, "stop"), start=3) as reader:
         append(writer, 2)
         assert reader.read() is None
         append(writer, 4)
@@ -64,7 +65,7 @@ def test_skipping_advances_and_reads_no_body(tmp_path, monkeypatch):
             append(writer, 10, value=value, text="x" * 10_000)
     bodies = []
     monkeypatch.setattr(segments_module, "read_at", lambda *args: bodies.append(args) or read_at(*args))
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         wanted = frozenset(["b"])
         assert [c.first_offset for c in iter(lambda: reader.read(wanted=wanted), None)] == [10, 50]
         assert reader.position == 60
@@ -81,7 +82,7 @@ def test_wanted_values_may_change_between_calls(tmp_path):
     with open_writer(tmp_path) as writer:
         for value in "abab":
             append(writer, 1, value=value)
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         wanted = ["b"]
         assert reader.read(wanted=wanted).first_offset == 1
         wanted[:] = ["a"]
@@ -92,7 +93,7 @@ def test_wanted_values_may_change_between_calls(tmp_path):
 def test_batch_is_decoded_once(tmp_path):
     with open_writer(tmp_path) as writer:
         append(writer, 1)
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         chunk = reader.read()
         assert chunk.batch is chunk.batch
 
@@ -100,7 +101,7 @@ def test_batch_is_decoded_once(tmp_path):
 def test_chunk_outlives_its_reader_and_its_file(tmp_path):
     with open_writer(tmp_path) as writer:
         append(writer, 2)
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         chunk = reader.read()
     last_segment(tmp_path).unlink()
     assert chunk.batch.column("n").to_pylist() == [0, 1]
@@ -120,7 +121,7 @@ def test_nothing_behind_the_published_offset_is_read(tmp_path):
 
 def test_half_written_bytes_read_ahead_are_read_again(tmp_path):
     """The window that served one chunk also holds the next one, as it was before it was finished."""
-    with open_writer(tmp_path) as writer, PartitionReader(tmp_path, start=0) as reader:
+    with open_writer(tmp_path) as writer, PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         append(writer, 1)
         path = last_segment(tmp_path)
         good = path.stat().st_size
@@ -144,7 +145,7 @@ def test_damage_is_named_and_position_stays(tmp_path):
         damaged = bytearray(data)
         damaged[at] ^= 4
         path.write_bytes(damaged)
-        with PartitionReader(tmp_path, start=0) as reader:
+        with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
             reader.read()
             for _ in range(2):
                 with pytest.raises(CorruptChunkError, match=reason) as error:
@@ -158,7 +159,10 @@ def test_segment_header_damage_is_named(tmp_path):
         append(writer, 2)
     path = last_segment(tmp_path)
     path.write_bytes(b"X" + path.read_bytes()[1:])
-    with PartitionReader(tmp_path, start=0) as reader, pytest.raises(CorruptChunkError, match="byte 0"):
+    with (
+        PartitionReader(Partition(tmp_path, "stop"), start=0) as reader,
+        pytest.raises(CorruptChunkError, match="byte 0"),
+    ):
         reader.read()
 
 
@@ -172,7 +176,7 @@ def test_body_that_arrow_refuses_is_named(tmp_path):
     path.write_bytes(path.read_bytes() + head + body.to_pybytes())
     committed = tmp_path / "committed"
     committed.write_bytes((2).to_bytes(8, "little") + committed.read_bytes()[8:])
-    with PartitionReader(tmp_path, start=1) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=1) as reader:
         chunk = reader.read()
         with pytest.raises(CorruptChunkError, match=f"byte {size}"):
             _ = chunk.batch
@@ -183,7 +187,7 @@ def test_file_cut_below_what_was_published_is_an_error_not_a_crash(tmp_path):
         for _ in range(100):
             append(writer, 20, text="x" * 100)
         path = last_segment(tmp_path)
-        with PartitionReader(tmp_path, start=0) as reader:
+        with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
             reader.read()
             with path.open("r+b") as file:
                 file.truncate(100_000)
@@ -198,7 +202,7 @@ def test_missing_segment_is_an_error(tmp_path):
         for _ in range(3):
             append(writer, 2)
     list_segments(tmp_path)[1][1].unlink()
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         assert reader.read().first_offset == 0
         with pytest.raises(CorruptChunkError, match="record 2"):
             reader.read()
@@ -208,7 +212,7 @@ def test_retention_moves_a_late_reader_on(tmp_path):
     with open_writer(tmp_path, segment_bytes_max=1) as writer:
         for _ in range(6):
             append(writer, 2)
-        early = PartitionReader(tmp_path, start=0)
+        early = PartitionReader(Partition(tmp_path, "stop"), start=0)
         assert early.read().first_offset == 0
         retain(writer, now_us=0, floor_offset=8, bytes_max=0)
         assert early.first_offset() == 8
@@ -225,7 +229,7 @@ def test_segment_removed_while_it_is_read_is_read_to_its_end(tmp_path):
             append(writer, 2)
         writer._roll()
         append(writer, 1)
-        with PartitionReader(tmp_path, start=0) as reader:
+        with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
             reader.read()
             retain(writer, now_us=0, floor_offset=100, bytes_max=0)
             assert len(list_segments(tmp_path)) == 1
@@ -240,24 +244,25 @@ def test_start_by_time(tmp_path):
             append(writer, 3)
         assert len(list_segments(tmp_path)) > 5
         for time_us, offset in [(0, 0), (100, 0), (101, 3), (110, 3), (295, 60), (490, 117), (491, 120)]:
-            with PartitionReader.open_at_time(tmp_path, time_us) as reader:
+            with PartitionReader.open_at_time(Partition(tmp_path, "stop"), time_us) as reader:
                 assert reader.position == offset
         writer._roll()  # an empty last segment has no time
         for time_us, offset in [(485, 117), (1_000, 120)]:
-            with PartitionReader.open_at_time(tmp_path, time_us) as reader:
+            with PartitionReader.open_at_time(Partition(tmp_path, "stop"), time_us) as reader:
                 assert reader.position == offset
         retain(writer, now_us=0, floor_offset=50, bytes_max=0)
-        with PartitionReader.open_at_time(tmp_path, 0) as reader:
+        with PartitionReader.open_at_time(Partition(tmp_path, "stop"), 0) as reader:
             assert reader.position == writer.first_offset > 0
-    with PartitionReader.open_at_time(tmp_path / "absent", 5) as reader:
+    with PartitionReader.open_at_time(Partition(tmp_path / "absent", "stop"), 5) as reader:
         assert reader.position == 0
 
 
 FOLLOW = """
 import sys
 from pathlib import Path
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
-reader = PartitionReader(Path(sys.argv[1]), start=0)
+reader = PartitionReader(Partition(Path(sys.argv[1]), "stop"), start=0)
 print("ready", flush=True)
 expected = 0
 while expected < int(sys.argv[2]):
@@ -283,7 +288,7 @@ def test_a_start_by_time_that_meets_damage_leaves_no_file_open(tmp_path):
     path.write_bytes(data)
     for _ in range(3):
         with pytest.raises(CorruptChunkError):
-            PartitionReader.open_at_time(tmp_path, 2)
+            PartitionReader.open_at_time(Partition(tmp_path, "stop"), 2)
     assert open_files(tmp_path) == []
 
 

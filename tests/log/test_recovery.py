@@ -11,15 +11,26 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import FatalError
-from headgate.log import damage
+from headgate.log import directory
 from headgate.log.bloom import build
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError, DamagedLogError, NewerLogError
 from headgate.log.format import Codec, encode_body, pack_chunk, unpack_chunk_header
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import find_chunk, list_segments
 from headgate.log.verify import inspect
 from headgate.log.writer import Encoded, PartitionWriter
-from tests.log.support import FaultyFiles, NoSync, append, batch, forget_published, last_segment, open_writer, read_all
+from tests.log.support import (
+    SCHEMA,
+    FaultyFiles,
+    NoSync,
+    append,
+    batch,
+    forget_published,
+    last_segment,
+    open_writer,
+    read_all,
+)
 
 
 def three_chunks(directory):
@@ -178,7 +189,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     options = {"record_count": 1, "append_time_us": 0, "time_range_us": None, "codec": Codec.NONE}
     fake = b"".join(bytes(memoryview(p)) for p in pack_chunk(body, build(["v"], 16), first_offset=40, **options))
     schema = pa.schema([("data", pa.binary())])
-    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), schema, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([[b"one"]], schema=schema), ["v"]))
         start = writer._end
         writer.append(Encoded(pa.record_batch([[fake.join(16 * [b"123456789"])]], schema=schema), ["v"]))
@@ -189,7 +200,7 @@ def test_records_that_look_like_chunks_do_not_stop_recovery(tmp_path, cut):
     os.close(fd)
     forget_published(tmp_path)
     path.write_bytes(whole[:-cut])
-    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), schema, files=NoSync()) as writer:
         assert writer.next_offset == 1
         assert writer.recovered.cut_bytes == len(whole) - cut - start
 
@@ -239,25 +250,22 @@ def test_offsets_of_published_records_that_are_gone_are_not_given_out_again(tmp_
     path, data, starts = three_chunks(tmp_path)
     accident(path, data, starts)
     said = []
-    monkeypatch.setattr(damage._log, "error", lambda *_, **facts: said.append(facts))
-    damage.choose("skip")
-    try:
-        for _ in range(2):  # as long as nothing is added, the next opening finds the same
-            open_writer(tmp_path).close()
-        with open_writer(tmp_path) as writer:
-            assert append(writer, 2) == 6
-        with open_writer(tmp_path) as writer:
-            assert append(writer, 1) == 8
-        (facts,) = said
-        assert (facts["first_offset"], facts["next_offset"]) == (left, 6)
-        assert read_all(tmp_path) == [*range(left), 6, 7, 8]
-    finally:
-        damage.choose("stop")
+    monkeypatch.setattr(directory._log, "error", lambda *_, **facts: said.append(facts))
+    partition = Partition(tmp_path, "skip")
+    for _ in range(2):  # as long as nothing is added, the next opening finds the same
+        PartitionWriter(partition, SCHEMA, files=NoSync()).close()
+    with PartitionWriter(partition, SCHEMA, files=NoSync()) as writer:
+        assert append(writer, 2) == 6
+    with PartitionWriter(partition, SCHEMA, files=NoSync()) as writer:
+        assert append(writer, 1) == 8
+    (facts,) = said
+    assert (facts["first_offset"], facts["next_offset"]) == (left, 6)
+    assert read_all(tmp_path, on_corrupt="skip") == [*range(left), 6, 7, 8]
 
 
 def test_a_torn_tail_behind_what_was_published_is_cut_without_a_word(tmp_path, monkeypatch):
     path, data, _ = three_chunks(tmp_path)
-    monkeypatch.setattr(damage, "passed_over", lambda *_: pytest.fail("no damage"))
+    monkeypatch.setattr(Partition, "pass_over", lambda *_: pytest.fail("no damage"))
     for tail in (b"HGC1 torn", bytes(4_096)):
         path.write_bytes(data + tail)
         with open_writer(tmp_path) as writer:
@@ -287,16 +295,13 @@ def test_a_segment_of_a_newer_version_is_named_and_left(tmp_path, on_corrupt):
     path = last_segment(tmp_path)
     newer(path)
     before = path.read_bytes()
-    damage.choose(on_corrupt)
-    try:
-        with pytest.raises(NewerLogError, match=f"{path} cannot be read: a newer Headgate wrote it .*HGS2"):
-            open_writer(tmp_path)
-        with pytest.raises(NewerLogError, match="HGS2"), PartitionReader(tmp_path, start=0) as reader:
-            reader.read()
-        with pytest.raises(NewerLogError, match="HGS2"):
-            inspect(tmp_path, bodies=True)
-    finally:
-        damage.choose("stop")
+    with pytest.raises(NewerLogError, match=f"{path} cannot be read: a newer Headgate wrote it .*HGS2"):
+        open_writer(tmp_path, on_corrupt)
+    reader = PartitionReader(Partition(tmp_path, on_corrupt), start=0)
+    with pytest.raises(NewerLogError, match="HGS2"), reader:
+        reader.read()
+    with pytest.raises(NewerLogError, match="HGS2"):
+        inspect(tmp_path, bodies=True)
     assert path.read_bytes() == before
 
 

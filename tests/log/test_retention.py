@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
 from headgate.log.retention import Retained, retain
@@ -87,7 +88,10 @@ def test_a_failed_removal_is_finished_later_and_survives_reopening(writer):
 
 
 def test_beside_a_writing_thread(tmp_path):
-    with open_writer(tmp_path, segment_bytes_max=4_000) as writer, PartitionReader(tmp_path, start=0) as reader:
+    with (
+        open_writer(tmp_path, segment_bytes_max=4_000) as writer,
+        PartitionReader(Partition(tmp_path, "stop"), start=0) as reader,
+    ):
         thread = threading.Thread(target=lambda: [append(writer, 5) for _ in range(2_000)])
         thread.start()
         while thread.is_alive():

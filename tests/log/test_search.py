@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first, newest_of_all
 from headgate.log.writer import Encoded, PartitionWriter
@@ -15,7 +16,9 @@ SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])
 
 def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: int = 10) -> None:
     clock = iter(range(start_us, 10**9, step_us))
-    writer = PartitionWriter(directory, SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock))
+    writer = PartitionWriter(
+        Partition(directory, "stop"), SCHEMA, segment_bytes_max=2_000, clock_us=lambda: next(clock)
+    )
     for size in sizes:
         first = writer.next_offset
         batch = pa.record_batch({"n": pa.array(range(first, first + size), pa.int64())}, schema=SCHEMA)
@@ -25,23 +28,26 @@ def write(directory: Path, sizes: list[int], *, start_us: int = 1_000, step_us: 
 
 def test_reads_what_a_forward_reader_reads_in_reverse(tmp_path: Path) -> None:
     write(tmp_path / "0", [1, 3, 2] * 40)
-    with PartitionReader(tmp_path / "0", start=0) as reader:
+    with PartitionReader(Partition(tmp_path / "0", "stop"), start=0) as reader:
         forward = []
         while (chunk := reader.read()) is not None:
             forward.append((chunk.first_offset, chunk.batch.column(0).to_pylist()))
-    backward = [(chunk.first_offset, chunk.batch.column(0).to_pylist()) for chunk in newest_first(tmp_path / "0")]
+    backward = [
+        (chunk.first_offset, chunk.batch.column(0).to_pylist())
+        for chunk in newest_first(Partition(tmp_path / "0", "stop"))
+    ]
     assert backward == forward[::-1]
     assert len(list((tmp_path / "0").glob("*.seg"))) > 3
 
 
 def test_stops_where_it_is_told(tmp_path: Path) -> None:
     write(tmp_path / "0", [2] * 50)
-    chunks = list(newest_first(tmp_path / "0"))
-    later = list(newest_first(tmp_path / "0", before=chunks[9].first_offset))
+    chunks = list(newest_first(Partition(tmp_path / "0", "stop")))
+    later = list(newest_first(Partition(tmp_path / "0", "stop"), before=chunks[9].first_offset))
     assert [chunk.first_offset for chunk in later] == [chunk.first_offset for chunk in chunks[10:]]
-    young = list(newest_first(tmp_path / "0", not_before_us=chunks[4].append_time_us))
+    young = list(newest_first(Partition(tmp_path / "0", "stop"), not_before_us=chunks[4].append_time_us))
     assert [chunk.first_offset for chunk in young] == [chunk.first_offset for chunk in chunks[:5]]
-    some = [chunk.first_offset for chunk in newest_first(tmp_path / "0", wanted=["v0"])]
+    some = [chunk.first_offset for chunk in newest_first(Partition(tmp_path / "0", "stop"), wanted=["v0"])]
     assert set(some) >= {chunk.first_offset for chunk in chunks if chunk.first_offset % 5 == 0}
     assert len(some) < len(chunks)
 
@@ -49,12 +55,15 @@ def test_stops_where_it_is_told(tmp_path: Path) -> None:
 def test_merges_partitions_by_time(tmp_path: Path) -> None:
     write(tmp_path / "0", [1] * 10, start_us=1_000)
     write(tmp_path / "1", [1] * 10, start_us=1_005)
-    found = [(chunk.append_time_us, partition) for partition, chunk in newest_of_all(tmp_path, before={})]
+    found = [
+        (chunk.append_time_us, partition)
+        for partition, chunk in newest_of_all(LogDirectory(tmp_path, "stop"), before={})
+    ]
     assert found == sorted(found, reverse=True)
     assert len(found) == 20
-    assert len(list(newest_of_all(tmp_path, before={0: 4, 1: 0}))) == 4
+    assert len(list(newest_of_all(LogDirectory(tmp_path, "stop"), before={0: 4, 1: 0}))) == 4
 
 
 def test_a_log_that_is_not_there(tmp_path: Path) -> None:
-    assert list(newest_first(tmp_path / "0")) == []
-    assert list(newest_of_all(tmp_path / "nosuch", before={})) == []
+    assert list(newest_first(Partition(tmp_path / "0", "stop"))) == []
+    assert list(newest_of_all(LogDirectory(tmp_path / "nosuch", "stop"), before={})) == []

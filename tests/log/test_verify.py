@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from headgate.cli.log import app
 from headgate.errors import NotFoundError
+from headgate.log.directory import Partition
 from headgate.log.format import CHUNK_HEADER_BYTES
 from headgate.log.recovery import list_segments
 from headgate.log.retention import retain
@@ -134,7 +135,7 @@ def test_decreasing_append_time_is_found(tmp_path):
 def test_text_that_is_no_utf8_is_found(tmp_path):
     schema = pa.schema([("text", pa.utf8())])
     broken = pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xff"))
-    with PartitionWriter(tmp_path, schema, files=NoSync()) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), schema, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([broken], schema=schema), ["v"]))
     [problem] = inspect(tmp_path, bodies=True).problems
     assert "schema" in problem.reason
@@ -199,7 +200,7 @@ def test_stats_command(partition):
     done = run("stats", partition.parent)
     assert done.exit_code == 0
     heads, row = done.stdout.splitlines()[:2]
-    assert heads.split()[:4] == ["partition", "first", "next", "chunks"]
+    assert heads.split()[:4] == ["PARTITION", "FIRST", "NEXT", "CHUNKS"]
     assert row.split()[:5] == ["0", "0", "12", "6", "3"]
     assert "2026-01-01T00:00" in row
     assert json.loads(run("stats", partition, "--json").stdout)["records"] == 12
@@ -225,7 +226,7 @@ def test_dump_command(partition):
 
 def test_dump_shows_bytes_and_no_control_characters(tmp_path):
     schema = pa.schema([("data", pa.binary()), ("text", pa.utf8())])
-    with PartitionWriter(tmp_path, schema, files=NoSync(), clock_us=lambda: (1 << 63) - 1) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), schema, files=NoSync(), clock_us=lambda: (1 << 63) - 1) as writer:
         writer.append(Encoded(pa.record_batch([[b"\xff\0", b"{}"], ["\x1b[2J", None]], schema=schema), [None, None]))
     lines = run("dump", tmp_path).stdout.splitlines()
     assert "\\u001b[2J" in lines[0]

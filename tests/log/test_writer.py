@@ -10,6 +10,7 @@ import pytest
 
 from headgate.errors import ConflictError, TooLargeError
 from headgate.log import writer as writer_module
+from headgate.log.directory import Partition
 from headgate.log.errors import LogLockedError, LogSchemaError, LogUnavailableError
 from headgate.log.reader import PartitionReader
 from headgate.log.recovery import list_segments
@@ -34,7 +35,7 @@ def test_every_codec_reads_back(tmp_path, codec):
         append(writer, 1, text=None)
         append(writer, 500, text="abc" * 50)
     assert read_all(tmp_path) == list(range(501))
-    with PartitionReader(tmp_path, start=1) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=1) as reader:
         assert reader.read().header.codec == codec
 
 
@@ -43,7 +44,7 @@ def test_order_is_write_sync_publish(tmp_path):
     steps: list[tuple[str, int]] = []
     with open_writer(tmp_path, files=files) as writer:
         append(writer, 1)
-        reader = PartitionReader(tmp_path, start=0)
+        reader = PartitionReader(Partition(tmp_path, "stop"), start=0)
         for operation in ("pwritev", "fdatasync"):
             files.faults[operation] = lambda operation=operation: steps.append((operation, reader.committed_offset()))
         append(writer, 1)
@@ -77,7 +78,7 @@ def test_committed_is_one_word_in_a_mapped_file_of_64_bytes(tmp_path):
 def test_reopening_keeps_the_mappings_of_readers(tmp_path):
     with open_writer(tmp_path) as writer:
         append(writer, 1)
-        reader = PartitionReader(tmp_path, start=0)
+        reader = PartitionReader(Partition(tmp_path, "stop"), start=0)
         assert reader.committed_offset() == 1
     with open_writer(tmp_path) as writer:
         append(writer, 2)
@@ -99,12 +100,12 @@ def test_schema_change_starts_a_segment(tmp_path):
     with open_writer(tmp_path) as writer:
         append(writer, 2)
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
-    with PartitionWriter(tmp_path, wider, files=NoSync()) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), wider, files=NoSync()) as writer:
         assert len(list_segments(tmp_path)) == 1
         writer.append(Encoded(pa.record_batch([[2], ["x"], [True]], schema=wider), [None]))
         writer.append(Encoded(pa.record_batch([[3], ["x"], [None]], schema=wider), [None]))
     assert [first for first, _ in list_segments(tmp_path)] == [0, 2]
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         assert [chunk.schema for chunk in iter(reader.read, None)] == [SCHEMA, wider, wider]
     assert read_all(tmp_path) == [0, 1, 2, 3]
 
@@ -116,7 +117,7 @@ def test_schema_change_before_any_record_replaces_the_empty_segment(tmp_path):
         with pytest.raises(LogUnavailableError):
             append(writer, 1)
     wider = SCHEMA.append(pa.field("more", pa.bool_()))
-    with PartitionWriter(tmp_path, wider, files=NoSync()) as writer:
+    with PartitionWriter(Partition(tmp_path, "stop"), wider, files=NoSync()) as writer:
         writer.append(Encoded(pa.record_batch([[0], ["x"], [True]], schema=wider), [None]))
     assert [first for first, _ in list_segments(tmp_path)] == [0]
     assert read_all(tmp_path) == [0]
@@ -148,7 +149,7 @@ def test_append_time_never_decreases(tmp_path):
         append(writer, 1)
     with open_writer(tmp_path, clock_us=lambda: next(times)) as writer:
         append(writer, 1)
-    with PartitionReader(tmp_path, start=0) as reader:
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
         assert [chunk.append_time_us for chunk in iter(reader.read, None)] == [100, 100, 100, 120]
 
 
@@ -156,8 +157,8 @@ def test_event_times_are_kept(tmp_path):
     with open_writer(tmp_path) as writer:
         writer.append(Encoded(batch([0]), ["v"], time_range_us=(-5, 7)))
         append(writer, 1)
-    with PartitionReader(tmp_path, start=0) as reader:
-        assert [chunk.time_range_us for chunk in iter(reader.read, None)] == [(-5, 7), None]
+    with PartitionReader(Partition(tmp_path, "stop"), start=0) as reader:
+        assert [chunk.header.time_range_us for chunk in iter(reader.read, None)] == [(-5, 7), None]
 
 
 def test_unfit_batches_are_refused_and_leave_nothing(tmp_path, monkeypatch):
@@ -177,7 +178,7 @@ def test_unfit_batches_are_refused_and_leave_nothing(tmp_path, monkeypatch):
 
 def test_schema_with_dictionary_is_refused(tmp_path):
     with pytest.raises(LogSchemaError):
-        PartitionWriter(tmp_path, pa.schema([("a", pa.dictionary(pa.int8(), pa.utf8()))]))
+        PartitionWriter(Partition(tmp_path, "stop"), pa.schema([("a", pa.dictionary(pa.int8(), pa.utf8()))]))
 
 
 def test_closed_writer_refuses(tmp_path):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
+from headgate.log.directory import Partition
 from headgate.log.format import Codec
 from headgate.log.writer import Encoded, PartitionWriter, wall_clock_us
 
@@ -46,6 +47,10 @@ def writing(
     clock_us: Callable[[], int] = wall_clock_us,
 ) -> Iterator[PartitionWriter]:
     with PartitionWriter(
-        log / str(partition), EVENT_SCHEMA, segment_bytes_max=segment_bytes_max, codec=codec, clock_us=clock_us
+        Partition(log / str(partition), "stop"),
+        EVENT_SCHEMA,
+        segment_bytes_max=segment_bytes_max,
+        codec=codec,
+        clock_us=clock_us,
     ) as writer:
         yield writer

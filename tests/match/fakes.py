@@ -18,11 +18,12 @@ from typing import TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headgate.match.driver_link import LinkAddress
+from headgate.log.directory import LogDirectory
+from headgate.match.driver_link import LinkAddress, LinkEndpoint
 from headgate.match.query import SparkRun, start_run
 
 TOKEN = bytes(range(32))
-HELLO = struct.Struct("<4s32sqqiiq16x")
+HELLO = struct.Struct("<4s32sqqiiqii8x")
 FRAME = struct.Struct("<BBiq")
 PATIENCE_S = 60
 T = TypeVar("T")
@@ -37,6 +38,7 @@ class Connection:
     partition: int
     partitions: int
     start: int
+    dispatcher: tuple[int, ...]
     sock: socket.socket
     frames: list[tuple[int, int, int, int]] = field(default_factory=list)
     received_ns: list[int] = field(default_factory=list)
@@ -58,7 +60,8 @@ class FakeDispatcher:
     def __init__(self, token: bytes = TOKEN) -> None:
         self._token = token
         self._server = socket.create_server(("127.0.0.1", 0))
-        self.address = LinkAddress("127.0.0.1", self._server.getsockname()[1], TOKEN)
+        self.endpoint = LinkEndpoint("127.0.0.1", self._server.getsockname()[1])
+        self.address = LinkAddress((self.endpoint,), TOKEN)
         self.connections: list[Connection] = []
         self.refused = 0
         self.paused = threading.Event()
@@ -141,7 +144,7 @@ class FakeDispatcher:
     def _serve(self, sock: socket.socket) -> None:
         with sock, contextlib.suppress(ConnectionError):
             hello = sock.recv(HELLO.size, socket.MSG_WAITALL)
-            magic, token, run, generation, partition, partitions, start = HELLO.unpack(hello)
+            magic, token, run, generation, partition, partitions, start, *shard = HELLO.unpack(hello)
             if magic != b"HGM1" or token != self._token:
                 with self._changed:
                     self.refused += 1
@@ -151,7 +154,7 @@ class FakeDispatcher:
             if partition == -1:
                 self._serve_driver(sock)
                 return
-            connection = Connection(run, generation, partition, partitions, start, sock)
+            connection = Connection(run, generation, partition, partitions, start, tuple(shard), sock)
             with self._changed:
                 self.connections.append(connection)
                 self._changed.notify_all()
@@ -183,6 +186,11 @@ class FakeDispatcher:
                 self.driver_says.put(json.loads(line))
 
 
+def address_of(*dispatchers: FakeDispatcher) -> LinkAddress:
+    """Where several of them listen."""
+    return LinkAddress(tuple(one.endpoint for one in dispatchers), TOKEN)
+
+
 @contextlib.contextmanager
 def running(
     spark: SparkSession,
@@ -194,16 +202,17 @@ def running(
     start: Mapping[int, int],
     number: int = 1,
     generation: int = 1,
+    others: tuple[FakeDispatcher, ...] = (),
 ) -> Iterator[SparkRun]:
-    """A run that is stopped at the end."""
+    """A run that is stopped at the end; `others` are dispatchers beside the first one."""
     run = start_run(
         spark,
         matches,
-        log=log,
+        log=LogDirectory(log, "stop"),
         start=start,
         run=number,
         generation=generation,
-        link=dispatcher.address,
+        link=address_of(dispatcher, *others),
         scratch=scratch,
     )
     try:

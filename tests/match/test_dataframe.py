@@ -30,7 +30,7 @@ from headgate.filter.compile.plan import (
     Verdict,
 )
 from headgate.limits import JSON_DEPTH_MAX
-from headgate.match.dataframe import build_table, extraction, match_events
+from headgate.match.dataframe import MARK, build_table, extraction, match_events
 from headgate.match.key_specs import BrokerTableBuilder
 from headgate.match.keys import Secrets, digest
 from tests.filter.reference.rows import like
@@ -430,3 +430,21 @@ def test_filters_that_are_equal_share_a_row_and_each_is_answered(spark: SparkSes
     frame = frame_of(spark, [event('{"n":1}'), event('{"n":2}'), event('{"n":3}')])
     everyone = {(0, target): Verdict.MATCH for target in (0, 1, 2, 3)}
     assert verdicts(frame, table) == everyone | {(1, target): Verdict.MATCH for target in (0, 1, 3)}
+
+
+def test_with_marks_every_event_ends_with_one_even_where_nobody_wants_it(spark: SparkSession) -> None:
+    texts = ["data.n in [1, 2]", "ce.type == 't' && data.n > 1", "data.n == 1"]
+    table = build_table(spark, ((number, BROKER, compile_cel(text)) for number, text in enumerate(texts)))
+    events = [event(f'{{"n":{number}}}') for number in range(4)]
+    for broker, wanted in ((BROKER, {0: [], 1: [0, 2], 2: [0, 1], 3: [1]}), ("without/filters/1", {})):
+        frame = frame_of(spark, events, broker)
+        rows = [tuple(row) for row in match_events(frame, table, marks=True).drop("partition").collect()]
+        assert rows == sorted(rows, key=lambda row: row[0])
+        for offset in range(len(events)):
+            *targets, mark = [target for one, target, _ in rows if one == offset]
+            assert (sorted(targets), mark) == (wanted.get(offset, []), MARK)
+        assert MARK not in {target for _, target in verdicts(frame, table)}
+        frame.unpersist()
+    plan = match_events(frame_of(spark, events), table, marks=True)._jdf.queryExecution().executedPlan().toString()
+    for line in plan.splitlines():
+        assert line.lstrip(" :+-").startswith(("*(", "BroadcastExchange", "InMemory", "LocalTableScan")), line

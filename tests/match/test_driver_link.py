@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.match.driver_link import Active, DriverLink, Rejected, read_address
+from headgate.match.driver_link import Active, DriverLink, LinkAddress, LinkEndpoint, Rejected, read_address
 from headgate.match.errors import DriverLinkError
 from tests.match.fakes import TOKEN, FakeDispatcher
 
@@ -76,10 +76,13 @@ def test_a_wrong_token_is_refused() -> None:
 
 def test_the_address_comes_from_the_run_directory(tmp_path: Path) -> None:
     with pytest.raises(DriverLinkError):
-        read_address(tmp_path, TOKEN)
-    (tmp_path / "match-link.json").write_text(json.dumps({"host": "127.0.0.1", "port": 4711}))
-    address = read_address(tmp_path, TOKEN)
-    assert (address.host, address.port, address.token) == ("127.0.0.1", 4711, TOKEN)
+        read_address(tmp_path, TOKEN, 2)
+    for number, port in enumerate((4711, 4712)):
+        with pytest.raises(DriverLinkError):
+            read_address(tmp_path, TOKEN, 2)
+        (tmp_path / f"match-link-{number}.json").write_text(json.dumps({"host": "127.0.0.1", "port": port}))
+    address = read_address(tmp_path, TOKEN, 2)
+    assert address == LinkAddress((LinkEndpoint("127.0.0.1", 4711), LinkEndpoint("127.0.0.1", 4712)), TOKEN)
     assert TOKEN.hex() not in repr(address)
     assert str(TOKEN) not in repr(address)
 

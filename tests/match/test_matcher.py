@@ -10,11 +10,11 @@ import pytest
 from headgate import limits
 from headgate.control.routing import RoutingTable
 from headgate.errors import UnavailableError
-from headgate.match.driver_link import Active, LinkAddress, Message, Rejected
+from headgate.match.driver_link import Active, LinkAddress, LinkEndpoint, Message, Rejected
 from headgate.match.errors import DriverLinkError, RunFailedError, SparkGoneError
 from headgate.match.matcher import Matcher
 
-ADDRESS = LinkAddress("127.0.0.1", 1, bytes(32))
+ADDRESS = LinkAddress((LinkEndpoint("127.0.0.1", 1),), bytes(32))
 
 
 class FakeRouting:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import threading
 from itertools import groupby
 from pathlib import Path
@@ -10,8 +12,11 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headgate.limits import DISPATCHERS_MAX
+from headgate.log.directory import LogDirectory
 from headgate.match.errors import RunFailedError
 from headgate.match.query import start_run
+from headgate.outbox.shards import dispatcher_of
 from tests.match import vectors
 from tests.match.events import append, event, writing
 from tests.match.fakes import FakeDispatcher, running
@@ -234,6 +239,54 @@ def test_a_run_that_is_blocked_by_a_slow_dispatcher_stops_at_once(spark: SparkSe
             assert run.failure() == ""
 
 
+def test_rows_go_to_the_dispatchers_that_own_their_targets(spark: SparkSession, tmp_path: Path) -> None:
+    log, targets = tmp_path / "log", range(1, 101)
+
+    def everybody(events: DataFrame) -> DataFrame:
+        wanted = F.explode(F.sequence(F.lit(targets[0]), F.lit(targets[-1]))).alias("target")
+        return events.select("partition", "offset", wanted, verdict(3))
+
+    with contextlib.ExitStack() as stack:
+        dispatchers = [stack.enter_context(FakeDispatcher()) for _ in range(3)]
+        writer = stack.enter_context(writing(log))
+        append(writer, [event(number) for number in range(50)])
+        first, *others = dispatchers
+        stack.enter_context(running(spark, everybody, first, tmp_path, log=log, start={0: 0}, others=tuple(others)))
+        for number, dispatcher in enumerate(dispatchers):
+            connection = dispatcher.of(run=1)
+            assert connection.dispatcher == (number, len(dispatchers))
+            dispatcher.wait(lambda c=connection: c.passed == 50)
+            owned = [target for target in targets if dispatcher_of(target, len(dispatchers)) == number]
+            assert connection.rows == [(offset, target, 3) for offset in range(50) for target in owned]
+        append(writer, [event(50)])
+        for dispatcher in dispatchers:
+            connection = dispatcher.of(run=1)
+            dispatcher.wait(lambda c=connection: c.passed == 51)
+
+
+def test_a_run_ends_when_one_of_its_dispatchers_does(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        FakeDispatcher() as first,
+        FakeDispatcher() as second,
+        writing(log),
+        running(spark, every_event, first, tmp_path, log=log, start={0: 0}, others=(second,)) as run,
+    ):
+        second.drop(second.of(run=1))
+        first.wait(lambda: first.of(run=1).closed)
+        first.wait_until(lambda: not run.alive)
+        assert run.failure()
+
+
+def test_java_and_python_have_the_same_owners(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    chance = random.Random(4711)
+    for target in [0, 1, (1 << 31) - 1, *(chance.randrange(1 << 31) for _ in range(200))]:
+        for dispatchers in range(1, DISPATCHERS_MAX + 1):
+            owner = jvm.dev.headgate.connector.link.LinkAddress.dispatcherOf(target, dispatchers)
+            assert owner == dispatcher_of(target, dispatchers)
+
+
 def test_a_query_that_spark_refuses_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     def in_reverse(events: DataFrame) -> DataFrame:
         return every_event(events).orderBy("offset")
@@ -242,7 +295,7 @@ def test_a_query_that_spark_refuses_is_an_error(spark: SparkSession, tmp_path: P
         start_run(
             spark,
             in_reverse,
-            log=tmp_path,
+            log=LogDirectory(tmp_path, "stop"),
             start={0: 0},
             run=1,
             generation=1,

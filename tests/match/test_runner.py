@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from headgate.control.routing import DeliveryRules, RoutingTable, Target
 from headgate.filter.compile.compiler import compile_filter
-from headgate.match.driver_link import DriverLink
+from headgate.log.directory import LogDirectory
+from headgate.match.driver_links import DriverLinks
 from headgate.match.matcher import Matcher
 from headgate.match.runner import SparkRunner
 from tests.match.events import append, event, writing
@@ -57,8 +58,8 @@ def test_filters_are_matched_and_changed_while_events_flow(
     stop, ready = threading.Event(), threading.Event()
     matcher = Matcher(
         routing,
-        SparkRunner(spark, tmp_path / "log", 1, tmp_path / "scratch"),
-        lambda: DriverLink.connect(dispatcher.address),
+        SparkRunner(spark, LogDirectory(tmp_path / "log", "stop"), 1, tmp_path / "scratch"),
+        lambda: DriverLinks.connect(dispatcher.address),
         on_ready=lambda is_ready: ready.set() if is_ready else ready.clear(),
     )
     thread = threading.Thread(target=matcher.run, args=(stop,))

@@ -73,14 +73,16 @@ def test_the_session_is_as_the_matcher_needs_it(spark: SparkSession) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from headgate.match.driver_link import LinkAddress
+from headgate.log.directory import LogDirectory
+from headgate.match.driver_link import LinkEndpoint, LinkAddress
 from headgate.match.query import start_run
 from headgate.match.requirements import connector_jar
 from headgate.match.session import start_session
 from tests.match.test_run import every_event
 scratch, log, port, token = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), bytes.fromhex(sys.argv[4])
 spark = start_session(jar=connector_jar(), threads=3, scratch=scratch, heap_mib=512)
-link = LinkAddress("127.0.0.1", port, token)
+link = LinkAddress((LinkEndpoint("127.0.0.1", port),), token)
+log = LogDirectory(log, "stop")
 start_run(spark, every_event, log=log, start={0: 0}, run=1, generation=1, link=link, scratch=scratch)
 print(spark.sparkContext._gateway.proc.pid, flush=True)
 time.sleep(600)
@@ -100,7 +102,7 @@ def test_the_jvm_ends_when_its_process_is_killed(tmp_path: Path) -> None:
     with FakeDispatcher() as dispatcher, writing(tmp_path / "log") as writer:
         append(writer, [event(1)])
         command = [sys.executable, "-c", OWNER, str(tmp_path / "spark"), str(tmp_path / "log")]
-        command += [str(dispatcher.address.port), dispatcher.address.token.hex()]
+        command += [str(dispatcher.endpoint.port), dispatcher.address.token.hex()]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
             try:
                 assert owner.stdout is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.ingress.errors import UnknownBrokerError
+from headgate.control.errors import UnknownBrokerError
 from headgate.limits import METRICS_STALE_S, METRICS_TRIGGERS_MAX
 from headgate.observe import exposition, metrics
 from headgate.observe.metrics import DECLARED, OTHER, Counter, Gauge, Histogram
@@ -137,6 +137,15 @@ def test_gauges_of_a_process_that_went_silent_are_not_shown(tmp_path: Path) -> N
     exposition.Publisher(tmp_path, "matcher", clock=lambda: 100.0).write()
     assert samples(exposition.page(tmp_path, clock=lambda: 101.0))["headgate_generation", ""] == 7
     assert ("headgate_generation", "") not in samples(exposition.page(tmp_path, clock=lambda: 101.0 + METRICS_STALE_S))
+
+
+def test_gauges_of_several_processes_of_a_role_are_added_up(tmp_path: Path) -> None:
+    gauge = DECLARED["headgate_connections"].children[""]
+    assert isinstance(gauge, Gauge)
+    for number, connections in enumerate((3, 4)):
+        gauge.set(connections)
+        exposition.Publisher(tmp_path, f"front-{number}").write()
+    assert samples(exposition.page(tmp_path))["headgate_connections", ""] == 7
 
 
 def test_a_damaged_file_costs_its_numbers_only(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def on_link(tmp_path: Path, work) -> None:
 
 def test_the_address_is_published_for_the_owner_only(tmp_path: Path):
     async def work(dispatcher, log) -> None:
-        path = tmp_path / "run" / "match-link.json"
+        path = tmp_path / "run" / "match-link-0.json"
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert json.loads(path.read_text()).keys() == {"host", "port"}
         assert json.loads(path.read_text())["host"] == "127.0.0.1"
@@ -50,6 +50,8 @@ def test_the_address_is_published_for_the_owner_only(tmp_path: Path):
         encode_hello(RUN, bytes(32)),
         encode_hello(RUN, TOKEN[:-1] + b"x"),
         b"HGM2" + encode_hello(RUN, TOKEN)[4:],
+        encode_hello(Hello(1, 1, 0, 1, 0, 1, 2), TOKEN),  # of another dispatcher
+        encode_hello(Hello(0, 0, -1, 0, 0, 0, 2), TOKEN),
         b"GET / HTTP/1.1\r\nhost: localhost\r\n" + bytes(HELLO_BYTES),
     ],
 )

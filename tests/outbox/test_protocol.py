@@ -23,14 +23,15 @@ TOKEN = bytes(range(32))
 
 
 def test_hello_is_84_bytes_at_the_places_of_the_spec():
-    data = encode_hello(Hello(run=7, generation=12, partition=1, partitions=2, start=812), TOKEN)
+    data = encode_hello(Hello(7, 12, partition=1, partitions=2, start=812, dispatcher=3, dispatchers=4), TOKEN)
     assert len(data) == HELLO_BYTES
     assert data[:4] == b"HGM1"
     assert data[4:36] == TOKEN
     assert struct.unpack_from("<qq", data, 36) == (7, 12)
     assert struct.unpack_from("<ii", data, 52) == (1, 2)
     assert struct.unpack_from("<q", data, 60) == (812,)
-    assert decode_hello(data) == (Hello(7, 12, 1, 2, 812), TOKEN)
+    assert struct.unpack_from("<ii", data, 68) == (3, 4)
+    assert decode_hello(data) == (Hello(7, 12, 1, 2, 812, 3, 4), TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,10 @@ def test_hello_is_84_bytes_at_the_places_of_the_spec():
         (52, struct.pack("<i", 1 << 20)),
         (56, struct.pack("<i", 0)),
         (60, struct.pack("<q", -1)),
-        (68, b"x"),
+        (68, struct.pack("<i", -1)),
+        (68, struct.pack("<i", 1)),
+        (72, struct.pack("<i", 17)),
+        (76, b"x"),
     ],
 )
 def test_hello_out_of_range_is_refused(change: tuple[int, bytes]):

@@ -168,6 +168,52 @@ def test_held_rows_are_dropped_as_the_owner_passes_them():
     assert takeover.watermarks() == {0: 11_100}
 
 
+def test_the_newest_run_that_has_passed_the_watermark_takes_over():
+    """One in between that is far behind holds nobody up."""
+    takeover = Takeover({})
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 0))
+    takeover.frames(2, 0, [], 10)
+    takeover.open(hello(3, 4_000))
+    assert kinds(takeover.frames(3, 0, rows(5_000), 5_001)) == ["Accepted", "RunActive"]
+    assert takeover.owner(0) == 3
+    assert takeover.frames(2, 0, rows(5_001), 5_002) == []
+
+
+def test_without_holding_a_run_takes_over_when_it_is_near():
+    takeover = Takeover({}, holds=False)
+    takeover.open(hello(1, 0))
+    takeover.frames(1, 0, [], 5_000)
+    takeover.open(hello(2, 0))
+    assert takeover.frames(2, 0, [], 5_000 - limits.TAKEOVER_NEAR_EVENTS - 1) == []
+    assert kinds(takeover.frames(2, 0, [], 5_000 - limits.TAKEOVER_NEAR_EVENTS)) == ["RunActive"]
+    assert takeover.frames(1, 0, rows(5_000), 5_001) == []
+    assert takeover.frames(2, 0, rows(4_999), 5_000) == []
+    assert takeover.frames(2, 0, rows(5_000), 5_001) == [Accepted(0, 20, rows(5_000), 5_001)]
+
+
+def test_without_holding_a_run_that_starts_above_the_watermark_is_refused():
+    takeover = Takeover({}, holds=False)
+    takeover.open(hello(1, 0))
+    assert kinds(takeover.open(hello(2, 1))) == ["RunRejected"]
+    assert takeover.owner(0) == 1
+
+
+def test_a_restored_takeover_goes_on_as_the_one_before():
+    takeover = Takeover({}, holds=False)
+    for run in (1, 2):
+        for partition in (0, 1):
+            takeover.open(hello(run, 0, partition=partition, partitions=2))
+            takeover.frames(1, partition, [], 9_000)
+    takeover.frames(2, 0, [], 9_000)  # run 2 owns partition 0, run 1 owns partition 1
+    restored = Takeover.restored(takeover.state())
+    assert restored.state() == takeover.state()
+    assert (restored.owner(0), restored.owner(1)) == (2, 1)
+    assert kinds(restored.frames(2, 1, [], 9_000)) == ["RunActive"]
+    assert restored.end(1, "over") == [], "it was followed everywhere"
+
+
 # --- simulation -----------------------------------------------------------------------------------------
 
 

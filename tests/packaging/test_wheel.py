@@ -132,6 +132,28 @@ def test_an_environment_of_the_wheel_shares_no_files_between_packages(bin_folder
     assert shared_files(found) == {}
 
 
+def test_an_installed_wheel_has_the_library_of_spark(bin_folder: Path, elsewhere: Path) -> None:
+    """Without extras; and what it needs, where somebody has installed the wheel alone, is named."""
+
+    def run(program: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([bin_folder / "python", "-c", program], capture_output=True, text=True, cwd=elsewhere)
+
+    (folder,) = bin_folder.parent.glob("lib/*/site-packages/headgate/spark")
+    there = {path.name for path in (REPOSITORY / "src" / "headgate" / "spark").glob("*.py")}
+    assert {path.name for path in folder.glob("*.py")} == there
+    done = run(
+        "import importlib.util, headgate.spark as library\n"
+        "assert importlib.util.find_spec('confluent_kafka') is None\n"
+        "assert all(hasattr(library, name) for name in library.__all__)\n"
+        "print(library.connector_jar().is_file())"
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    for name in ("pyspark", "pyarrow"):
+        done = run(f"import sys; sys.modules[{name!r}] = None; import headgate.spark")
+        last = done.stderr.splitlines()[-1]
+        assert last == f"ImportError: headgate.spark needs the package {name}: pip install headgate"
+
+
 def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
     bin_folder: Path, elsewhere: Path, collector: Collector, subscriber: Subscriber
 ) -> None:
@@ -139,9 +161,9 @@ def test_an_installed_wheel_delivers_an_event_and_exports_its_spans(
         _delivers(server, subscriber)
         _eventually(lambda: {"receive", "match", "deliver"} <= {span.name for span in collector.spans})
     assert {(span.name, span.part) for span in collector.spans if span.attributes["cloudevents.event_id"] == "w2"} == {
-        ("receive", "front"),
-        ("match", "dispatcher"),
-        ("deliver", "dispatcher"),
+        ("receive", "front-0"),
+        ("match", "dispatcher-0"),
+        ("deliver", "dispatcher-0"),
     }
 
 

@@ -17,6 +17,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
+from headgate.log.directory import LogDirectory
 from headgate.replay.api import ReplaysApi
 from tests.control.support import trigger
 from tests.delivery.harness import EventLog, Routes, Subscriber, event, run, running
@@ -51,7 +52,7 @@ async def serving(data: Path) -> AsyncIterator[Client]:
         routes = Routes()
         routes.brokers["default/default"] = store.served("default/default")
         async with running(data, routes) as work:
-            api = ReplaysApi(work.dispatcher.replays, data / "log", store, UrlPolicy())
+            api = ReplaysApi(work.dispatcher.replays, LogDirectory(data / "log", "stop"), store, UrlPolicy())
             yield Client(Starlette(routes=list(api.routes()), exception_handlers=ERROR_HANDLERS))
 
 

@@ -15,7 +15,6 @@ import pytest
 from headgate import limits
 from headgate.deadletters.store import DeadLetterStore
 from headgate.replay.store import (
-    FILE,
     Replay,
     ReplayProgress,
     ReplaysOverloadError,
@@ -23,6 +22,7 @@ from headgate.replay.store import (
     ReplayState,
     ReplayStore,
 )
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
 from tests.delivery.harness import BROKER, EventLog, Request, Routes, Subscriber, event, run, running, target, until
 
@@ -54,7 +54,7 @@ def asked(**changes: object) -> ReplaySpec:
 
 @contextlib.asynccontextmanager
 async def replays(data: Path) -> AsyncIterator[ReplayStore]:
-    store = ReplayStore(data / FILE)
+    store = ReplayStore(DispatcherDirectory.of(data, 0).replays)
     try:
         yield store
     finally:
@@ -271,7 +271,7 @@ def test_a_second_replay_has_dead_letters_of_its_own(tmp_path: Path, log: EventL
                     replay = await worker.dispatcher.replays.create(asked(trigger="t1", start={0: 0}, end={0: 2}))
                     await until(lambda replay=replay: state_of(store, replay) is ReplayState.DONE)
                     assert progress_of(store, replay).dead_lettered == 2
-            with contextlib.closing(DeadLetterStore(tmp_path / "deadletters.db")) as letters:
+            with contextlib.closing(DeadLetterStore(DispatcherDirectory.of(tmp_path, 0).dead_letters)) as letters:
                 kept = letters.reader.page("TRUE", (), after=0, limit=9)
                 assert Counter(letter.event.extensions["headgatereplay"] for letter in kept) == {"1": 2, "2": 2}
                 assert all(letter.position < 0 for letter in kept)
@@ -306,7 +306,7 @@ def test_a_cancelled_replay_sends_nothing_more_and_one_without_a_target_fails(tm
 
 def test_the_oldest_that_ended_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.replay.store.REPLAYS_MAX", 3)
-    store = ReplayStore(tmp_path / FILE)
+    store = ReplayStore(tmp_path / "replays.db")
     first, second, third = (store.create(asked()) for _ in range(3))
     with pytest.raises(ReplaysOverloadError):
         store.create(asked())

@@ -13,12 +13,14 @@ from headgate import limits
 from headgate.deadletters.store import DeadLetterStore
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.filter.compile.plan import Verdict
+from headgate.log.directory import Partition
 from headgate.log.recovery import list_segments
 from headgate.log.retention import time_of_newest
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.observe import metrics
 from headgate.retention.expiry import BacklogBounds
 from headgate.retention.floor import FloorFinder
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.testing import free_port
 from tests.delivery.harness import (
     BROKER,
@@ -84,7 +86,7 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
     async def wait(routes: Routes, work: Running) -> None:
         await until(lambda: dropped(routes) == COUNT)
         await until(lambda: work.dispatcher.unfinished == 0)
-        finder = FloorFinder(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
+        finder = FloorFinder(DispatcherDirectory.of(tmp_path, 0), Partition(tmp_path / "dispatcher/0/outbox", "stop"))
         while finder.find().offsets != {0: COUNT}:
             await asyncio.sleep(0.01)
         await until(lambda: [r.backlog for r in routes.reports if r.backlog is not None][-1:] == [""])
@@ -100,7 +102,7 @@ def test_it_is_told_and_then_dropped_and_counted_and_keeps_nothing(tmp_path: Pat
 
 def test_where_a_sink_is_wanted_it_is_a_dead_letter(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
-        store = DeadLetterStore(tmp_path / "deadletters.db")
+        store = DeadLetterStore(DispatcherDirectory.of(tmp_path, 0).dead_letters)
         await until(lambda: store.totals().count == COUNT)
         assert {entry.reason for entry in store.reader.summaries("TRUE", (), after=0, limit=COUNT)} == {"expired"}
         store.close()
@@ -121,7 +123,7 @@ def test_a_full_dead_letter_store_does_not_keep_the_log(tmp_path: Path, log: Eve
 def test_what_the_filter_does_not_want_is_not_dropped(tmp_path: Path, log: EventLog):
     async def wait(routes: Routes, work: Running) -> None:
         await until(lambda: work.dispatcher.unfinished == 0)
-        finder = FloorFinder(tmp_path / "dispatch.db", tmp_path / "outbox" / "0")
+        finder = FloorFinder(DispatcherDirectory.of(tmp_path, 0), Partition(tmp_path / "dispatcher/0/outbox", "stop"))
         while finder.find().offsets != {0: COUNT}:
             await asyncio.sleep(0.01)
 
@@ -130,14 +132,14 @@ def test_what_the_filter_does_not_want_is_not_dropped(tmp_path: Path, log: Event
 
 
 def test_a_bound_in_bytes_is_the_time_of_the_oldest_newest_ones(tmp_path: Path):
-    with PartitionWriter(tmp_path, EVENT_SCHEMA, segment_bytes_max=1) as writer:
-        assert time_of_newest(tmp_path, 1) is None
+    with PartitionWriter(Partition(tmp_path, "stop"), EVENT_SCHEMA, segment_bytes_max=1) as writer:
+        assert time_of_newest(Partition(tmp_path, "stop"), 1) is None
         for number in range(4):
             batch = to_batch([StoredEvent(BROKER, event(number))])
             writer.append(Encoded(batch, ["t"], time_range_us=(1_000 * number, 1_000 * number)))
     sizes = [path.stat().st_size for _, path in list_segments(tmp_path)]
-    assert time_of_newest(tmp_path, sum(sizes)) is None
-    times = [time_of_newest(tmp_path, sum(sizes[-count:])) for count in (1, 2, 3)]
+    assert time_of_newest(Partition(tmp_path, "stop"), sum(sizes)) is None
+    times = [time_of_newest(Partition(tmp_path, "stop"), sum(sizes[-count:])) for count in (1, 2, 3)]
     assert all(time is not None for time in times)
     assert times == sorted(times, reverse=True)
-    assert time_of_newest(tmp_path, 1) == times[0], "the last segment counts whole"
+    assert time_of_newest(Partition(tmp_path, "stop"), 1) == times[0], "the last segment counts whole"

@@ -9,23 +9,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from headgate.delivery.cursors import CursorChange, CursorStore, TargetCursor
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.retention.floor import KEEP_EVERYTHING, REPORT, FloorFinder, RetentionFloor
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.saved import SavedCursor, UnackedEvent
 from headgate.subscriptions.store import SubscriptionStore
 from tests.delivery.harness import EventLog, Request, Routes, Subscriber, event, matcher, run, running, target, until
 
 
-def floor_of(database: Path, outbox: Path) -> RetentionFloor:
+def floor_of(directory: Path) -> RetentionFloor:
     """What somebody sees who looks for the first time."""
-    return FloorFinder(database, outbox).find()
+    return FloorFinder(DispatcherDirectory(directory), Partition(directory / "outbox", "stop")).find()
 
 
 def outbox(directory: Path) -> None:
     """Positions 0..9: chunks (p0: 3, 4; progress), (p1: 7; progress), (progress of p0 only), (p0: 9, progress)."""
-    with PartitionWriter(directory, OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory, "stop"), OUTBOX_SCHEMA) as writer:
         for segments, progress in (
             ([RowGroup(0, 1, [(3, 1, 3), (4, 2, 3)])], {0: (5, 1)}),
             ([RowGroup(1, 1, [(7, 1, 3)])], {1: (8, 1)}),
@@ -42,26 +44,26 @@ def cursors(path: Path, position: int, *behind: TargetCursor) -> None:
 
 
 def test_without_cursors_everything_is_floor_of(tmp_path: Path):
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == KEEP_EVERYTHING
+    assert floor_of(tmp_path) == KEEP_EVERYTHING
 
 
 def test_with_nothing_unfinished_the_watermarks_are_the_floor(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9)
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(9, {0: 20, 1: 30})
+    assert floor_of(tmp_path) == RetentionFloor(9, {0: 20, 1: 30})
 
 
 def test_the_oldest_delivery_of_anyone_is_the_floor(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, None, (3, 6)), TargetCursor(2, 4, ()))
     # Position 3 is the row of event 7 of partition 1; partition 0 goes on at its progress, 9.
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
+    assert floor_of(tmp_path) == RetentionFloor(3, {0: 9, 1: 7})
 
 
 def test_a_partition_without_rows_from_there_on_is_needed_from_its_progress(tmp_path: Path):
     outbox(tmp_path / "outbox")
     cursors(tmp_path / "dispatch.db", 9, TargetCursor(1, 6, ()))
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 9, 1: 30})
+    assert floor_of(tmp_path) == RetentionFloor(6, {0: 9, 1: 30})
 
 
 def test_what_a_hanging_subscriber_has_not_answered_is_floor_of(tmp_path: Path):
@@ -80,8 +82,8 @@ def test_what_a_hanging_subscriber_has_not_answered_is_floor_of(tmp_path: Path):
                 async with matcher(work) as peer:
                     peer.match(*((offset, 1) for offset in range(100)))
                     await until(lambda: len(subscriber.requests) == 100)
-                    files = tmp_path / "dispatch.db", tmp_path / "outbox" / "0"
-                    await until(lambda: FloorFinder(*files).find().offsets.get(0) == 40)
+                    own = tmp_path / "dispatcher" / "0"
+                    await until(lambda: floor_of(own).offsets.get(0) == 40)
 
     try:
         run(work())
@@ -94,9 +96,9 @@ def test_the_backlog_of_a_subscription_and_what_consumers_have_are_floor_of(tmp_
     cursors(tmp_path / "dispatch.db", 9)
     store = SubscriptionStore(tmp_path / "subscriptions.db")
     store.write({5: SavedCursor(next=9), 6: SavedCursor(next=6, unacked=[UnackedEvent(0, 0, 3, 0)])})
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(6, {0: 3, 1: 30})
+    assert floor_of(tmp_path) == RetentionFloor(6, {0: 3, 1: 30})
     store.write({5: SavedCursor(next=3)}, gone=[6])
-    assert floor_of(tmp_path / "dispatch.db", tmp_path / "outbox") == RetentionFloor(3, {0: 9, 1: 7})
+    assert floor_of(tmp_path) == RetentionFloor(3, {0: 9, 1: 7})
     store.close()
 
 
@@ -106,12 +108,12 @@ QUIET_CHUNKS = 12
 def a_quiet_partition(directory: Path, monkeypatch: pytest.MonkeyPatch) -> FloorFinder:
     """Partition 1 has rows in the first and the last chunk; each has two positions, and a look reads five."""
     monkeypatch.setattr("headgate.retention.floor.FLOOR_CHUNKS_MAX", 5)
-    with PartitionWriter(directory / "outbox", OUTBOX_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory / "outbox", "stop"), OUTBOX_SCHEMA) as writer:
         writer.append(encode_chunk([RowGroup(1, 1, [(4, 1, 3)])], {1: (5, 1)}))
         for number in range(QUIET_CHUNKS):
             writer.append(encode_chunk([RowGroup(0, 1, [(number, 1, 3)])], {0: (number + 1, 1)}))
         writer.append(encode_chunk([RowGroup(1, 1, [(77, 1, 3)])], {1: (78, 1)}))
-    return FloorFinder(directory / "dispatch.db", directory / "outbox")
+    return FloorFinder(DispatcherDirectory(directory), Partition(directory / "outbox", "stop"))
 
 
 def says(finder: FloorFinder, directory: Path, position: int, handed: int, watermark: int) -> dict[int, int]:
@@ -156,7 +158,7 @@ def test_what_has_been_read_is_not_read_again(tmp_path: Path, monkeypatch: pytes
 def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     finder = a_quiet_partition(tmp_path, monkeypatch)
     (path,) = (tmp_path / "outbox").glob("*.seg")
-    with PartitionReader(tmp_path / "outbox", start=8) as reader:
+    with PartitionReader(Partition(tmp_path / "outbox", "stop"), start=8) as reader:
         chunk = reader.read()
     assert chunk is not None
     text = bytearray(path.read_bytes())
@@ -170,8 +172,8 @@ def test_events_behind_a_damaged_chunk_are_kept_and_others_go(tmp_path: Path, mo
 
 
 def test_a_report_is_read_as_it_was_written_and_without_one_everything_is_kept(tmp_path: Path):
-    assert RetentionFloor.reported(tmp_path) == KEEP_EVERYTHING
+    assert RetentionFloor.reported(tmp_path, 1) == KEEP_EVERYTHING
     for floor in (RetentionFloor(3, {0: 9, 1: 7}), RetentionFloor(1 << 40, {})):
-        floor.report(tmp_path)
-        assert RetentionFloor.reported(tmp_path) == floor
-    assert [path.name for path in tmp_path.iterdir()] == [REPORT]
+        floor.report(tmp_path, 1)
+        assert RetentionFloor.reported(tmp_path, 1) == floor
+    assert [path.name for path in tmp_path.iterdir()] == [REPORT.format(1)]

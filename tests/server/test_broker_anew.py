@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from headgate.control.admission import Admission
+from headgate.control.errors import UnknownBrokerError
 from headgate.control.objects import Kind, ObjectKey
-from headgate.control.reconciler import Reconciler
+from headgate.control.served import ServedBrokers
 from headgate.control.store import Store
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.http import encode_binary
@@ -20,8 +21,9 @@ from headgate.ingress.app import Ingress
 from headgate.ingress.encode import event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import PartitionWriter
-from headgate.stream.readers import BrokerNotFoundError, Readers
+from headgate.stream.readers import Readers
 from headgate.stream.request import read_request
 from tests.control.support import broker
 from tests.ingress.support import call, fallback
@@ -64,13 +66,14 @@ class World:
 async def world(directory: Path) -> AsyncIterator[World]:
     with (
         contextlib.closing(Store.open(directory / "control.db")) as store,
-        PartitionWriter(directory / "log" / "0", EVENT_SCHEMA) as writer,
+        PartitionWriter(Partition(directory / "log" / "0", "stop"), EVENT_SCHEMA) as writer,
     ):
-        reconciler = Reconciler(store)
-        reconciler.step()
+        brokers = ServedBrokers(store)
+        brokers.refresh()
+        store.on_broker(brokers.refresh)
         commit = event_commit(writer)
-        readers = Readers(directory / "log", store.served)
-        yield World(store, Ingress(Intake(Partitions([commit]), reconciler.served), fallback), readers)
+        readers = Readers(LogDirectory(directory / "log", "stop"), store.served)
+        yield World(store, Ingress(Intake(Partitions([commit]), brokers.get), fallback), readers)
         await readers.close()
         await commit.close()
 
@@ -85,7 +88,7 @@ def test_readers_miss_no_event_of_the_new_one_and_get_none_of_the_old_one(tmp_pa
             for _ in range(5):
                 await asyncio.sleep(0)  # it is accepted while the old one is there
             it.store.delete(KEY)
-            with pytest.raises(BrokerNotFoundError):
+            with pytest.raises(UnknownBrokerError):
                 await it.readers.broker("default/re")
             assert await it.publish("x") == [404]
             it.make("region")

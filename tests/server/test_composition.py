@@ -14,6 +14,7 @@ from headgate.control.routing import RoutingTable, Target
 from headgate.delivery.cursors import CursorStore
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import decode_chunk
@@ -34,7 +35,7 @@ from tests.delivery.harness import (
 def outbox_rows(data: Path) -> list[tuple[int, int, int]]:
     """(offset, target, verdict) of everything in the outbox, progress left out."""
     rows = []
-    with PartitionReader(data / "outbox" / "0", start=0) as reader:
+    with PartitionReader(Partition(data / "dispatcher/0/outbox", "stop"), start=0) as reader:
         while (chunk := reader.read()) is not None:
             for row_group in decode_chunk(chunk.first_offset, chunk.batch).row_groups:
                 rows += row_group.rows
@@ -260,7 +261,7 @@ def test_what_a_deleted_target_still_had_ends_and_others_go_on(tmp_path: Path, l
                     log.append([event(100)])
                     peer.match((100, 2))
                     await until(lambda: subscriber.requests[-1].path == "/stays")
-        cursors = CursorStore(tmp_path / "dispatch.db")
+        cursors = CursorStore(tmp_path / "dispatcher" / "0" / "dispatch.db")
         assert cursors.load().targets == ()
         cursors.close()
 

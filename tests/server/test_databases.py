@@ -17,8 +17,8 @@ from headgate.control.store import Store
 from headgate.deadletters.store import DeadLetterStore
 from headgate.delivery.cursors import CursorStore
 from headgate.replay.store import ReplayStore
-from headgate.server import preflight
-from headgate.settings import Settings
+from headgate.server import layout, preflight
+from headgate.settings import ACCEPTABLE_LOSSES, Settings
 from headgate.storage import sqlite
 from headgate.storage.sqlite import (
     LOSSES,
@@ -34,10 +34,10 @@ from tests.match.events import append, event, writing
 HEADGATE = Path(sys.executable).with_name("headgate")
 OPEN: dict[str, Callable[[Path], contextlib.AbstractContextManager[object]]] = {
     "control.db": lambda path: contextlib.closing(Store.open(path)),
-    "dispatch.db": lambda path: contextlib.closing(CursorStore(path)),
-    "deadletters.db": lambda path: contextlib.closing(DeadLetterStore(path)),
-    "replays.db": lambda path: contextlib.closing(ReplayStore(path)),
-    "subscriptions.db": lambda path: contextlib.closing(SubscriptionStore(path)),
+    "dispatcher/0/dispatch.db": lambda path: contextlib.closing(CursorStore(path)),
+    "dispatcher/0/deadletters.db": lambda path: contextlib.closing(DeadLetterStore(path)),
+    "dispatcher/0/replays.db": lambda path: contextlib.closing(ReplayStore(path)),
+    "dispatcher/0/subscriptions.db": lambda path: contextlib.closing(SubscriptionStore(path)),
 }
 
 
@@ -46,6 +46,7 @@ def data(tmp_path: Path) -> Path:
     """A data directory with all databases."""
     folder = tmp_path / "data"
     folder.mkdir()
+    layout.arrange(folder, 1, lambda *_: None)
     for name, opened in OPEN.items():
         with opened(folder / name):
             pass
@@ -58,10 +59,10 @@ def execute(path: Path, statement: str, *parameters: object) -> None:
 
 
 def test_every_file_is_known() -> None:
-    assert LOSSES.keys() == OPEN.keys()
+    assert LOSSES.keys() == {Path(name).name for name in OPEN}
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OPEN)
 def test_a_newer_file_is_named(data: Path, name: str) -> None:
     execute(data / name, "PRAGMA user_version = 99")
     with (
@@ -71,7 +72,7 @@ def test_a_newer_file_is_named(data: Path, name: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OPEN)
 def test_a_damaged_file_is_found_and_named(data: Path, name: str) -> None:
     examine(data)
     (data / name).write_bytes(b"not a database" * 1_000)
@@ -80,8 +81,8 @@ def test_a_damaged_file_is_found_and_named(data: Path, name: str) -> None:
     assert sqlite.tells_damage(failure.value)
     with pytest.raises(DatabaseDamagedError, match=f"{data / name} is damaged") as found:
         examine(data)
-    assert LOSSES[name] in found.value.hint
-    assert ("--accept-lost" in found.value.hint) == (name in ("control.db", "dispatch.db"))
+    assert LOSSES[Path(name).name] in found.value.hint
+    assert ("--accept-lost" in found.value.hint) == (Path(name).name in ACCEPTABLE_LOSSES)
 
 
 def test_a_page_that_is_damaged_is_found(data: Path) -> None:
@@ -94,17 +95,17 @@ def test_a_page_that_is_damaged_is_found(data: Path) -> None:
 
 
 def test_a_row_that_nobody_has_written_is_named(data: Path) -> None:
-    execute(data / "dispatch.db", "INSERT INTO targets VALUES (1, NULL, x'0102', x'')")
-    execute(data / "subscriptions.db", "INSERT INTO subscriptions VALUES (1, x'ff')")
+    execute(data / "dispatcher/0/dispatch.db", "INSERT INTO targets VALUES (1, NULL, x'0102', x'')")
+    execute(data / "dispatcher/0/subscriptions.db", "INSERT INTO subscriptions VALUES (1, x'ff')")
     execute(data / "control.db", "INSERT INTO objects VALUES ('Broker', 'a', 'b', 1, '{}', x'ff')")
     with (
         pytest.raises(DatabaseDamagedError, match=r"dispatch\.db"),
-        contextlib.closing(CursorStore(data / "dispatch.db")) as cursors,
+        contextlib.closing(CursorStore(data / "dispatcher/0/dispatch.db")) as cursors,
     ):
         cursors.load()
     with (
         pytest.raises(DatabaseDamagedError, match=r"subscriptions\.db"),
-        contextlib.closing(SubscriptionStore(data / "subscriptions.db")) as pulls,
+        contextlib.closing(SubscriptionStore(data / "dispatcher/0/subscriptions.db")) as pulls,
     ):
         pulls.load()
     with (
@@ -115,7 +116,9 @@ def test_a_row_that_nobody_has_written_is_named(data: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", ["removed", "empty"])
-@pytest.mark.parametrize(("name", "beside"), [("control.db", "log"), ("dispatch.db", "outbox")])
+@pytest.mark.parametrize(
+    ("name", "beside"), [("control.db", "log/0"), ("dispatcher/0/dispatch.db", "dispatcher/0/outbox")]
+)
 def test_a_file_that_is_gone_beside_data_is_refused_until_that_is_accepted(
     data: Path, name: str, beside: str, lost: str
 ) -> None:
@@ -124,12 +127,13 @@ def test_a_file_that_is_gone_beside_data_is_refused_until_that_is_accepted(
     if lost == "empty":
         (data / name).touch()
     preflight.check_files(settings)  # a new server
-    (data / beside / "0").mkdir(parents=True)
-    (data / beside / "0" / f"{0:020d}.seg").touch()
+    (data / beside).mkdir(parents=True)
+    (data / beside / f"{0:020d}.seg").touch()
     with pytest.raises(DatabaseMissingError, match=f"{data / name} is missing") as failure:
         preflight.check_files(settings)
-    assert f"--accept-lost {name}" in failure.value.hint
-    preflight.check_files(Settings(data=data, accept_lost=f" {name}"))
+    lost_name = Path(name).name
+    assert f"--accept-lost {lost_name}" in failure.value.hint
+    preflight.check_files(Settings(data=data, accept_lost=f" {lost_name}"))
 
 
 def test_deliveries_of_lost_triggers_are_never_those_of_new_ones(data: Path) -> None:
@@ -174,7 +178,7 @@ def refused(data: Path, *arguments: str) -> list[str]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", OPEN)
 def test_a_server_with_a_damaged_file_ends_with_its_name_and_a_remedy(data: Path, name: str) -> None:
     (data / name).write_bytes(b"not a database" * 1_000)
     error, hint = refused(data)
@@ -184,9 +188,9 @@ def test_a_server_with_a_damaged_file_ends_with_its_name_and_a_remedy(data: Path
 
 @pytest.mark.system
 def test_a_server_with_a_newer_file_ends(data: Path) -> None:
-    execute(data / "dispatch.db", "PRAGMA user_version = 2")
+    execute(data / "dispatcher/0/dispatch.db", "PRAGMA user_version = 2")
     error, hint = refused(data)
-    assert error.startswith(f"error: {data}/dispatch.db was written by a newer Headgate")
+    assert error.startswith(f"error: {data}/dispatcher/0/dispatch.db was written by a newer Headgate")
     assert hint.startswith("hint: ")
 
 

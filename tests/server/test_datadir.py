@@ -49,13 +49,13 @@ def test_what_a_server_makes_is_for_its_user_only(tmp_path: Path) -> None:
 
 def test_what_was_open_to_others_is_closed_with_one_warning(tmp_path: Path) -> None:
     data = tmp_path / "data"
-    (data / "outbox" / "0").mkdir(parents=True)
-    (data / "outbox" / "0" / "1.seg").write_bytes(b"x")
+    (data / "dispatcher" / "0" / "outbox").mkdir(parents=True)
+    (data / "dispatcher" / "0" / "outbox" / "1.seg").write_bytes(b"x")
     (data / "control.db").write_bytes(b"x")
     with capture_logs() as told, datadir.owned(Settings(data=data)):
         assert set(modes(data).values()) == {0o700, 0o600}
     (line,) = told
-    assert (line["log_level"], line["count"]) == ("warning", 5)
+    assert (line["log_level"], line["count"]) == ("warning", 6)
     with capture_logs() as told, datadir.owned(Settings(data=data)):
         pass
     assert told == []
@@ -66,11 +66,11 @@ def test_other_files_beside_ours_keep_their_modes(tmp_path: Path) -> None:
     data.mkdir()
     (data / "letter.txt").write_text("x")
     (data / "elsewhere").write_text("x")
-    (data / "dispatch.db").write_text("x")
+    (data / "control.db").write_text("x")
     (data / "log").mkdir()
     (data / "log" / "link").symlink_to(data / "elsewhere")
     with capture_logs() as told, datadir.owned(Settings(data=data)):
         found = modes(data)
     assert [found[f"home{name}"] for name in ("", "/letter.txt", "/elsewhere")] == [0o755, 0o644, 0o644]
-    assert [found[f"home{name}"] for name in ("/dispatch.db", "/log", "/lock")] == [0o600, 0o700, 0o600]
+    assert [found[f"home{name}"] for name in ("/control.db", "/log", "/lock")] == [0o600, 0o700, 0o600]
     assert [line["log_level"] for line in told] == ["warning", "warning"]

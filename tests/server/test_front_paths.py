@@ -6,7 +6,8 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from urllib.parse import unquote
 
 import pytest
 from starlette.types import ASGIApp
@@ -16,7 +17,8 @@ from headgate.control.api import ControlApi
 from headgate.control.objects import Kind
 from headgate.control.reconciler import Reconciler
 from headgate.control.store import Store
-from headgate.server.front import other_paths
+from headgate.server import control, front
+from headgate.server.proxy import sent_path
 from headgate.settings import Settings
 from tests.control.support import trigger
 
@@ -27,7 +29,7 @@ def app(tmp_path: Path) -> Iterator[ASGIApp]:
     Admission(store).create(Kind.TRIGGER, trigger("t", filter={"cel": "ce.type == 'a'"}))
     Reconciler(store).step()
     api = ControlApi(store)
-    yield other_paths(Settings(data=tmp_path), store, api, {})
+    yield control.paths(Settings(data=tmp_path), store, api)
     api.close()
     store.close()
 
@@ -70,9 +72,19 @@ def test_each_path_has_its_answer(app: ASGIApp) -> None:
         "namespaces/default/replays",
         "namespaces/default/replays/1",
         "namespaces/default/subscriptions/s/stats",
+        "namespaces/default/subscriptions",
+        "no/such/path",
     ],
 )
-def test_while_the_dispatcher_is_down_its_paths_are_unavailable(app: ASGIApp, path: str) -> None:
+def test_while_a_process_is_down_its_paths_are_unavailable(tmp_path: Path, path: str) -> None:
+    app = front.other_paths(Settings(data=tmp_path), cast(Store, None), {})
     status, answer = get(app, f"/apis/headgate.dev/v1/{path}")
     assert (status, answer["kind"], answer["reason"]) == (503, "Status", "ServiceUnavailable")
     assert "try again in a few seconds" in answer["message"]
+
+
+def test_a_path_is_passed_on_as_it_was_sent() -> None:
+    """Decoded it would end the request line, and begin another request at the other process."""
+    sent = b"/apis/headgate.dev/v1/namespaces/a%20HTTP%2F1.1%0D%0A%0D%0A/replays"
+    assert sent_path({"path": unquote(sent.decode()), "raw_path": sent}) == sent.decode()
+    assert "\r" not in sent_path({"path": unquote(sent.decode())})

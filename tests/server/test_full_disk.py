@@ -32,7 +32,7 @@ def front(disk: Path) -> Iterator[str]:
     """The URL of a front alone."""
     settings = Settings(data=disk / "data", listen=f"127.0.0.1:{free_port()}", grpc="off", partitions=1)
     settings.metrics_directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "headgate.server", "front"]
+    command = [sys.executable, "-m", "headgate.server", "front-0"]
     environment = child.environment(settings, bytes(32))
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
         try:

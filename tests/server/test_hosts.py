@@ -77,7 +77,7 @@ def test_http_1_1_wants_one_host() -> None:
 
 
 def test_the_address_that_is_listened_on_and_names_that_are_given() -> None:
-    hosts = Hosts("10.0.0.5", Settings(allowed_host="Headgate.example.com, *.svc, [FD00::1]").allowed_hosts)
+    hosts = Hosts("10.0.0.5", allowed=Settings(allowed_host="Headgate.example.com, *.svc, [FD00::1]").allowed_hosts)
     for own in ("10.0.0.5:80", "headgate.example.com", "HEADGATE.EXAMPLE.COM.:80", "a.ns.svc", "[fd00::1]:80"):
         hosts.check(own.encode())
     for other in ("10.0.0.6", "example.com", "x.headgate.example.com", "svc", "asvc", "a.svc.example", "[fd00::2]"):
@@ -96,7 +96,7 @@ def test_who_listens_everywhere_has_any_address_and_no_further_name(listens: str
 
 
 def test_any_name_may_be_allowed_but_it_must_be_one() -> None:
-    hosts = Hosts("127.0.0.1", Settings(allowed_host="*").allowed_hosts)
+    hosts = Hosts("127.0.0.1", allowed=Settings(allowed_host="*").allowed_hosts)
     hosts.check(b"evil.example:8080")
     with pytest.raises(HostHeaderError):
         hosts.check(b"a b")

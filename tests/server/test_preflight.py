@@ -67,7 +67,7 @@ def test_one_port_for_both_is_told(tmp_path: Path) -> None:
 
 
 def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
-    status, lines = serve(tmp_path / "data", "--listen", "192.0.2.1:8080")
+    status, lines = serve(tmp_path / "data", "--listen", "192.0.2.1:8080", "--allow-anonymous")
     assert (status, refused(lines)[0]) == (1, "error: cannot listen on 192.0.2.1:8080: Cannot assign requested address")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from headgate.limits import READERS_MAX
 from headgate.server import child, reader
+from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 
 
@@ -26,6 +27,8 @@ def test_every_reader_finds_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(child, "on_stop", lambda _: None)
     monkeypatch.setattr(reader.Store, "open", no_store)
     with pytest.raises(StopError):
-        asyncio.run(reader._serve(Settings(data=tmp_path, partitions=8)))
+        asyncio.run(
+            reader._serve(child.Context(Settings(data=tmp_path, partitions=8), bytes(32), ServerPart(Role.READER)))
+        )
     (files,) = wanted
     assert files >= READERS_MAX * (1 + 3 * 8)  # a socket; of each partition the offsets and two segments

@@ -13,6 +13,7 @@ from headgate.control.http import ERROR_HANDLERS
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, to_batch
 from headgate.event.model import DataKind, Event
 from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.pages import LogScanner, Scanner, ScanPage, ScanRequest
 from headgate.server import reader_client
@@ -25,7 +26,7 @@ REQUEST = ScanRequest(BROKER, filter_value_rule("type"), "data.n >= 3", {0: 1}, 
 
 def fill(directory: Path) -> None:
     events = [Event("1.0", f"e{n}", "/s", "t", data_kind=DataKind.JSON, data=b'{"n":%d}' % n) for n in range(10)]
-    with PartitionWriter(directory / "0", EVENT_SCHEMA) as writer:
+    with PartitionWriter(Partition(directory / "0", "stop"), EVENT_SCHEMA) as writer:
         writer.append(Encoded(to_batch([StoredEvent(BROKER, one) for one in events]), ["t"] * 10))
 
 
@@ -47,7 +48,7 @@ def test_a_turn_is_the_same_and_a_restart_is_waited_for(tmp_path: Path, monkeypa
 
     async def work() -> None:
         with ThreadPoolExecutor(1) as threads:
-            here, there = LogScanner(tmp_path, threads), ReaderScanner(socket)
+            here, there = LogScanner(LogDirectory(tmp_path, "stop"), threads), ReaderScanner(socket)
             expected = await here.scan_page(REQUEST)
             assert [place.offset for place in expected.found] == list(range(3, 9))
             early = asyncio.create_task(there.scan_page(REQUEST))

@@ -13,10 +13,13 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from headgate import limits
-from headgate.server import health, ready
+from headgate.server import health, parts, ready
+from headgate.server.parts import Role, ServerPart
 from headgate.server.ready import Mark, PartState
 from headgate.server.supervisor import Beats
 from headgate.settings import Settings
+
+MATCHER = ServerPart(Role.MATCHER)
 
 
 def get(app: Starlette, path: str, query: str = "") -> tuple[int, str]:
@@ -41,26 +44,27 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def test_a_part_is_what_it_says_of_itself(settings: Settings) -> None:
-    assert ready.states(settings.run_directory) == dict.fromkeys(ready.PARTS, PartState(False))
+    assert ready.states(settings) == dict.fromkeys(parts.of_server(settings), PartState(False))
     mark = Mark(settings.run_directory, "matcher")
     mark.note("Spark starts")
     mark.beat()
-    assert ready.states(settings.run_directory)["matcher"] == PartState(False, "Spark starts")
+    assert ready.states(settings)[MATCHER] == PartState(False, "Spark starts")
     mark.ready(True)
     mark.note("generation 3 in force")
-    assert ready.states(settings.run_directory)["matcher"] == PartState(True, "generation 3 in force")
+    assert ready.states(settings)[MATCHER] == PartState(True, "generation 3 in force")
     ready.ended(settings.run_directory, "matcher", "ended with status -9")
-    assert ready.states(settings.run_directory)["matcher"] == PartState(False, "ended with status -9")
+    assert ready.states(settings)[MATCHER] == PartState(False, "ended with status -9")
 
 
 def test_a_part_that_lives_and_hangs_is_not_ready(settings: Settings) -> None:
-    mark = Mark(settings.run_directory, "dispatcher")
+    dispatcher = ServerPart(Role.DISPATCHER, 0)
+    mark = Mark(settings.run_directory, dispatcher.name)
     mark.ready(True)
     mark.beat()
-    assert ready.parts_ready(settings.run_directory)["dispatcher"]
+    assert ready.parts_ready(settings)[dispatcher]
     long_ago = time.time() - limits.SILENT_S_MAX - 5
-    os.utime(settings.run_directory / "dispatcher.beat", (long_ago, long_ago))
-    state = ready.states(settings.run_directory)["dispatcher"]
+    os.utime(settings.run_directory / "dispatcher-0.beat", (long_ago, long_ago))
+    state = ready.states(settings)[dispatcher]
     assert not state.ready
     assert state.note.startswith("silent for 3")
 
@@ -76,10 +80,10 @@ def test_a_mark_that_the_disk_does_not_take_is_made_later(settings: Settings, mo
     ready.ended(directory, "reader", "ended with status 1")
     directory.mkdir()
     mark.beat()
-    assert ready.states(directory)["matcher"] == PartState(True, "generation 1 in force")
+    assert ready.states(settings)[MATCHER] == PartState(True, "generation 1 in force")
     (directory / "matcher.ready").unlink()
     mark.beat()
-    assert not ready.states(directory)["matcher"].ready, "what has been said is not said again"
+    assert not ready.states(settings)[MATCHER].ready, "what has been said is not said again"
 
 
 def test_what_the_disk_did_not_take_is_forgotten_for_what_was_said_since(
@@ -94,7 +98,7 @@ def test_what_the_disk_did_not_take_is_forgotten_for_what_was_said_since(
     mark.beat()
     (directory / "matcher.ready").rmdir()
     mark.beat()
-    assert not ready.states(directory)["matcher"].ready
+    assert not ready.states(settings)[MATCHER].ready
 
 
 def test_only_a_process_that_has_begun_to_beat_can_hang() -> None:
@@ -111,28 +115,28 @@ def test_only_a_process_that_has_begun_to_beat_can_hang() -> None:
 
 
 def test_readyz_names_each_part_and_why(settings: Settings) -> None:
-    problems = {"log": "", "control": ""}
+    problems = {"log": ""}
     checks = {name: (lambda name=name: problems[name]) for name in problems}
     app = Starlette(routes=health.routes(settings, checks))  # type: ignore[arg-type]
-    for part in ready.PARTS:
-        Mark(settings.run_directory, part).ready(True)
+    for part in parts.of_server(settings):
+        Mark(settings.run_directory, part.name).ready(True)
     Mark(settings.run_directory, "matcher").note("generation 3 in force by run 7")
     assert get(app, "/livez") == (200, "ok")
     status, text = get(app, "/readyz")
     assert (status, json.loads(text)) == (
         200,
-        dict.fromkeys(["front", "dispatcher", "reader", "matcher", "log", "control"], True),
+        dict.fromkeys(["control", "front-0", "dispatcher-0", "reader", "matcher", "log"], True),
     )
     problems["log"] = "no space left on device"
     status, text = get(app, "/readyz", "verbose")
     assert status == 503
     assert text.splitlines() == [
-        "[+]front ok",
-        "[+]dispatcher ok",
+        "[+]control ok",
+        "[+]front-0 ok",
+        "[+]dispatcher-0 ok",
         "[+]reader ok",
         "[+]matcher ok: generation 3 in force by run 7",
         "[-]log failed: no space left on device",
-        "[+]control ok",
         "readyz check failed",
     ]
 

@@ -19,7 +19,8 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from headgate import limits
 from headgate.rpc import headgate_pb2 as pb
 from headgate.server import rpc
-from headgate.server.ready import PARTS, Mark
+from headgate.server.parts import Role, of_server
+from headgate.server.ready import Mark
 from headgate.settings import Settings
 from tests.server.test_rpc import NOBODY, run
 
@@ -42,9 +43,9 @@ def with_channel(work: Callable[[grpc.Channel, Settings], None]) -> None:
     run(serve)
 
 
-def mark(settings: Settings, *parts: str) -> None:
-    for part in PARTS:
-        Mark(settings.run_directory, part).ready(part in parts)
+def mark(settings: Settings, *roles: str) -> None:
+    for part in of_server(settings):
+        Mark(settings.run_directory, part.name).ready(part.role in roles)
 
 
 def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,7 +61,7 @@ def test_each_service_is_as_well_as_the_parts_that_answer_it(monkeypatch: pytest
         mark(settings, "front", "reader")
         assert [status(f"headgate.v1.{name}") for name in ("Publisher", "Reader", "Subscriptions")] == [1, 1, 2]
         assert status("") == NOT_SERVING
-        mark(settings, *PARTS)
+        mark(settings, *Role)
         assert {status(name) for name in ("", *OURS)} == {SERVING}
         with pytest.raises(grpc.RpcError) as unknown:
             status("headgate.v1.Nobody")
@@ -91,7 +92,7 @@ def test_many_who_ask_cost_one_look() -> None:
     looks: list[int] = []
 
     async def ask(settings: Settings) -> None:
-        health = rpc.HealthService(lambda: looks.append(os.getpid()) or dict.fromkeys(PARTS, True))  # type: ignore[func-returns-value]
+        health = rpc.HealthService(lambda: looks.append(os.getpid()) or dict.fromkeys(of_server(settings), True))  # type: ignore[func-returns-value]
         async with rpc.serving([health.service()], settings.grpc), grpc.aio.insecure_channel(settings.grpc) as channel:
             stub = HealthStub(channel)
             answers = await asyncio.gather(*[stub.Check(HealthCheckRequest()) for _ in range(50)])

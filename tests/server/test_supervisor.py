@@ -16,10 +16,12 @@ import pytest
 
 from headgate import limits
 from headgate.errors import FatalError
-from headgate.server import child, ready
-from headgate.server.ready import PARTS
-from headgate.server.supervisor import DRAIN_S, Supervisor
+from headgate.server import child, parts, ready
+from headgate.server.parts import Role
+from headgate.server.supervisor import DRAIN, Supervisor
 from headgate.settings import Settings
+
+PARTS = [part.name for part in parts.of_server(Settings())]
 
 
 @pytest.mark.parametrize("nth", [1, 2, 4])
@@ -57,11 +59,13 @@ def test_a_stop_ends_also_the_part_that_is_just_being_started(
 
 
 def test_the_shares_of_a_stop_are_all_of_its_time() -> None:
-    assert DRAIN_S.keys() == set(PARTS)
-    assert sum(DRAIN_S.values()) == limits.DRAIN_S_MAX
-    assert list(DRAIN_S)[-1] == "front", "replies are stored until the dispatcher has ended"
-    assert DRAIN_S["dispatcher"] > limits.DISPATCHER_DRAIN_S_MAX
-    assert DRAIN_S["front"] > limits.FRONT_DRAIN_S_MAX
+    assert sorted(role for roles, _ in DRAIN for role in roles) == sorted(Role)
+    shares = {role: seconds for roles, seconds in DRAIN for role in roles}
+    assert sum(seconds for _, seconds in DRAIN) == limits.DRAIN_S_MAX
+    assert DRAIN[-1][0] == {Role.FRONT}, "replies are stored until the dispatcher has ended"
+    assert shares[Role.DISPATCHER] > limits.DISPATCHER_DRAIN_S_MAX
+    assert shares[Role.FRONT] > limits.FRONT_DRAIN_S_MAX
+    assert min(shares[Role.READER], shares[Role.CONTROL]) > limits.READ_DRAIN_S_MAX
 
 
 def test_a_part_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

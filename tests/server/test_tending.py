@@ -13,16 +13,19 @@ from structlog.testing import capture_logs
 
 from headgate import limits
 from headgate.delivery import gauges
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, encode_chunk
 from headgate.retention.floor import REPORT, FloorFinder, RetentionFloor
 from headgate.server import child, front, retention
 from headgate.server.listening import AddressError
+from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.testing import free_port
 
 WAIT_S_MAX = 20.0
+FRONT = ServerPart(Role.FRONT, 0)
 ERRORS = (
     CorruptChunkError(Path("outbox"), 0, "wrong checksum"),
     CorruptChunkError(Path("outbox"), 0, "wrong checksum"),
@@ -45,7 +48,7 @@ def test_retention_goes_on_when_the_floor_cannot_be_read_for_a_while(
         return RetentionFloor(position := writer.next_offset, {0: position})
 
     async def work() -> None:
-        trim = retention.trim_log(settings, {0: writer}) if log else retention.trim_outbox(settings, writer)
+        trim = retention.trim_log(settings, {0: writer}) if log else retention.trim_outbox(settings, 0, writer)
         task = asyncio.create_task(trim)
         async with asyncio.timeout(WAIT_S_MAX):
             while len(list(tmp_path.glob("*.seg"))) > 1 or not (log or reported()):
@@ -54,13 +57,16 @@ def test_retention_goes_on_when_the_floor_cannot_be_read_for_a_while(
         task.cancel()
 
     def reported() -> bool:
-        return (settings.run_directory / REPORT).exists()
+        return (settings.run_directory / REPORT.format(0)).exists()
 
     monkeypatch.setattr(retention, "RETENTION_EVERY_S", 0.0)
     monkeypatch.setattr(*((RetentionFloor, "reported") if log else (FloorFinder, "find")), floor)
     settings = Settings(data=tmp_path, retain_hours=0)
     settings.run_directory.mkdir()
-    with PartitionWriter(tmp_path, OUTBOX_SCHEMA, segment_bytes_max=1) as writer, capture_logs() as told:
+    with (
+        PartitionWriter(Partition(tmp_path, "stop"), OUTBOX_SCHEMA, segment_bytes_max=1) as writer,
+        capture_logs() as told,
+    ):
         for number in range(3):
             writer.append(encode_chunk([], {0: (number, 1)}))
         asyncio.run(work())
@@ -112,8 +118,8 @@ def test_an_error_nobody_expected_ends_the_front(tmp_path: Path, monkeypatch: py
     settings = Settings(data=tmp_path, listen=f"127.0.0.1:{free_port()}", grpc="off", metrics=False)
     settings.run_directory.mkdir()
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(asyncio.wait_for(front._serve(settings, bytes(32)), WAIT_S_MAX))
-    assert not (settings.run_directory / "front.ready").exists()
+        asyncio.run(asyncio.wait_for(front._serve(child.Context(settings, bytes(32), FRONT)), WAIT_S_MAX))
+    assert not (settings.run_directory / "front-0.ready").exists()
 
 
 def test_a_front_whose_port_is_taken_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,5 +128,5 @@ def test_a_front_whose_port_is_taken_ends_at_once(tmp_path: Path, monkeypatch: p
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = Settings(data=tmp_path, listen=f"127.0.0.1:{taken.getsockname()[1]}", grpc="off", metrics=False)
         with pytest.raises(AddressError, match="Address already in use"):
-            asyncio.run(asyncio.wait_for(front._serve(settings, bytes(32)), WAIT_S_MAX))
+            asyncio.run(asyncio.wait_for(front._serve(child.Context(settings, bytes(32), FRONT)), WAIT_S_MAX))
     assert list(tmp_path.iterdir()) == [], "nothing has been begun"

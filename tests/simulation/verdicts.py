@@ -12,7 +12,9 @@ from itertools import pairwise
 
 from headgate.control.routing import Target
 from headgate.delivery.retry import Fate, backoff_s, judge
-from tests.simulation.world import PARTITIONS, Attempt, Ledger, World
+from headgate.outbox.shards import dispatcher_of
+from tests.simulation.ledger import PARTITIONS, Attempt, Ledger
+from tests.simulation.world import World
 
 Pair = tuple[int, tuple[int, int]]
 _EARLY_S = 1e-6
@@ -27,6 +29,9 @@ def faults(world: World) -> Iterator[str]:
     by_pair: dict[Pair, list[Attempt]] = defaultdict(list)
     for attempt in ledger.attempts:
         by_pair[attempt.target, attempt.key].append(attempt)
+    for target, dispatcher in sorted({(a.target, ledger.lives[a.life].dispatcher) for a in ledger.attempts}):
+        if dispatcher_of(target, world.dispatchers) != dispatcher:
+            yield f"target {target} is not dispatcher {dispatcher}'s own"
     dropped = 0
     for number, rules in sorted(world.targets.items()):
         for key in ledger.accepted:

@@ -7,6 +7,7 @@ time, and a process that is killed only finds that no write of it reaches the di
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import errno
 import random
 import selectors
@@ -130,19 +131,22 @@ class Disk(FileOps):
 
 
 class Job:
-    """Work that a thread would do."""
+    """Work that a thread of the process that asks for it would do."""
 
     def __init__(self, disk: Disk, work: Callable[[], Any]) -> None:
         self.future: Future[Any] = Future()
+        self._process = contextvars.copy_context()
         self._disk = disk
         self._work = work
         disk.jobs.append(self)
 
     def finish(self) -> None:
         """Do it now, once."""
-        if self not in self._disk.jobs:
-            return
-        self._disk.jobs.remove(self)
+        if self in self._disk.jobs:
+            self._disk.jobs.remove(self)
+            self._process.run(self._do)
+
+    def _do(self) -> None:
         if not self.future.set_running_or_notify_cancel():
             return
         try:
@@ -151,15 +155,21 @@ class Job:
             self.future.set_exception(error)
 
 
-def executors(disk: Disk) -> type:
-    """A ThreadPoolExecutor that has no threads: each piece of work is done when the disk has had its time."""
+def executors(disk_of: Callable[[], Disk]) -> type:
+    """A ThreadPoolExecutor that has no threads: each piece of work is done when the disk has had its time.
+
+    Args:
+        disk_of: The disk of the process that makes the executor.
+    """
 
     class Executor:
         def __init__(self, *_: object, **__: object) -> None:
+            self._disk = disk_of()
             self._free_at = 0.0
             self._mine: list[Job] = []
 
         def submit(self, func: Callable[..., Any], *args: Any) -> Future[Any]:
+            disk = self._disk
             job = Job(disk, lambda: func(*args))
             self._mine.append(job)
             self._free_at = max(self._free_at, disk.loop.now) + disk.latency_s()

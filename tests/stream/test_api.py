@@ -25,7 +25,7 @@ from headgate.control.log_spec import DEFAULT_RULE, ServedBroker
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.event.model import DataKind, Event
 from headgate.ingress.encode import Entries, encode
-from headgate.log import damage
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Piece, Scan
 from headgate.server.proxy import ProcessProxy
@@ -50,7 +50,8 @@ class Log:
         self.directory = directory
         self._now_us = 0
         self._writers = [
-            PartitionWriter(directory / str(number), EVENT_SCHEMA, clock_us=lambda: self._now_us) for number in range(2)
+            PartitionWriter(Partition(directory / str(number), "stop"), EVENT_SCHEMA, clock_us=lambda: self._now_us)
+            for number in range(2)
         ]
 
     def store(self, *numbers: int, broker: str = SERVED.identity) -> None:
@@ -128,13 +129,17 @@ async def listening(app: Starlette, socket: Path) -> AsyncIterator[None]:
         await serving
 
 
-def scenario(tmp_path: Path, work, brokers: dict[str, ServedBroker] | None = None) -> None:  # type: ignore[no-untyped-def]
+def scenario(
+    tmp_path: Path, work, brokers: dict[str, ServedBroker] | None = None, on_corrupt: OnCorrupt = "stop"
+) -> None:  # type: ignore[no-untyped-def]
     """Runs `work(client, log)` against the front's proxy before the reader."""
 
     async def run() -> None:
         log = Log(tmp_path / "log")
         log.store(*range(EVENTS))
-        readers = Readers(tmp_path / "log", (brokers if brokers is not None else {BROKER: SERVED}).get)
+        readers = Readers(
+            LogDirectory(tmp_path / "log", on_corrupt), (brokers if brokers is not None else {BROKER: SERVED}).get
+        )
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         proxy = ProcessProxy(tmp_path / "r.sock")
         front = Starlette(routes=[Route("/{ns}/{b}/events", proxy)], exception_handlers=ERROR_HANDLERS)
@@ -348,15 +353,15 @@ def test_a_client_that_leaves_ends_its_reader(tmp_path: Path):
 def test_a_damaged_chunk_ends_the_answer_with_its_place_or_is_passed_over(tmp_path: Path, accept: str):
     """Events 0, 2, 4, ... are the chunks of partition 0; the third is damaged."""
 
-    def flip() -> Path:
-        (path,) = (tmp_path / "log" / "0").glob("*.seg")
+    def flip(folder: Path) -> Path:
+        (path,) = (folder / "log" / "0").glob("*.seg")
         data = bytearray(path.read_bytes())
         data[data.index(b'"n": 4')] ^= 1
         path.write_bytes(data)
         return path
 
-    async def work(client: Client, log: Log) -> None:
-        path = flip()
+    async def stopping(client: Client, log: Log) -> None:
+        path = flip(tmp_path / "stop")
         answer = await client.get("from=0:0,1:6&follow=false", accept)
         assert answer.status == 200
         text = answer.body.decode()
@@ -366,19 +371,19 @@ def test_a_damaged_chunk_ends_the_answer_with_its_place_or_is_passed_over(tmp_pa
         assert '"e6"' not in text
         assert str(path) in text.splitlines()[-1 if not accept else -2]
         assert '"log-corrupt"' in text
-        damage.choose("skip")
-        try:
-            answer = await client.get("from=0:0,1:6&follow=false", accept)
-            assert '"e4"' not in answer.body.decode()
-            assert '"e10"' in answer.body.decode()
-            assert '"eventsCorrupt":1' in answer.body.decode()
-        finally:
-            damage.choose("stop")
         answer = await client.get("from=0:2", "application/cloudevents-batch+json")
         assert (answer.status, json.loads(answer.body)["reason"]) == (500, "InternalError")
         assert str(path) in json.loads(answer.body)["message"]
 
-    scenario(tmp_path, work)
+    async def skipping(client: Client, log: Log) -> None:
+        flip(tmp_path / "skip")
+        answer = await client.get("from=0:0,1:6&follow=false", accept)
+        assert '"e4"' not in answer.body.decode()
+        assert '"e10"' in answer.body.decode()
+        assert '"eventsCorrupt":1' in answer.body.decode()
+
+    scenario(tmp_path / "stop", stopping)
+    scenario(tmp_path / "skip", skipping, on_corrupt="skip")
 
 
 def test_a_filter_is_understood_in_a_thread_and_not_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -466,7 +471,7 @@ def test_a_client_that_leaves_before_the_answer_begins_ends_its_reader(
         log = Log(tmp_path / "log")
         log.store(0)
         log.close()
-        readers = Readers(tmp_path / "log", {BROKER: SERVED}.get)
+        readers = Readers(LogDirectory(tmp_path / "log", "stop"), {BROKER: SERVED}.get)
         reader = Starlette(routes=ReadApi(readers).routes(), exception_handlers=ERROR_HANDLERS)
         async with listening(reader, tmp_path / "r.sock"):
             async with Client(tmp_path / "r.sock").open(query, accept):

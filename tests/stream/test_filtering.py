@@ -23,6 +23,7 @@ from headgate.ingress.encode import Entries, encode, event_commit
 from headgate.ingress.intake import Intake
 from headgate.ingress.partitions import Partitions
 from headgate.limits import BLOOM_BYTES_MAX, BLOOM_BYTES_MIN
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded, PartitionWriter
 from headgate.scan.scan import Query, Scan, ScanCounters
@@ -47,7 +48,7 @@ class Log:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.stored: list[str | None] = []
-        self._writer = PartitionWriter(directory / "0", EVENT_SCHEMA)
+        self._writer = PartitionWriter(Partition(directory / "0", "stop"), EVENT_SCHEMA)
 
     def wave(
         self, given: Iterable[str | None], *, bloom_bytes: int = BLOOM_BYTES_MIN, size: int = CHUNK_EVENTS
@@ -65,7 +66,7 @@ class Log:
     def read(self, *values: str, cel: str | None = None, unfiltered: bool = False) -> tuple[list[int], ScanCounters]:
         """Offsets that a reader gets, and what it took."""
         wanted = frozenset(values) if values or unfiltered else None
-        scan = Scan(self.directory, Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})
+        scan = Scan(LogDirectory(self.directory, "stop"), Query(IDENTITY, BY_GROUP, wanted, unfiltered, cel), {0: 0})
         found: list[int] = []
         while not scan.at_end():
             for piece in scan.step(1_000):
@@ -152,7 +153,7 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
     sizes = [BLOOM_BYTES_MIN, 64, 17, BLOOM_BYTES_MAX, 128, BLOOM_BYTES_MIN]
     for size in sizes:
         log.wave(rng.choices([f"v{number}" for number in range(200)], k=500), bloom_bytes=size)
-    with PartitionReader(log.directory / "0", start=0) as reader:
+    with PartitionReader(Partition(log.directory / "0", "stop"), start=0) as reader:
         kept = []
         while (chunk := reader.read()) is not None:
             kept.append(chunk.header.bloom_bytes)
@@ -166,8 +167,8 @@ def test_sizes_of_filters_may_be_mixed_in_one_log(log: Log) -> None:
 def test_a_size_out_of_bounds_stores_nothing(tmp_path: Path, size: int) -> None:
     chunk = encode([Entries(IDENTITY, LogRule(BY_GROUP), [event(0, "a")])])
     with pytest.raises(ValueError, match=r"16\.\.255"):
-        PartitionWriter(tmp_path / "1", EVENT_SCHEMA, bloom_bytes=size)
-    with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
+        PartitionWriter(Partition(tmp_path / "1", "stop"), EVENT_SCHEMA, bloom_bytes=size)
+    with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
         with pytest.raises(ValueError, match=r"16\.\.255"):
             writer.append(Encoded(chunk.batch, chunk.filter_values, bloom_bytes=size))
         for allowed in (BLOOM_BYTES_MIN, BLOOM_BYTES_MAX):
@@ -184,7 +185,7 @@ def test_every_event_of_a_published_batch_has_its_own_value(tmp_path: Path) -> N
     ]
 
     async def publish() -> None:
-        with PartitionWriter(tmp_path / "0", EVENT_SCHEMA) as writer:
+        with PartitionWriter(Partition(tmp_path / "0", "stop"), EVENT_SCHEMA) as writer:
             commit = event_commit(writer)
             app = Ingress(
                 Intake(Partitions([commit]), {BROKER: ServedBroker(IDENTITY, LogRule(BY_GROUP))}.get), fallback
@@ -220,7 +221,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     log.wave(["a", "b", None, "a", "b"] * 4, size=5)
     for start in range(21):
         for wanted in (None, frozenset({"a"})):
-            scan = Scan(log.directory, Query(IDENTITY, BY_GROUP, wanted), {0: start})
+            scan = Scan(LogDirectory(log.directory, "stop"), Query(IDENTITY, BY_GROUP, wanted), {0: start})
             found = [offset for piece in scan.step(1_000) for offset in piece.offsets]
             assert found == [at for at in range(start, 20) if wanted is None or log.stored[at] == "a"]
             assert scan.positions == {0: 20}
@@ -228,7 +229,7 @@ def test_a_chunk_of_five_with_mixed_content_is_read_from_each_of_its_events(log:
     # One event a turn: the reader may stop inside a chunk and be given up and resumed there.
     found, at = [], 0
     while at < 20:
-        scan = Scan(log.directory, Query(IDENTITY, BY_GROUP, frozenset({"b"})), {0: at})
+        scan = Scan(LogDirectory(log.directory, "stop"), Query(IDENTITY, BY_GROUP, frozenset({"b"})), {0: at})
         found += [offset for piece in scan.step(1) for offset in piece.offsets]
         at = scan.positions[0]
         scan.close()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.limits import READ_POLL_S
+from headgate.log.directory import LogDirectory
 from headgate.log.ends import LogEnds
 from headgate.scan.pages import LogScanner, ScanRequest
 from headgate.scan.scan import Piece, Query, Scan
@@ -39,9 +40,14 @@ def test_files_of_a_reader_that_leaves_in_mid_step_are_closed_when_the_step_ends
         with ThreadPoolExecutor(1) as threads:
             if who == "scanner":
                 request = ScanRequest(BROKER, RULE, None, {0: 0}, {0: len(places)}, 100)
-                reading = asyncio.create_task(LogScanner(tmp_path, threads).scan_page(request))
+                reading = asyncio.create_task(LogScanner(LogDirectory(tmp_path, "stop"), threads).scan_page(request))
             else:
-                turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
+                turns = follow.turns(
+                    LogDirectory(tmp_path, "stop"),
+                    ReadRequest(Query(BROKER, RULE)),
+                    threads,
+                    LogGrowth(LogDirectory(tmp_path, "stop")),
+                )
                 reading = asyncio.create_task(anext(turns))  # type: ignore[arg-type]
             await asyncio.to_thread(entered.wait, 30)
             reading.cancel()
@@ -66,7 +72,12 @@ def test_a_scan_is_made_where_it_is_stepped(tmp_path: Path, monkeypatch: pytest.
 
     async def work() -> None:
         with ThreadPoolExecutor(1, thread_name_prefix="read") as threads:
-            turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE)), threads, LogGrowth(tmp_path))
+            turns = follow.turns(
+                LogDirectory(tmp_path, "stop"),
+                ReadRequest(Query(BROKER, RULE)),
+                threads,
+                LogGrowth(LogDirectory(tmp_path, "stop")),
+            )
             assert [turn.at_end async for turn in turns][-1]
 
     monkeypatch.setattr(Scan, "__init__", named)
@@ -84,7 +95,12 @@ def test_one_that_follows_is_told_where_it_is_while_events_come(
     async def work(every_s: float) -> list[bool]:
         monkeypatch.setattr(follow, "READ_PROGRESS_S", every_s)
         with ThreadPoolExecutor(1) as threads:
-            turns = follow.turns(tmp_path, ReadRequest(Query(BROKER, RULE), follow=True), threads, LogGrowth(tmp_path))
+            turns = follow.turns(
+                LogDirectory(tmp_path, "stop"),
+                ReadRequest(Query(BROKER, RULE), follow=True),
+                threads,
+                LogGrowth(LogDirectory(tmp_path, "stop")),
+            )
             found = [await anext(turns) for _ in range(4)]
             await turns.aclose()
         return [bool(turn.pieces) for turn in found]
@@ -115,10 +131,10 @@ def test_readers_that_wait_at_the_end_look_through_nothing(tmp_path: Path, monke
 
     async def work() -> None:
         nonlocal steps, looks
-        growth = LogGrowth(tmp_path)
+        growth = LogGrowth(LogDirectory(tmp_path, "stop"))
         request = ReadRequest(Query(BROKER, RULE), start=f"0:{len(places)}", follow=True)
         with ThreadPoolExecutor(2) as threads:
-            readers = [follow.turns(tmp_path, request, threads, growth) for _ in range(50)]
+            readers = [follow.turns(LogDirectory(tmp_path, "stop"), request, threads, growth) for _ in range(50)]
             for reader in readers:
                 await anext(reader)  # says where it begins
             waiting = [asyncio.ensure_future(anext(reader)) for reader in readers]  # type: ignore[arg-type]

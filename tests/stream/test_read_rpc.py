@@ -13,6 +13,7 @@ import pytest
 
 from headgate import limits
 from headgate.expr import property
+from headgate.log.directory import LogDirectory
 from headgate.rpc.events import from_message
 from headgate.rpc.headgate_pb2 import Filter, ReadRequest, ReadResponse
 from headgate.rpc.pulsar_pb2 import Expr
@@ -26,7 +27,7 @@ from tests.stream.test_api import BROKER, EVENTS, SERVED, Log, event
 async def reading(directory: Path, *, full: bool = True) -> AsyncIterator[tuple[Log, Client]]:
     log = Log(directory)
     log.store(*range(EVENTS if full else 0))
-    readers = Readers(directory, {BROKER: SERVED}.get)
+    readers = Readers(LogDirectory(directory, "stop"), {BROKER: SERVED}.get)
     try:
         async with served(ReadRpc(readers).service()) as client:
             yield log, client

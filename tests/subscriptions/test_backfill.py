@@ -18,6 +18,7 @@ from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.event.identity import path_of
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.log.directory import LogDirectory, Partition
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner
 from headgate.subscriptions.errors import PlaceNotFoundError
@@ -53,14 +54,14 @@ class World:
 
     def start(self) -> None:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
-        self.events = LogEvents(self.folder / "log")
-        scanner = LogScanner(self.folder / "log", self.threads)
+        self.events = LogEvents(LogDirectory(self.folder / "log", "stop"))
+        scanner = LogScanner(LogDirectory(self.folder / "log", "stop"), self.threads)
         rule = filter_value_rule("type")
-        view = OutboxView(self.folder / "outbox", self, lambda: len(self.rows))
+        view = OutboxView(Partition(self.folder / "outbox", "stop"), self, lambda: len(self.rows))
         view.stored_end = lambda: len(self.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=self.folder / "log",
+            log=LogDirectory(self.folder / "log", "stop"),
             scanner=scanner,
             rule_of=lambda _: rule,
             events=self.events,

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from headgate.filter.compile.plan import Verdict
-from headgate.log import damage
 from tests.delivery.harness import EPOCH, EventLog, Routes, Running, event, matcher, run, until
 from tests.subscriptions.test_http import Client, ids, serving, subscription
 
@@ -188,11 +187,8 @@ def test_a_damaged_chunk_stops_a_subscription_there_or_is_lost_as_configured(tmp
             status, refusal = await ask("pull", consumer="a")
             assert status == 500
             assert str(path) in refusal["message"]
-            damage.choose("skip")
-            try:
-                assert ids(await ask("pull", consumer="a")) == names(*range(15, 20))
-            finally:
-                damage.choose("stop")
+        async with serving(tmp_path, Routes(subscription(1, "s")), on_corrupt="skip") as (_, ask):
+            assert ids(await ask("pull", consumer="a")) == names(*range(15, 20))
             after = await stats(ask)
             assert (after["lost"], after["unacknowledged"]) == (5, 15)
 

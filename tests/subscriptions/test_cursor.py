@@ -18,6 +18,7 @@ from headgate import limits
 from headgate.control.routing import PullRules, PullType, RoutingTable
 from headgate.event import rfc3339
 from headgate.filter.compile.plan import Verdict
+from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.writer import OUTBOX_SCHEMA, RowGroup, encode_chunk
 from headgate.subscriptions.errors import AckIdError, ConsumerBusyError, SubscriptionNotFoundError
@@ -294,7 +295,7 @@ def test_an_id_that_pull_cannot_have_given_is_refused(tmp_path: Path, id_: str) 
 def test_what_nobody_takes_is_given_up_and_told(tmp_path: Path) -> None:
     async def work() -> None:
         world = World(tmp_path)
-        with PartitionWriter(tmp_path / "outbox", OUTBOX_SCHEMA) as writer:
+        with PartitionWriter(Partition(tmp_path / "outbox", "stop"), OUTBOX_SCHEMA) as writer:
             for first in (0, 3):
                 writer.append(encode_chunk([RowGroup(0, 1, [(first + n, 1, 3) for n in range(3)])], {}))
         world.add(3, target=2)

@@ -56,9 +56,9 @@ def subscription(number: int, name: str, type_: Any = "shared", cel: str = "true
 
 
 @contextlib.asynccontextmanager
-async def serving(data: Path, routes: Routes) -> AsyncIterator[tuple[Running, Client]]:
+async def serving(data: Path, routes: Routes, **settings: Any) -> AsyncIterator[tuple[Running, Client]]:
     sockets = data / "sockets"
-    async with running(data, routes) as work:
+    async with running(data, routes, **settings) as work:
         inner = Starlette(
             routes=list(SubscriptionsApi(work.dispatcher.subscriptions).routes()),
             exception_handlers=ERROR_HANDLERS,

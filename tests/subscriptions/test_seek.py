@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import InvalidInputError
+from headgate.log.directory import Partition
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import RowPage
 from headgate.outbox.writer import OUTBOX_SCHEMA
@@ -138,7 +139,7 @@ def test_a_seek_while_backlogs_are_looked_at_is_not_undone(tmp_path: Path) -> No
         log = EventLog(tmp_path)
         log.append([event(n) for n in range(10)])
         log.close()
-        PartitionWriter(tmp_path / "outbox", OUTBOX_SCHEMA).close()
+        PartitionWriter(Partition(tmp_path / "outbox", "stop"), OUTBOX_SCHEMA).close()
         world = World(tmp_path)
         world.add(5)
         assert await world.ack(await world.pull()) == 5

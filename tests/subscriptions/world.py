@@ -15,6 +15,7 @@ from headgate.delivery.events import SharedEvent
 from headgate.delivery.verdicts import FilterErrors, LastLook, evaluate
 from headgate.filter.compile.plan import CompiledFilter, Verdict
 from headgate.filter.skipping.filter_value import filter_value_rule
+from headgate.log.directory import LogDirectory, Partition
 from headgate.outbox.errors import EventGoneError
 from headgate.outbox.reader import OutboxRow, RowPage, every_row
 from headgate.scan.pages import LogScanner, Scanner
@@ -81,7 +82,7 @@ class World:
         self.dead_letters = dead_letters
         self.outbox = Outbox()
         self.now_us = 1_000 * US
-        self.scanner: Scanner = LogScanner(folder / "log", ThreadPoolExecutor(1))
+        self.scanner: Scanner = LogScanner(LogDirectory(folder / "log", "stop"), ThreadPoolExecutor(1))
         target = Target(1, NAME, BROKER, CompiledFilter(cel, ()), "", spec(dead_letter_uri=dead_letter_uri))
         self.target = dataclasses.replace(target, pull=PullRules(type_, TIMEOUT_S, max_deliveries=max_deliveries))
         self.start()
@@ -89,11 +90,11 @@ class World:
     def start(self) -> None:
         self.store = SubscriptionStore(self.folder / "subscriptions.db")
         self.errors = FilterErrors()
-        view = OutboxView(self.folder / "outbox", self.outbox, lambda: len(self.outbox.rows))
+        view = OutboxView(Partition(self.folder / "outbox", "stop"), self.outbox, lambda: len(self.outbox.rows))
         view.stored_end = lambda: len(self.outbox.rows)  # type: ignore[method-assign]
         resources = SubscriptionResources(
             outbox=view,
-            log=self.folder / "log",
+            log=LogDirectory(self.folder / "log", "stop"),
             scanner=self.scanner,
             rule_of=lambda _: filter_value_rule("type"),
             events=self.outbox,

@@ -1,6 +1,7 @@
 """A server under fire: producers, consumers and subscribers that work, fail and hang, while it is killed over and over.
 
-`war` does it once; what came out is looked at by the tests. Everything random comes from one seed.
+It has two fronts and two dispatchers. First each of its processes is killed alone, then all of them at once, again and
+again. `war` does it once; what came out is looked at by the tests. Everything random comes from one seed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import signal
 import socket
 import struct
 import threading
@@ -21,17 +23,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate.control.store import Store
 from headgate.delivery.cursors import CursorStore
-from headgate.subscriptions.store import FILE as PULL_FILE
+from headgate.outbox.shards import dispatcher_of
+from headgate.storage.dispatcher_directory import directories_of
 from headgate.subscriptions.store import SubscriptionStore
-from headgate.testing import START_S_MAX, Server
+from headgate.testing import START_S_MAX, Server, parts_of
 from tests.delivery import harness
 from tests.system.publishing import Publisher
 from tests.system.subscriber import Subscriber
 
-KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "8"))
+KILLS = int(os.environ.get("HEADGATE_CRASH_KILLS", "6"))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "0")) or random.randrange(1, 1 << 31)
-"""What the crash tests of one run share: how often they kill, and what everything random comes from."""
+"""What the crash tests of one run share: how often they kill all, and what everything random comes from."""
+FRONTS = DISPATCHERS = 2
+ARGUMENTS = ("--fronts", str(FRONTS), "--dispatchers", str(DISPATCHERS))
+PARTS = ("control", "front-0", "front-1", "dispatcher-0", "dispatcher-1", "reader", "matcher")
+PARTS_A_KILL_MAX = 2
+"""Processes that are killed alone shortly before all are."""
+PART_S_MAX = 1.0
+"""A process is killed within this after another one: before that one works again, or a little later."""
 READY_SHARE = 0.3
 """Share of the kills that wait until every part works."""
 EARLY_SHARE = 0.1
@@ -64,9 +75,11 @@ HEALTHY: dict[str, tuple[dict[str, Any], Wanted]] = {
 FAULTY: dict[str, tuple[dict[str, Any], Wanted, dict[str, Any]]] = {
     "unordered": ({"expression": "data.n % 4 == 0"}, lambda n: n % 4 == 0, {"retry": 20}),
     "ordered": ({"expression": "data.n % 10 == 0"}, lambda n: n % 10 == 0, {"retry": 20, "order": "ordered"}),
+    "ordered-2": ({"expression": "data.n % 10 == 5"}, lambda n: n % 10 == 5, {"retry": 20, "order": "ordered"}),
     "refusing": ({"expression": "data.n % 20 == 7"}, lambda n: n % 20 == 7, {}),
 }
 """Triggers whose subscriber fails now and then (`refusing`: for good); what is not taken goes to a dead-letter sink."""
+ORDERED = ("ordered", "ordered-2")
 PULLED: dict[str, tuple[dict[str, Any], Wanted, str, int]] = {
     "shared": ({"expression": "data.n % 3 == 1"}, lambda n: n % 3 == 1, "shared", 3),
     "failover": ({"attributes": {"type": "crash.odd"}}, lambda n: n % 2 == 1, "failover", 2),
@@ -79,7 +92,9 @@ class Outcome:
 
     Attributes:
         seed: Of everything random.
-        kills: How many.
+        kills: How often all processes were killed at once.
+        parts: How often each process was killed alone.
+        owners: The dispatcher of each trigger and subscription.
         accepted: Numbers of the events that were answered 202.
         log: Every event that the log holds in the end: (partition, offset, number), in order.
         delivered: Per healthy trigger, ids with how often they came.
@@ -91,6 +106,8 @@ class Outcome:
 
     seed: int
     kills: int
+    parts: Counter[str] = field(default_factory=Counter)
+    owners: dict[str, int] = field(default_factory=dict)
     accepted: list[int] = field(default_factory=list)
     log: list[tuple[int, int, int]] = field(default_factory=list)
     delivered: dict[str, Counter[str]] = field(default_factory=dict)
@@ -119,12 +136,14 @@ class Load:
         threads = [threading.Thread(target=self._publish) for _ in range(CONNECTIONS)]
         for thread in threads:
             thread.start()
-        wait()
-        time.sleep(seconds)
-        self._server.kill()
-        self._stop.set()
-        for thread in threads:
-            thread.join()
+        try:
+            wait()
+            time.sleep(seconds)
+            self._server.kill()
+        finally:
+            self._stop.set()
+            for thread in threads:
+                thread.join()
 
     def _publish(self) -> None:
         while not self._stop.is_set():
@@ -288,12 +307,13 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
     rng = random.Random(seed)
     print(f"seed {seed} (HEADGATE_CRASH_SEED={seed} repeats it)")
     outcome = Outcome(seed, kills)
-    server = Server(folder / "data", log=folder / "server.log")
+    server = Server(folder / "data", arguments=ARGUMENTS, log=folder / "server.log")
     faulty = Faulty(seed)
     try:
         listens_s, ready_s = first_start(server)
         print(f"takes events after {listens_s:.1f} s, ready after {ready_s:.1f} s")
         create(server, subscriber, faulty)
+        outcome.owners = owners(server)
         consumers = {name: Consumers(server, name, count, seed) for name, (_, _, _, count) in PULLED.items()}
         outcome.consumers = consumers
         load = Load(server)
@@ -302,8 +322,10 @@ def war(seed: int, kills: int, folder: Path, subscriber: Subscriber) -> Outcome:
             if kill:
                 server.start(wait=False)
             kind = rng.random()
-            if not kill or kind < READY_SHARE:
-                load.until_killed(rng.uniform(0.0, WORK_S_MAX), server.wait_ready)
+            if not kill:
+                load.until_killed(rng.uniform(0.0, WORK_S_MAX), lambda: each_part_killed(server, rng, outcome))
+            elif kind < READY_SHARE:
+                load.until_killed(rng.uniform(0.0, WORK_S_MAX), lambda: some_parts_killed(server, rng, outcome))
             elif kind < READY_SHARE + EARLY_SHARE:
                 load.until_killed(rng.uniform(0.0, listens_s), lambda: None)
             else:
@@ -347,6 +369,41 @@ def wait_listening(server: Server) -> None:
     raise AssertionError("the server does not listen")
 
 
+def each_part_killed(server: Server, rng: random.Random, outcome: Outcome) -> None:
+    """Kills every process alone, one after the other; the server gets over it by itself."""
+    server.wait_ready()
+    killed = parts_of(server.pid)
+    kill_parts(server, rng, outcome, rng.sample(PARTS, len(PARTS)))
+    deadline = time.monotonic() + START_S_MAX
+    while any(parts_of(server.pid).get(part, killed[part]) == killed[part] for part in PARTS):
+        assert time.monotonic() < deadline, "a process is not started again"
+        time.sleep(0.05)
+    server.wait_ready()
+
+
+def some_parts_killed(server: Server, rng: random.Random, outcome: Outcome) -> None:
+    """Kills a few processes, or none, and leaves them to the server."""
+    server.wait_ready()
+    kill_parts(server, rng, outcome, rng.sample(PARTS, rng.randint(0, PARTS_A_KILL_MAX)))
+
+
+def kill_parts(server: Server, rng: random.Random, outcome: Outcome, parts: list[str]) -> None:
+    """Kills these processes, one after the other, whatever state those before are in."""
+    for part in parts:
+        time.sleep(rng.uniform(0.0, PART_S_MAX))
+        os.kill(parts_of(server.pid)[part], signal.SIGKILL)
+        outcome.parts[part] += 1
+    print(f"killed alone: {', '.join(parts) or 'none'}")
+
+
+def owners(server: Server) -> dict[str, int]:
+    """The dispatcher of each trigger and subscription."""
+    store = Store.open(server.data / "control.db")
+    found = {key.name: dispatcher_of(target, DISPATCHERS) for target, key in store.target_keys().items()}
+    store.close()
+    return found
+
+
 def create(server: Server, subscriber: Subscriber, faulty: Faulty) -> None:
     for name, (filter_, _) in HEALTHY.items():
         spec = {"broker": "default", "filter": filter_, "subscriber": {"uri": subscriber.url(name)}}
@@ -366,10 +423,14 @@ def create(server: Server, subscriber: Subscriber, faulty: Faulty) -> None:
 
 def positions(data: Path) -> dict[str, int]:
     """Where the cursors on disk are, of a server that is dead."""
-    found = {f"subscription {id_}": saved.next for id_, saved in SubscriptionStore.read(data / PULL_FILE).items()}
-    cursors = CursorStore.read(data / "dispatch.db")
-    found |= {f"watermark {partition}": offset for partition, offset in cursors.watermarks.items()}
-    return found | {"outbox": cursors.position}
+    found: dict[str, int] = {}
+    for number, own in enumerate(directories_of(data, DISPATCHERS)):
+        saved = SubscriptionStore.read(own.subscriptions)
+        found |= {f"subscription {id_}": cursor.next for id_, cursor in saved.items()}
+        cursors = CursorStore.read(own.cursors)
+        found |= {f"watermark {number} {partition}": offset for partition, offset in cursors.watermarks.items()}
+        found[f"outbox {number}"] = cursors.position
+    return found
 
 
 def settle(outcome: Outcome, subscriber: Subscriber, faulty: Faulty) -> None:
@@ -398,7 +459,7 @@ def numbers(ids: Collection[str]) -> set[int]:
 
 
 def stored(server: Server) -> list[tuple[int, int, int]]:
-    """Everything in the log, by offset."""
+    """Everything in the default broker's log, by offset."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("GET", "/default/default/events?from=earliest")
     lines = [json.loads(line) for line in connection.getresponse().read().splitlines()]

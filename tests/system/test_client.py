@@ -226,7 +226,7 @@ def test_a_client_without_a_server_and_one_at_the_wrong_port(server: Server) -> 
     with Client(f"127.0.0.1:{server.port}", patience_s=0) as client, pytest.raises(UnavailableError):
         client.stats("nosuch")
     with pytest.raises(InvalidInputError, match="HOST:PORT"):
-        Client(server.url)
+        Client(f"{server.url}/default/default")
 
 
 def test_importing_the_client_loads_nothing_of_the_server() -> None:

@@ -155,7 +155,7 @@ def test_health_and_metrics(server: Server) -> None:
         assert answer.status == 200
     with urllib.request.urlopen(f"{server.url}/readyz") as answer:
         assert json.loads(answer.read()) == dict.fromkeys(
-            ["front", "dispatcher", "reader", "matcher", "log", "control"], True
+            ["front-0", "dispatcher-0", "reader", "matcher", "log", "control"], True
         )
     assert Publisher(server).publish("h1", "metrics") == 202
 
@@ -183,16 +183,23 @@ def test_an_orderly_stop_and_a_restart_lose_nothing(server: Server, subscriber: 
     assert set(subscriber.ids("kept").values()) == {1}
 
 
-@pytest.mark.parametrize("part", ["front", "dispatcher", "reader", "matcher"])
-def test_each_process_can_die_alone(server: Server, subscriber: Subscriber, part: str) -> None:
-    name = f"without-{part}"
-    trigger(server, name, subscriber, {"attributes": {"type": name}})
-    assert Publisher(server).publish("before", name) == 202
-    eventually(lambda: "before" in subscriber.ids(name))
-    ready_file = server.data / "run" / f"{part}.ready"
+def test_events_are_accepted_while_the_objects_process_is_away(server: Server) -> None:
+    ready_file = server.data / "run" / "control.ready"
     pid = int(ready_file.read_text())
-    os.kill(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGSTOP)  # whoever hangs answers neither
+    try:
+        publisher = Publisher(server)
+        assert [publisher.publish(f"c{number}", "away") for number in range(20)] == [202] * 20
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    assert Publisher(server).publish("c20", "away") == 202
+    with pytest.raises(ApiError) as away:
+        server.list("brokers", "default")
+    assert away.value.status == 503
+    assert "try again in a few seconds" in away.value.body["message"]
     eventually(lambda: ready_file.exists() and int(ready_file.read_text()) != pid)
     server.wait_ready()
-    assert Publisher(server).publish("later", name) == 202
-    eventually(lambda: "later" in subscriber.ids(name))
+    server.create("brokers", "default", "at-once", {})
+    assert Publisher(server, "default/at-once").publish("c21", "away") == 202
+    server.delete("brokers", "default", "at-once")
+    assert Publisher(server, "default/at-once").publish("c22", "away") == 404

@@ -11,25 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import Server, free_port
+from headgate.testing import Server, free_port, parts_of
 
 pytestmark = pytest.mark.system
 
 WAIT_S_MAX = 120.0
-
-
-def children(pid: int) -> dict[str, int]:
-    """Process ids by part."""
-    found = {}
-    for line in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(line.read_text().rsplit(")", 1)[1].split()[1])
-            words = (line.parent / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if parent == pid and b"headgate.server" in words:
-            found[words[-2].decode()] = int(line.parent.name)
-    return found
 
 
 def has_jvm(pid: int) -> bool:
@@ -48,7 +34,7 @@ def test_a_stop_while_spark_starts_says_nothing_and_is_quick(tmp_path: Path, who
     server.start(wait=False)
     try:
         deadline = time.monotonic() + WAIT_S_MAX
-        while not ((matcher := children(server.pid).get("matcher")) and has_jvm(matcher)):
+        while not ((matcher := parts_of(server.pid).get("matcher")) and has_jvm(matcher)):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         if whole_group:
@@ -75,12 +61,12 @@ def test_a_part_comes_back_where_nothing_can_be_logged(tmp_path: Path, broken: s
         os.close(stderr)
         watched = Server(tmp_path, port=int(listen.rpartition(":")[2]))
         try:
-            for part in ("front", "dispatcher"):
+            for part in ("front-0", "dispatcher-0"):
                 eventually(watched.is_ready, server)
-                before = children(server.pid)
+                before = parts_of(server.pid)
                 os.kill(before[part], signal.SIGKILL)
                 eventually(
-                    lambda part=part, before=before: children(server.pid).get(part, before[part]) != before[part],
+                    lambda part=part, before=before: parts_of(server.pid).get(part, before[part]) != before[part],
                     server,
                 )  # type: ignore[misc]
             eventually(watched.is_ready, server)

@@ -125,7 +125,7 @@ def test_every_stage_of_an_event_is_counted(outside: Server, subscriber: Subscri
     now = numbers(outside)
     assert now["headgate_generation", ""] == now["headgate_generation_desired", ""] > 0
     assert now["headgate_match_runs", "in_force"] == 1
-    assert [now["headgate_ready", part] for part in ("front", "dispatcher", "reader", "matcher")] == [1, 1, 1, 1]
+    assert [now["headgate_ready", part] for part in ("front-0", "dispatcher-0", "reader", "matcher")] == [1, 1, 1, 1]
     # Looked up now and then, not counted: the last look may have been before the first event.
     eventually(lambda: numbers(outside)["headgate_log_bytes", "events"] > 0)
     eventually(lambda: numbers(outside)["headgate_log_records", "events"] >= 6)
@@ -205,7 +205,7 @@ def test_a_trace_goes_from_producer_to_subscriber_and_reply(
         "headgate.attempt": 1,
         "http.response.status_code": 200,
     }
-    assert (first.part, delivery.part) == ("front", "dispatcher")
+    assert (first.part, delivery.part) == ("front-0", "dispatcher-0")
     got = next(one for one in subscriber.deliveries if one.path == "/traced")
     assert got.headers["traceparent"] == f"00-{TRACE}-{delivery.id}-01", "the header names this hop"
     assert got.headers["tracestate"] == "shop=1"

@@ -30,6 +30,7 @@ import pyarrow as pa
 
 from headgate.event.arrow import EVENT_SCHEMA
 from headgate.log.bloom import hash_value, might_contain
+from headgate.log.directory import Partition
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     Codec,
@@ -103,7 +104,7 @@ def write_everything(directory: Path) -> None:
     clock = count(TIME_US, 1_000_000)
 
     def writer(**options: Any) -> PartitionWriter:
-        return PartitionWriter(directory, EVENT_SCHEMA, clock_us=lambda: next(clock), **options)
+        return PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA, clock_us=lambda: next(clock), **options)
 
     with writer() as log:
         append(log, [event(0, CREATED)], [CREATED])
@@ -127,7 +128,7 @@ def write_everything(directory: Path) -> None:
 
 def write_tail(directory: Path) -> None:
     """Partition 1: what a reader sees while a writer is at work, or after its death."""
-    with PartitionWriter(directory, EVENT_SCHEMA, clock_us=lambda: TIME_US) as log:
+    with PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA, clock_us=lambda: TIME_US) as log:
         for number in range(4):
             append(log, [event(number, CREATED)], [CREATED])
     [(_, segment)] = list_segments(directory)
@@ -138,7 +139,9 @@ def write_tail(directory: Path) -> None:
 
 def write_retained(directory: Path) -> None:
     """Partition 2: three segments of one chunk, the first removed."""
-    with PartitionWriter(directory, EVENT_SCHEMA, clock_us=lambda: TIME_US, segment_bytes_max=1) as log:
+    with PartitionWriter(
+        Partition(directory, "stop"), EVENT_SCHEMA, clock_us=lambda: TIME_US, segment_bytes_max=1
+    ) as log:
         for number in range(3):
             append(log, [event(2 * number, CREATED), event(2 * number + 1, PAID)], [CREATED, PAID])
         first, second, _ = list_segments(directory)
@@ -148,7 +151,7 @@ def write_retained(directory: Path) -> None:
 
 def write_corrupt(directory: Path) -> None:
     """Partition 3."""
-    with PartitionWriter(directory, EVENT_SCHEMA, clock_us=lambda: TIME_US) as log:
+    with PartitionWriter(Partition(directory, "stop"), EVENT_SCHEMA, clock_us=lambda: TIME_US) as log:
         for number in range(3):
             append(log, [event(number, CREATED)], [CREATED])
     [(_, segment)] = list_segments(directory)

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from headgate.log.bloom import hash_value, might_contain
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import PartitionReader
 from tests.vectors.make import VECTORS, make
@@ -29,7 +30,7 @@ def test_committed_bytes_are_what_the_code_writes(tmp_path):
 def test_reader_reads_the_vectors(partition):
     expected = EXPECTED["partitions"][partition]
     chunks = [(segment, chunk) for segment in expected["segments"] for chunk in segment["chunks"]]
-    with PartitionReader(VECTORS / partition, start=0) as reader:
+    with PartitionReader(Partition(VECTORS / partition, "stop"), start=0) as reader:
         assert (reader.first_offset(), reader.committed_offset()) == (expected["first_offset"], expected["next_offset"])
         for segment, fields in chunks:
             chunk = reader.read()
@@ -60,7 +61,7 @@ def test_reader_skips_as_the_vectors_say(value):
                 for chunk in chunks
                 if chunk["may_contain"][value] or (unfiltered and chunk["unfiltered"])
             ]
-            with PartitionReader(VECTORS / partition, start=0) as reader:
+            with PartitionReader(Partition(VECTORS / partition, "stop"), start=0) as reader:
                 read = iter(lambda r=reader, u=unfiltered: r.read(wanted=[value], match_unfiltered=u), None)
                 assert [chunk.first_offset for chunk in read] == wanted
 
@@ -84,7 +85,7 @@ def test_vectors_hold_what_they_promise():
 @pytest.mark.parametrize("partition", EXPECTED["corrupt"])
 def test_corrupt_vectors_are_refused(partition):
     expected = EXPECTED["corrupt"][partition]
-    with PartitionReader(VECTORS / partition, start=0) as reader:
+    with PartitionReader(Partition(VECTORS / partition, "stop"), start=0) as reader:
         while reader.position < expected["good_records"]:
             assert reader.read() is not None
         with pytest.raises(CorruptChunkError) as error:

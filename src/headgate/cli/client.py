@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import typer
 
+from headgate.cli import tls
 from headgate.control.objects import Kind
 from headgate.errors import InvalidInputError, UnavailableError
 from headgate.event.names import full_name
@@ -30,12 +31,12 @@ JsonLinesOption = Annotated[bool, typer.Option("--json", help="JSON for machines
 
 
 class ApiRefusedError(InvalidInputError):
-    """The server refused a request; the message is its own."""
+    """The server refused a request; the message and the hint are its own."""
 
     code = "refused"
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, message: str, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.status = status
 
 
@@ -50,26 +51,27 @@ def request(
     method: str,
     path: str,
     *,
-    body: dict[str, Any] | None = None,
+    body: dict[str, Any] | msgspec.Raw | None = None,
+    content_type: str = "application/json",
     accept: str = "application/json",
     missing_ok: bool = False,
     timeout_s: float = TIMEOUT_S,
 ) -> Any:  # noqa: ANN401 - JSON of the server
-    """The server's answer, from JSON; None for what is not there, with `missing_ok`.
+    """The server's answer, from JSON; None for none, and for what is not there, with `missing_ok`.
 
     Raises:
         ApiRefusedError: The server refused the request.
         NoServerError: No server answers.
     """
-    headers = {"Accept": accept, "Content-Type": "application/json"}
+    headers = {"Accept": accept, "Content-Type": content_type}
     try:
         data = msgspec.json.encode(body) if body is not None else None
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"the object holds a value that JSON cannot hold: {error}") from error
     call = urllib.request.Request(_url(server, path), data, headers, method=method)
     try:
-        with _translated_errors(server), urllib.request.urlopen(call, timeout=timeout_s) as response:
-            return json.load(response)
+        with _translated_errors(server), _opened(call, timeout_s) as response:
+            return json.loads(response.read() or b"null")
     except ApiRefusedError as error:
         if error.status == HTTPStatus.NOT_FOUND and missing_ok:
             return None
@@ -113,8 +115,14 @@ def lines(server: str, path: str, *, accept: str) -> Iterator[bytes]:
         NoServerError: No server answers, or it stopped.
     """
     call = urllib.request.Request(_url(server, path), headers={"Accept": accept})
-    with _translated_errors(server), urllib.request.urlopen(call) as response:
+    with _translated_errors(server), _opened(call) as response:
         yield from response
+
+
+def _opened(call: urllib.request.Request, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - urllib's answer
+    """The answer to a request as it begins."""
+    secure = tls.context() if call.type == "https" else None
+    return urllib.request.urlopen(call, timeout=timeout_s, context=secure)
 
 
 def _url(server: str, path: str) -> str:
@@ -130,22 +138,28 @@ def _translated_errors(server: str) -> Iterator[None]:
         yield
     except urllib.error.HTTPError as error:
         with error:
-            raise ApiRefusedError(error.code, _message(error)) from error
+            raise _refusal(error) from error
     except (ValueError, http.client.HTTPException) as error:
+        if (failed := tls.handshake_error(server, error)) is not None:
+            raise failed from error
         raise NoServerError(f"{server} does not answer like Headgate: {error}", hint="check --server") from error
     except OSError as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(reason, OSError) and (failed := tls.handshake_error(server, reason)) is not None:
+            raise failed from error
         raise NoServerError(
             f"no server at {server}: {reason}",
             hint="start one with `headgate serve`, or name it with --server or HEADGATE_SERVER",
         ) from error
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _refusal(error: urllib.error.HTTPError) -> ApiRefusedError:
+    """What the server says: a `Status` of its API, or the problem details of a publish URI."""
     try:
-        return str(json.load(error)["message"])
+        said = {"hint": "", **json.load(error)}
+        return ApiRefusedError(error.code, str(said.get("message") or said["detail"]), hint=str(said["hint"]))
     except (ValueError, KeyError, TypeError):
-        return f"HTTP {error.code} {error.reason}"
+        return ApiRefusedError(error.code, f"HTTP {error.code} {error.reason}")
 
 
 def print_table(rows: list[list[str]]) -> None:
@@ -158,12 +172,16 @@ def print_table(rows: list[list[str]]) -> None:
 
 def print_error(message: str, *, hint: str = "") -> None:
     """Prints an error and a hint to stderr."""
-    typer.echo(f"error: {message}", err=True)
+    from rich.console import Console  # here: most commands end without an error
+    from rich.text import Text
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(Text.assemble(("error:", "bold red"), f" {message}"))
     if hint:
-        typer.echo(f"hint: {hint}", err=True)
+        console.print(Text.assemble(("hint:", "bold cyan"), f" {hint}"))
 
 
-def fail(message: str, *, hint: str = "") -> NoReturn:
-    """Prints an error and ends with status 1."""
+def fail(message: str, hint: str = "", *, status: int = 1) -> NoReturn:
+    """Prints an error and ends with an exit status."""
     print_error(message, hint=hint)
-    raise typer.Exit(1)
+    raise typer.Exit(status)

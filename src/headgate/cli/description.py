@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION
 
-_COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
-"""Annotations that repeat the spec."""
+COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
+"""Annotations that repeat the spec: sent back, they would say that a filter that is left out is to stay."""
 _INDENT: Final = "  "
 _CONDITION: Final = ("type", "status", "reason", "lastTransitionTime")
 
@@ -19,7 +19,7 @@ def description(obj: Mapping[str, Any]) -> Iterator[str]:
     metadata, status = obj["metadata"], dict(obj.get("status") or {})
     conditions = status.pop("conditions", [])
     yield from _fields({"Name": metadata["name"], "Namespace": metadata["namespace"]})
-    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in _COPIES}
+    annotations = {key: value for key, value in metadata.get("annotations", {}).items() if key not in COPIES}
     yield from _fields({"Labels": metadata.get("labels") or "<none>", "Annotations": annotations or "<none>"})
     yield from _fields({"Kind": f"{obj['kind']} ({obj['apiVersion']})", "Created": metadata.get("creationTimestamp")})
     if metadata.get("deletionTimestamp"):

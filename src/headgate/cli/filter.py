@@ -1,4 +1,4 @@
-"""`headgate filter`: tries a filter on events and explains how it is matched. Needs no server."""
+"""`headgate filter`: tries a filter on events and explains how it is matched. Only a backtest may ask a server."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from headgate.cli.backtest import backtest
 from headgate.cli.client import JsonLinesOption
 from headgate.cli.filter_input import (
     CelOption,
@@ -39,7 +40,7 @@ _WHOLE: Final = ("filter", "filters")
 
 app = typer.Typer(
     name="filter",
-    help="Try a filter on events, and explain how it is matched. Needs no server.",
+    help="Try a filter on events, explain how it is matched, and count what it would have taken.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -158,6 +159,9 @@ def convert(
     except FilterError as error:
         refuse(error)
     typer.echo(meaning if canonical else text)
+
+
+app.command("backtest")(backtest)
 
 
 @app.command("dialects")

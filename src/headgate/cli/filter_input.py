@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from headgate.cli.client import print_error
+from headgate.cli import client
 from headgate.filter.cel.errors import FilterError
 from headgate.limits import EVENT_BYTES_MAX, OBJECT_BYTES_MAX
 
@@ -32,10 +33,7 @@ FilterOption = Annotated[
 ]
 
 
-def fail(message: str, hint: str = "") -> NoReturn:
-    """Prints an error and ends with status 2."""
-    print_error(message, hint=hint)
-    raise typer.Exit(EXIT_ERROR)
+fail = functools.partial(client.fail, status=EXIT_ERROR)
 
 
 def refuse(error: FilterError) -> NoReturn:

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from rich.table import Table
 
-from headgate.cli.client import JsonLinesOption, print_error
-from headgate.cli.tables import print_whole
+from headgate.cli import client
+from headgate.cli.client import JsonLinesOption, print_table
 from headgate.errors import HeadgateError
 from headgate.event import rfc3339
 from headgate.log.verify import PartitionReport, Record, inspect, partitions, records
 
 EXIT_DAMAGED = 1
 EXIT_ERROR = 2
+_HEADS: Final = ["PARTITION", "FIRST", "NEXT", "CHUNKS", "FILES", "MB", "APPENDED FROM", "TO"]
+_fail = functools.partial(client.fail, status=EXIT_ERROR)
 
 app = typer.Typer(
     name="log",
@@ -32,7 +34,7 @@ app = typer.Typer(
 )
 
 _PathArgument = Annotated[
-    Path, typer.Argument(metavar="PATH", help="A data directory, its log/ or outbox/, or one partition (data/log/0).")
+    Path, typer.Argument(metavar="PATH", help="A data directory, its log/, or one partition (data/log/0).")
 ]
 
 
@@ -42,15 +44,13 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except HeadgateError as error:
-        print_error(error.message, hint=error.hint)
-        raise typer.Exit(EXIT_ERROR) from error
+        _fail(error.message, error.hint)
     except BrokenPipeError as error:
         # Whoever read our output has seen enough; the interpreter's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from error
     except OSError as error:
-        print_error(str(error), hint="check the path and its permissions")
-        raise typer.Exit(EXIT_ERROR) from error
+        _fail(str(error), "check the path and its permissions")
 
 
 @app.command()
@@ -62,7 +62,7 @@ def verify(path: _PathArgument, as_json: JsonLinesOption = False) -> None:
     \b
     Examples:
       headgate log verify data
-      headgate log verify data/outbox/0 --json
+      headgate log verify data/dispatcher/0/outbox --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     with _errors():
         damaged = False
@@ -105,23 +105,13 @@ def stats(path: _PathArgument, as_json: JsonLinesOption = False) -> None:
         for report in reports:
             typer.echo(json.dumps(_report_json(report)))
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("partition", "first", "next", "chunks", "files", "MB"):
-        table.add_column(name, justify="left" if name == "partition" else "right", no_wrap=True)
-    table.add_column("appended from", no_wrap=True)
-    table.add_column("to", no_wrap=True)
-    for report in reports:
-        times = [rfc3339.text(t)[:16] for t in report.append_time_us or ()]
-        table.add_row(
-            report.directory.name,
-            str(report.first_offset),
-            str(report.next_offset),
-            str(report.chunks),
-            str(report.segments),
-            f"{report.bytes / 1e6:.1f}",
-            *times,
-        )
-    print_whole(table)
+    print_table([_HEADS, *map(_row, reports)])
+
+
+def _row(report: PartitionReport) -> list[str]:
+    counts = (report.first_offset, report.next_offset, report.chunks, report.segments)
+    times = [rfc3339.text(time_us)[:16] for time_us in report.append_time_us] if report.append_time_us else ["", ""]
+    return [report.directory.name, *map(str, counts), f"{report.bytes / 1e6:.1f}", *times]
 
 
 @app.command()
@@ -178,4 +168,4 @@ def _record_line(directory: Path, record: Record) -> str:
 def _report_json(report: PartitionReport) -> dict[str, object]:
     problems = [{"file": str(p.path), "byte": p.byte, "reason": p.reason} for p in report.problems]
     head = {"directory": str(report.directory), "ok": not report.problems}
-    return {**head, **asdict(report), "directory": head["directory"], "problems": problems}
+    return {**head, **asdict(replace(report, problems=[])), "directory": head["directory"], "problems": problems}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from headgate import __version__
 from headgate.errors import HeadgateError
 
 if TYPE_CHECKING:
-    from typer._click import Command
+    from typer._click import Command, Context
 
 COMMANDS: Final = {
     "serve": "serve:serve",
@@ -34,6 +33,7 @@ COMMANDS: Final = {
     "subscription": "subscriptions:app",
     "filter": "filter:app",
     "log": "log:app",
+    "cluster": "cluster:app",
 }
 """By name, in the order in which help lists them: a module of this package, and in it a function or a typer app."""
 _MARKUP: Final = "rich"
@@ -61,7 +61,18 @@ class _Commands(TyperGroup):
             holder.add_typer(found, name=cmd_name)
         else:
             holder.command(cmd_name)(found)
-        return get_group(holder).commands[cmd_name]
+        from headgate.cli.tls import with_tls_options  # here, because --version needs nothing of it
+
+        return with_tls_options(get_group(holder).commands[cmd_name])
+
+    def invoke(self, ctx: Context) -> object:
+        """Runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""
+        try:
+            return super().invoke(ctx)
+        except HeadgateError as error:
+            from headgate.cli.client import fail  # here, because --version needs nothing of it
+
+            fail(str(error), hint=error.hint)
 
 
 app = typer.Typer(
@@ -88,15 +99,5 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: runs the command; an error of ours becomes one line and a hint on stderr, exit status 1."""
-    try:
-        app()
-    except HeadgateError as error:
-        from rich.console import Console
-        from rich.markup import escape
-
-        console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print("[bold red]error:[/] ", escape(str(error)), sep="")
-        if error.hint:
-            console.print("[bold cyan]hint:[/] ", escape(error.hint), sep="")
-        sys.exit(1)
+    """Entry point."""
+    app()

@@ -14,7 +14,6 @@ from headgate.cli.client import (
     SERVER_DEFAULT,
     JsonOption,
     Namespace,
-    NoServerError,
     Server,
     api_path,
     fail,
@@ -23,16 +22,16 @@ from headgate.cli.client import (
     print_table,
     request,
 )
-from headgate.cli.description import description
+from headgate.cli.description import COPIES, description
 from headgate.control.bodies import kind_of
 from headgate.control.manifests import Document, ManifestError, read_path, read_text
-from headgate.control.objects import FILTER_ANNOTATION, FILTERS_ANNOTATION, Kind
-from headgate.errors import HeadgateError
+from headgate.control.objects import Kind
+from headgate.errors import InvalidInputError
 from headgate.event.names import NAMESPACE_DEFAULT
 from headgate.limits import MANIFEST_BYTES_MAX
 
-_COPIES: Final = frozenset({FILTER_ANNOTATION, FILTERS_ANNOTATION})
-"""Annotations that the server writes: sent back, they would say that a filter that is left out is to stay."""
+_SERVERS: Final = frozenset({"resourceVersion", "uid", "generation", "creationTimestamp"})
+"""Metadata that the server writes: in a file that `get --json` has printed it says nothing of what is wanted."""
 _MANAGER: Final = "fieldManager=headgate"
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
@@ -48,19 +47,14 @@ def apply(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Create or update brokers, triggers and subscriptions from YAML or JSON."""
-    try:
-        documents = list(_read(file))
-    except ManifestError as error:
-        fail(error.message)
+    documents = list(_read(file))
     if not documents:
         fail(f"{file}: no objects", hint="files end in .yaml, .yml or .json")
     failed = False
     for document in documents:
         try:
             typer.echo(_apply(server, document, namespace))
-        except NoServerError as error:
-            fail(error.message, hint=error.hint)
-        except HeadgateError as error:
+        except InvalidInputError as error:  # not that there is no server
             failed = True
             print_error(f"{document.source}: {error.message}", hint=error.hint)
     if failed:
@@ -81,10 +75,7 @@ def get(
     if name and all_namespaces:
         fail("a name lies in one namespace", hint="leave out -A or the name")
     path = api_path(found.api_version, None if all_namespaces else namespace, found.plural, *filter(None, [name]))
-    try:
-        answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
-    except HeadgateError as error:
-        fail(error.message, hint=error.hint)
+    answer = request(server, "GET", path, accept="application/json" if as_json else _TABLE)
     if as_json:
         typer.echo(json.dumps(answer, indent=2))
         return
@@ -106,10 +97,7 @@ def describe(
     server: Server = SERVER_DEFAULT,
 ) -> None:
     """Show one object with its status and conditions, for people."""
-    try:
-        found = request(server, "GET", object_path(_kind(kind), namespace, name))
-    except HeadgateError as error:
-        fail(error.message, hint=error.hint)
+    found = request(server, "GET", object_path(_kind(kind), namespace, name))
     for line in description(found):
         typer.echo(line)
 
@@ -129,21 +117,16 @@ def delete(
     """Delete brokers, triggers or subscriptions; one with finalizers is removed with its last finalizer."""
     if bool(file) == bool(kind and names):
         fail("say what to delete", hint="headgate delete trigger NAME, or headgate delete -f FILE")
-    try:
-        wanted = (
-            [_place(document, namespace) for document in _read(file)]
-            if file
-            else [(_kind(kind), namespace, name) for name in names or ()]
-        )
-    except HeadgateError as error:
-        fail(error.message, hint=error.hint)
+    wanted = (
+        [_place(document, namespace) for document in _read(file)]
+        if file
+        else [(_kind(kind), namespace, name) for name in names or ()]
+    )
     failed = False
     for found, place, name in wanted:
         try:
             answer = request(server, "DELETE", object_path(found, place, name), missing_ok=ignore_not_found)
-        except NoServerError as error:
-            fail(error.message, hint=error.hint)
-        except HeadgateError as error:
+        except InvalidInputError as error:  # not that there is no server
             failed = True
             print_error(error.message, hint=error.hint)
             continue
@@ -191,7 +174,9 @@ def _apply(server: str, document: Document, namespace: str) -> str:
     # `kind_of` has seen that it is an object; everything else in it is for the server to judge.
     body: dict[str, Any] = dict(document.value) if isinstance(document.value, dict) else {}
     written = body.get("metadata")
-    metadata: dict[str, Any] = dict(written) if isinstance(written, dict) else {}
+    metadata: dict[str, Any] = {}
+    if isinstance(written, dict):
+        metadata = body["metadata"] = {key: value for key, value in written.items() if key not in _SERVERS}
     place, name = str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
     path = object_path(kind, place, name)
     old = request(server, "GET", path, missing_ok=True) if name else None
@@ -199,11 +184,10 @@ def _apply(server: str, document: Document, namespace: str) -> str:
         made = request(server, "POST", f"{object_path(kind, place)}?{_MANAGER}", body=body)
         return f"{_label(kind, made['metadata']['name'])} created"
     for field in ("labels", "annotations"):
-        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in _COPIES}
+        kept = {key: value for key, value in old["metadata"].get(field, {}).items() if key not in COPIES}
         given = metadata.get(field)
         metadata[field] = kept | given if isinstance(given, dict) else kept
     metadata.setdefault("finalizers", old["metadata"].get("finalizers", []))  # other programs' business
-    body["metadata"] = metadata
     new = request(server, "PUT", f"{path}?{_MANAGER}", body=body)
     # Not the resourceVersion: the server may have written a status in between.
     fields = ("uid", "generation", "labels", "annotations")

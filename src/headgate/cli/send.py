@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-import urllib.error
-import urllib.request
 import uuid
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import quote
 
+import msgspec
 import typer
 
-from headgate.errors import HeadgateError, InvalidInputError, UnavailableError
+from headgate.cli.client import SERVER_DEFAULT, ApiRefusedError, Server, request
+from headgate.errors import InvalidInputError
 from headgate.event.json_format import decode_event, encode_event
 from headgate.event.model import DataKind, Event
 from headgate.event.names import full_name
-
-
-class EventRefusedError(HeadgateError):
-    """The broker did not accept the event."""
-
-    code = "refused"
 
 
 def send(
@@ -40,9 +34,7 @@ def send(
         list[str] | None, typer.Option("--extension", "-e", help="An extension, NAME=VALUE. Repeatable.")
     ] = None,
     broker: Annotated[str, typer.Option("--broker", "-b", help="NAME or NAMESPACE/NAME of the broker.")] = "default",
-    server: Annotated[
-        str, typer.Option(envvar="HEADGATE_SERVER", help="URL of the running server.")
-    ] = "http://127.0.0.1:8080",
+    server: Server = SERVER_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per event.")] = False,
 ) -> None:
     """Publish CloudEvents: one from options, or many from a file of JSON lines.
@@ -59,9 +51,8 @@ def send(
     else:
         assert type_ is not None
         events = [_from_flags(type_, source, id_ or str(uuid.uuid4()), subject, data, extension or [])]
-    address = f"{server.rstrip('/')}/{quote(full_name(broker))}"
     for event in events:
-        _post(address, event)
+        _post(server, f"/{quote(full_name(broker))}", event)
         typer.echo(json.dumps({"id": event.id, "accepted": True}) if as_json else f"accepted {event.id}")
 
 
@@ -84,26 +75,10 @@ def _from_flags(
     )
 
 
-def _post(url: str, event: Event) -> None:
-    request = urllib.request.Request(
-        url, encode_event(event), {"content-type": "application/cloudevents+json"}, method="POST"
-    )
+def _post(server: str, path: str, event: Event) -> None:
     try:
-        with urllib.request.urlopen(request, timeout=30):
-            return
-    except urllib.error.HTTPError as error:
-        problem = _problem(error.read())
-        raise EventRefusedError(
-            f"event {event.id}: {problem.get('detail') or error.reason} (HTTP {error.code})",
-            hint=problem.get("hint", ""),
-        ) from error
-    except OSError as error:
-        raise UnavailableError(f"cannot reach {url}: {error}", hint="is `headgate serve` running?") from error
-
-
-def _problem(body: bytes) -> dict[str, str]:
-    try:
-        problem = json.loads(body)
-    except ValueError:
-        return {}
-    return problem if isinstance(problem, dict) else {}
+        body = msgspec.Raw(encode_event(event))
+        request(server, "POST", path, body=body, content_type="application/cloudevents+json")
+    except ApiRefusedError as error:
+        problem = f"event {event.id}: {error.message} (HTTP {error.status})"
+        raise ApiRefusedError(error.status, problem, hint=error.hint) from error

@@ -25,12 +25,44 @@ def serve(
         str | None, typer.Option(help="HOST:PORT for events, the API and metrics. Default: 127.0.0.1:8080.")
     ] = None,
     grpc: Annotated[str | None, typer.Option(help="HOST:PORT for gRPC, or off. Default: 127.0.0.1:8081.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="PEM file of the server's certificate chain. It and the key may be replaced.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    tls_mode: Annotated[
+        str | None,
+        typer.Option(help="disabled, permissive (plain and TLS ports) or strict (TLS only, as with --tls-cert alone)."),
+    ] = None,
+    tls_listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT of HTTP over TLS in permissive mode. Default: 127.0.0.1:8443.")
+    ] = None,
+    tls_grpc: Annotated[
+        str | None, typer.Option(help="HOST:PORT of gRPC over TLS in permissive mode, or off. Default: 127.0.0.1:8444.")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the CAs whose client certificates are accepted.")
+    ] = None,
+    tls_client_auth: Annotated[
+        str | None, typer.Option(help="Whether clients must show one: required (default) or optional.")
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option(help="PEM file of the server's own CA, shown to clients.")] = None,
+    public_url: Annotated[str | None, typer.Option(help="URL by which clients reach the server, as a proxy's.")] = None,
+    allow_anonymous: Annotated[
+        bool | None,
+        typer.Option("--allow-anonymous", help="Let everybody who reaches an address do everything, off loopback too."),
+    ] = None,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(help="Another host name that requests may use; *.NAME, or * for any. Repeatable."),
     ] = None,
     manifests: Annotated[Path | None, typer.Option(help="Directory of YAML objects to apply on start.")] = None,
     partitions: Annotated[int | None, typer.Option(help="Partitions of the event log.")] = None,
+    fronts: Annotated[
+        int | None, typer.Option(help="Processes that take events. Default: one for every four cores, at least one.")
+    ] = None,
+    dispatchers: Annotated[
+        int | None, typer.Option(help="Processes that deliver. Default: as before; at first by cores.")
+    ] = None,
     retain_hours: Annotated[
         float | None, typer.Option(help="How long delivered events stay in the log. Default: 168 (a week).")
     ] = None,
@@ -55,23 +87,12 @@ def serve(
     Every option can also be set in the environment: HEADGATE_DATA, HEADGATE_LISTEN, ...
 
     Example: headgate serve --data ./headgate-data --listen 127.0.0.1:8080
+
+    Example: headgate serve --listen 0.0.0.0:8443 --tls-cert server.pem --tls-key server.key --tls-client-ca ca.pem
     """
-    given = {
-        "data": data,
-        "listen": listen,
-        "grpc": grpc,
-        "allowed_host": ",".join(allowed_host) if allowed_host else None,
-        "manifests": manifests,
-        "partitions": partitions,
-        "retain_hours": retain_hours,
-        "retain_mb": retain_mb,
-        "backlog_hours": backlog_hours,
-        "backlog_mb": backlog_mb,
-        "on_corrupt": on_corrupt,
-        "accept_lost": accept_lost,
-    }
+    given = locals() | {"allowed_host": ",".join(allowed_host or ()) or None}  # every option is a setting of its name
     try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInputError(
@@ -81,6 +102,7 @@ def serve(
     url_policy(settings)  # an invalid setting fails here, not in a child process
     logs.configure("supervisor")
     preflight.check(settings)
+    preflight.tell_openness(settings)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(f"headgate: starting on {settings.url}, data in {settings.data} (Spark takes some seconds)")
 

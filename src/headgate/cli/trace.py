@@ -8,16 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate.cli.client import (
-    SERVER_DEFAULT,
-    ApiRefusedError,
-    JsonLinesOption,
-    Namespace,
-    NoServerError,
-    Server,
-    broker_path,
-)
-from headgate.cli.filter_input import fail
+from headgate.cli.client import SERVER_DEFAULT, JsonLinesOption, Namespace, Server, broker_path
 from headgate.cli.why import entry_text, search
 from headgate.errors import NotFoundError
 from headgate.event.names import NAMESPACE_DEFAULT
@@ -41,21 +32,18 @@ def trace(
       headgate trace order-4711 --broker shop/orders --source /shop --json
     """  # noqa: D301 - click reads \b as "keep these lines"
     path = broker_path(broker, namespace, "trace")
-    try:
-        shown = 0
-        for found in _traces(server, path, {"id": event_id, "source": source}):
-            if shown == TRACE_EVENTS_MAX:
-                typer.echo(f"hint: only {shown} events are shown; --source narrows the search", err=True)
-                break
-            if as_json:
-                typer.echo(json.dumps(found, ensure_ascii=False))
-            else:
-                typer.echo(("\n" if shown else "") + "\n".join(_lines(found)))
-            shown += 1
-            if not every:
-                break
-    except (ApiRefusedError, NoServerError) as error:
-        fail(error.message, error.hint)
+    shown = 0
+    for found in _traces(server, path, {"id": event_id, "source": source}):
+        if shown == TRACE_EVENTS_MAX:
+            typer.echo(f"hint: only {shown} events are shown; --source narrows the search", err=True)
+            break
+        if as_json:
+            typer.echo(json.dumps(found, ensure_ascii=False))
+        else:
+            typer.echo(("\n" if shown else "") + "\n".join(_lines(found)))
+        shown += 1
+        if not every:
+            break
     if not shown:
         raise NotFoundError(
             f"broker {broker} has stored no event with the id {event_id!r}",

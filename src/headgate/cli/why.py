@@ -12,10 +12,8 @@ import typer
 
 from headgate.cli.client import (
     SERVER_DEFAULT,
-    ApiRefusedError,
     JsonLinesOption,
     Namespace,
-    NoServerError,
     Server,
     broker_path,
     object_path,
@@ -60,14 +58,11 @@ def why(
       headgate why 1234 --trigger gold
       headgate why 1234 --trigger gold --source /shop --since 2h
     """  # noqa: D301 - click reads \b as "keep these lines"
-    query = {"id": event_id, "source": source, "since": _since(since)}
-    try:
-        if trigger:
-            answer = search(server, object_path(Kind.TRIGGER, namespace, trigger, "why"), query)
-        else:
-            answer = _of_broker(server, broker_path(broker, namespace, "why"), query)
-    except (ApiRefusedError, NoServerError) as error:
-        fail(error.message, error.hint)
+    query = {"id": event_id, "source": source, "since": since_time(since)}
+    if trigger:
+        answer = search(server, object_path(Kind.TRIGGER, namespace, trigger, "why"), query)
+    else:
+        answer = _of_broker(server, broker_path(broker, namespace, "why"), query)
     if as_json:
         typer.echo(json.dumps(answer, ensure_ascii=False))
     elif trigger:
@@ -156,8 +151,8 @@ def entry_text(entry: dict[str, Any]) -> str:
     return f"{origin} {entry.get('attempt', 0)}: {status_text(entry.get('status', 0))}{failed}"
 
 
-def _since(text: str) -> str:
-    """A time as the server takes it."""
+def since_time(text: str, option: str = "--since") -> str:
+    """A time, or an age, as the server takes it."""
     if not text or rfc3339.micros(text) is not None:
         return text
     try:
@@ -165,4 +160,4 @@ def _since(text: str) -> str:
         age_s = float(int(text[:-1]) * _UNITS_S[text[-1]]) if is_short else duration_s(text)
         return (datetime.now(UTC) - timedelta(seconds=age_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except (ValueError, OverflowError):
-        fail(f"--since {text!r} is no time and no age", "--since 2026-01-02T03:04:05Z, --since 15m, --since 7d")
+        fail(f"{option} {text!r} is no time and no age", f"{option} 2026-01-02T03:04:05Z, {option} 15m, {option} 7d")

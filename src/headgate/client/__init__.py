@@ -15,6 +15,7 @@ from headgate.client.consumer import AsyncConsumer
 from headgate.client.errors import (
     ClosedError,
     DisconnectedError,
+    HandshakeError,
     ProducerNameTakenError,
     RefusedError,
     ServerError,
@@ -60,6 +61,7 @@ __all__ = [
     "DisconnectedError",
     "Event",
     "Filter",
+    "HandshakeError",
     "HeadgateError",
     "InvalidInputError",
     "NotFoundError",

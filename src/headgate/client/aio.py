@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self, Unpack
 
 import grpc
@@ -15,6 +16,7 @@ from headgate.client.connection import Connection
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
 from headgate.client.reader import AsyncReader, ReadOptions
+from headgate.client.tls import address_of, channel_credentials
 from headgate.client.values import (
     Analysis,
     Filter,
@@ -51,8 +53,11 @@ class AsyncClient:
     (producers, readers, consumers) survives a restart of the server.
 
     Args:
-        target: HOST:PORT of the server's gRPC.
-        credentials: For TLS; None for none.
+        target: HOST:PORT of the server's gRPC, with `https://` before it where it speaks TLS.
+        cacert: PEM file of the CAs that sign the server's certificate, for TLS; without it HEADGATE_CACERT names one.
+        client_cert: PEM file of the certificate to show; without it HEADGATE_CLIENT_CERT names one.
+        client_key: PEM file of its key; without it HEADGATE_CLIENT_KEY names one.
+        credentials: For TLS, instead of files.
         patience_s: How long a connection that was there is tried again before an error is raised.
     """
 
@@ -60,10 +65,17 @@ class AsyncClient:
         self,
         target: str,
         *,
+        cacert: str | Path = "",
+        client_cert: str | Path = "",
+        client_key: str | Path = "",
         credentials: grpc.ChannelCredentials | None = None,
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
-        self._connection = Connection(target, credentials, patience_s)
+        has_files = bool(cacert or client_cert or client_key)
+        address, is_tls = address_of(target, is_tls=has_files or credentials is not None)
+        if is_tls and credentials is None:
+            credentials = channel_credentials(cacert, client_cert, client_key)
+        self._connection = Connection(address, credentials, patience_s)
         self._shared: dict[str, _Shared] = {}
 
     async def __aenter__(self) -> Self:

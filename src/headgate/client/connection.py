@@ -14,7 +14,7 @@ from grpc import aio
 
 from headgate import limits
 from headgate.client.errors import ClosedError, DisconnectedError, error_of
-from headgate.errors import HeadgateError, InvalidInputError
+from headgate.errors import HeadgateError
 from headgate.rpc import headgate_pb2 as pb
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -156,14 +156,12 @@ class Connection:
     """The way to one server; belongs to the event loop that first uses it.
 
     Args:
-        target: HOST:PORT.
+        target: HOST:PORT, as gRPC takes it.
         credentials: For TLS; None for none.
         patience_s: How long a lost connection is tried again.
     """
 
     def __init__(self, target: str, credentials: grpc.ChannelCredentials | None, patience_s: float) -> None:
-        if "://" in target or not target:
-            raise InvalidInputError(f"{target!r} is no HOST:PORT", hint="the address that `headgate serve --grpc` has")
         self.target = target
         self._credentials = credentials
         self._patience_s = patience_s

@@ -35,6 +35,16 @@ _LOCAL: Final = "Internal error from Core"
 """The details that gRPC for Python gives when a write met a call that was ending; the server never sends that text."""
 
 
+_HANDSHAKES: Final = (
+    ("is not in peer certificate", "name the server as its certificate does"),
+    ("Hostname Verification Check failed", "name the server as its certificate does"),
+    ("CERTIFICATE_VERIFY_FAILED", "cacert= (HEADGATE_CACERT) names the CA that signed the server's certificate"),
+    ("WRONG_VERSION_NUMBER", "this port speaks no TLS: HOST:PORT without https://"),
+    ("CERTIFICATE_REQUIRED", "client_cert= and client_key= show a certificate of a CA that the server knows"),
+)
+"""What gRPC says of a failed handshake, and what to do."""
+
+
 class ServerError(HeadgateError):
     """Something went wrong in the server, or it sent something that this client does not understand."""
 
@@ -45,6 +55,12 @@ class DisconnectedError(UnavailableError):
     """There is no server, or the connection to it broke."""
 
     code = "disconnected"
+
+
+class HandshakeError(HeadgateError):
+    """The server or this client does not accept the other's certificate: trying again does not help."""
+
+    code = "handshake"
 
 
 class RefusedError(HeadgateError):
@@ -82,10 +98,14 @@ def error_of(error: aio.AioRpcError, target: str) -> HeadgateError:
     code = metadata.get(ERROR)
     if code is None and (status in _BROKEN or details == _LOCAL):
         # A message that was under way when the call ended: gRPC keeps its own error, not the server's.
+        for said, hint in _HANDSHAKES:
+            if said in details:
+                return HandshakeError(f"no TLS connection to {target}: {details}", hint=hint)
         why = "the call was broken off" if details == _LOCAL else details or status.name
         return DisconnectedError(
             f"no connection to {target}: {why}",
-            hint="is `headgate serve` running, and is this the address that its --grpc says?",
+            hint="is `headgate serve` running, is this the address that its --grpc says, does it speak TLS "
+            "(https://HOST:PORT), and does it demand a client certificate?",
         )
     if code is None and status is _Status.UNIMPLEMENTED:
         return ServerError(f"{target} does not answer like Headgate: {details}", hint="the port is that of --grpc")

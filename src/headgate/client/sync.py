@@ -7,12 +7,14 @@ module may be used by several threads, each of them by one at a time.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, Unpack
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import grpc
 
@@ -20,22 +22,12 @@ from headgate.client.aio import AsyncClient
 from headgate.client.consumer import AsyncConsumer
 from headgate.client.producer import AsyncProducer
 from headgate.client.reader import AsyncReader, ReadOptions
-from headgate.client.values import (
-    Analysis,
-    Filter,
-    Place,
-    Progress,
-    ReadEvent,
-    Received,
-    SeekProgress,
-    SeekResult,
-    Single,
-    Stats,
-)
+from headgate.client.values import Place, Progress, ReadEvent, Received, SeekProgress, SeekResult, Single
 from headgate.event.model import Event
 from headgate.limits import CLIENT_PATIENCE_S_DEFAULT, CLIENT_WINDOW_DEFAULT
 
 T = TypeVar("T")
+P = ParamSpec("P")
 M = TypeVar("M", AsyncClient, AsyncProducer, AsyncReader, AsyncConsumer)
 _STEP: Final = 100
 """Events that an iteration takes from the loop at once."""
@@ -89,12 +81,27 @@ class _Blocking(Generic[M]):
         _loop.run(self._async.__aexit__(kind, error, trace))
 
 
+def _waited(
+    call: Callable[Concatenate[M, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Blocking[M], P], T]:
+    """A method that waits for one of `aio`: with the same parameters, result, errors and documentation."""
+
+    @functools.wraps(call)
+    def method(self: _Blocking[M], /, *arguments: P.args, **options: P.kwargs) -> T:
+        return _loop.run(call(self._async, *arguments, **options))
+
+    return method
+
+
 class Client(_Blocking[AsyncClient]):
     """A server, as a program without asyncio sees it; a context manager. See `AsyncClient`, of which all rules hold.
 
     Args:
-        target: HOST:PORT of the server's gRPC.
-        credentials: For TLS; None for none.
+        target: HOST:PORT of the server's gRPC, with `https://` before it where it speaks TLS.
+        cacert: PEM file of the CAs that sign the server's certificate, for TLS; without it HEADGATE_CACERT names one.
+        client_cert: PEM file of the certificate to show; without it HEADGATE_CLIENT_CERT names one.
+        client_key: PEM file of its key; without it HEADGATE_CLIENT_KEY names one.
+        credentials: For TLS, instead of files.
         patience_s: How long a connection that was there is tried again before an error is raised.
     """
 
@@ -102,18 +109,27 @@ class Client(_Blocking[AsyncClient]):
         self,
         target: str,
         *,
+        cacert: str | Path = "",
+        client_cert: str | Path = "",
+        client_key: str | Path = "",
         credentials: grpc.ChannelCredentials | None = None,
         patience_s: float = CLIENT_PATIENCE_S_DEFAULT,
     ) -> None:
-        super().__init__(AsyncClient(target, credentials=credentials, patience_s=patience_s))
+        super().__init__(
+            AsyncClient(
+                target,
+                cacert=cacert,
+                client_cert=client_cert,
+                client_key=client_key,
+                credentials=credentials,
+                patience_s=patience_s,
+            )
+        )
 
-    def close(self) -> None:
-        """Ends every stream and the connection; idempotent."""
-        _loop.run(self._async.close())
-
-    def publish(self, broker: str, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
-        """Publishes events; returns when all of them are on disk. See `AsyncClient.publish`."""
-        _loop.run(self._async.publish(broker, events, filter_value=filter_value))
+    close = _waited(AsyncClient.close)
+    publish = _waited(AsyncClient.publish)
+    stats = _waited(AsyncClient.stats)
+    analyze = _waited(AsyncClient.analyze)
 
     def producer(self, broker: str, *, name: str = "", first: int | None = None) -> Producer:
         """A stream of events to a broker. See `AsyncClient.producer`."""
@@ -147,14 +163,6 @@ class Client(_Blocking[AsyncClient]):
                 on_progress(step)
         raise AssertionError("a seek ends with its place or an error")
 
-    def stats(self, subscription: str) -> Stats:
-        """Where a subscription stands."""
-        return _loop.run(self._async.stats(subscription))
-
-    def analyze(self, subscription: str, filter: Filter) -> Analysis:
-        """How many events of a subscription's backlog a filter would accept; nothing is consumed."""
-        return _loop.run(self._async.analyze(subscription, filter))
-
 
 class Producer(_Blocking[AsyncProducer]):
     """Publishes events to one broker; a context manager. See `AsyncProducer`."""
@@ -173,13 +181,8 @@ class Producer(_Blocking[AsyncProducer]):
         """Takes events; `flush`, and the end of the context, say whether all were stored. See `AsyncProducer.send`."""
         _loop.run(self._async.send(events, filter_value=filter_value))
 
-    def publish(self, events: Event | Iterable[Event], *, filter_value: str = "") -> None:
-        """Publishes events; returns when all of them are on disk. See `AsyncProducer.publish`."""
-        _loop.run(self._async.publish(events, filter_value=filter_value))
-
-    def flush(self) -> None:
-        """Returns when everything that was given is on disk. See `AsyncProducer.flush`."""
-        _loop.run(self._async.flush())
+    publish = _waited(AsyncProducer.publish)
+    flush = _waited(AsyncProducer.flush)
 
 
 class Reader(_Blocking[AsyncReader]):
@@ -198,9 +201,7 @@ class Reader(_Blocking[AsyncReader]):
             raise StopIteration
         return found
 
-    def next_batch(self, *, wait_s: float | None = None) -> list[ReadEvent]:
-        """The events that are there. See `AsyncReader.next_batch`."""
-        return _loop.run(self._async.next_batch(wait_s=wait_s))
+    next_batch = _waited(AsyncReader.next_batch)
 
     @property
     def position(self) -> str:
@@ -232,9 +233,7 @@ class Consumer(_Blocking[AsyncConsumer]):
             self._epoch = self._async.epoch
         return self._events.popleft()
 
-    def next_batch(self, count_max: int | None = None, *, wait_s: float | None = None) -> list[Received]:
-        """The events that are there. See `AsyncConsumer.next_batch`."""
-        return _loop.run(self._async.next_batch(count_max, wait_s=wait_s))
+    next_batch = _waited(AsyncConsumer.next_batch)
 
     def ack(self, *received: Received) -> Future[list[str]]:
         """These events are done; on disk when the result is there. See `AsyncConsumer.ack`."""
@@ -248,9 +247,7 @@ class Consumer(_Blocking[AsyncConsumer]):
         """These events are to be handed out again. See `AsyncConsumer.nack`."""
         return _loop.begin(_told(lambda: self._async.nack(*received, delay_s=delay_s)))
 
-    def flush(self) -> None:
-        """Returns when every acknowledgement is on disk. See `AsyncConsumer.flush`."""
-        _loop.run(self._async.flush())
+    flush = _waited(AsyncConsumer.flush)
 
     @property
     def epoch(self) -> int:

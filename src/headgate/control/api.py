@@ -1,6 +1,6 @@
 """The Kubernetes-style HTTP API of the objects, as a Starlette app.
 
-It runs beside the publish path, on the same event loop: whatever touches SQLite, YAML or the compiler runs in a thread.
+Whatever touches SQLite, YAML or the compiler runs in a thread: watches and short answers do not wait for it.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.control.commit import Committer, SqliteCommitter
 from headgate.errors import UnavailableError
 from headgate.storage.sqlite import DatabaseDamagedError
 
@@ -37,15 +38,18 @@ class Database:
 
     Args:
         path: The file; made when it is missing.
+        committer: Makes transactions durable; None: SQLite alone does.
 
     Raises:
         StoreUnavailableError: The file cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, committer: Committer | None = None) -> None:
         self._path = path
-        with _translated(path):
+        self._committer = committer or SqliteCommitter()
+        with translated_errors(path):
             self._writer = self._connect()
+            self._committer.attach(self._writer)
             self._poller = self._connect()
             self._readers: queue.LifoQueue[sqlite3.Connection] = queue.LifoQueue()
             for _ in range(READERS_MAX):
@@ -79,7 +83,7 @@ class Database:
             with self._waiting_lock:
                 self._waiting -= 1
             commit = self._joined()
-            with _translated(self._path), self._apart():
+            with translated_errors(self._path), self._apart():
                 yield self._writer
         finally:
             if commit is not None and (not self._waiting or commit.writes >= WRITES_SHARED_MAX):
@@ -93,11 +97,11 @@ class Database:
 
     def _joined(self) -> _SharedCommit:
         """The commit of which the next write is a part."""
-        with _translated(self._path):
+        with translated_errors(self._path):
             if self._shared is not None and not self._writer.in_transaction:
                 self._commit(self._shared)  # an error of the disk has ended it: tell them
             if self._shared is None:
-                self._writer.execute("BEGIN IMMEDIATE")
+                self._committer.begin(self._writer)
                 self._shared = _SharedCommit()
         self._shared.writes += 1
         return self._shared
@@ -120,9 +124,9 @@ class Database:
         """End the transaction and tell everybody whose writes are in it."""
         self._shared = None
         try:
-            with _translated(self._path):
-                self._writer.execute("COMMIT")
-        except StoreUnavailableError as error:
+            with translated_errors(self._path):
+                self._committer.commit(self._writer)
+        except Exception as error:  # noqa: BLE001 - handed to everybody who waits for this commit
             commit.error = error
         finally:
             if self._writer.in_transaction:
@@ -136,7 +140,7 @@ class Database:
         try:
             if self._closed:
                 raise StoreUnavailableError(f"{self._path} is closed")
-            with _translated(self._path):
+            with translated_errors(self._path):
                 connection.execute("BEGIN")
                 try:
                     yield connection
@@ -148,7 +152,7 @@ class Database:
     def data_version(self) -> int:
         """A number that differs after any commit of any connection; a few microseconds."""
         # This connection never writes: a connection's own commits do not show in its data_version.
-        with self._poll_lock, _translated(self._path):
+        with self._poll_lock, translated_errors(self._path):
             (version,) = self._poller.execute("PRAGMA data_version").fetchone()
         return int(version)
 
@@ -171,11 +175,17 @@ class _SharedCommit:
     def __init__(self) -> None:
         self.writes = 0
         self.ended = threading.Event()
-        self.error: StoreUnavailableError | None = None
+        self.error: Exception | None = None
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
+    """Turns SQLite's errors into ours.
+
+    Raises:
+        StoreUnavailableError: The file cannot be written or read now.
+        DatabaseDamagedError: A row cannot be read.
+    """
     try:
         yield
     except sqlite3.OperationalError as error:

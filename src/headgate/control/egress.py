@@ -38,6 +38,7 @@ _NEVER: Final = tuple(map(ipaddress.ip_network, ("0.0.0.0/8", "240.0.0.0/4", "::
 _V4_AT_END: Final = tuple(map(ipaddress.IPv6Network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48")))
 """Ranges that carry an IPv4 address in their last 32 bits: IPv4-compatible and NAT64."""
 _OWN_API: Final = "is this server's own API; events may go to its brokers only, /{namespace}/{broker}"
+_PORTS: Final = {"http": 80, "https": 443}
 _LOOPBACK6: Final = ipaddress.IPv6Address("::1")
 
 
@@ -185,7 +186,7 @@ class UrlPolicy:
         if not self.own_url:
             return False
         own = urlsplit(self.own_url)
-        return (scheme, host, port) == (own.scheme, own.hostname, own.port)
+        return (scheme, host, port) == (own.scheme, own.hostname, own.port or _PORTS[own.scheme])
 
     def _is_refused(self, listener: Listener, destination: Endpoint) -> bool:
         """Whether events for a destination may not go to one of our own listeners."""

@@ -119,6 +119,12 @@ class ObjectNotFoundError(NotFoundError):
         self.name = name
 
 
+class UnknownBrokerError(NotFoundError):
+    """No broker that accepts events has this name."""
+
+    code = "unknown-broker"
+
+
 class AlreadyExistsError(ConflictError):
     """Create met an object of that name."""
 

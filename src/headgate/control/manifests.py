@@ -73,7 +73,7 @@ def read_path(path: Path) -> Iterator[Document]:
 
 
 def read_text(body: bytes, source: str) -> Iterator[Document]:
-    """The documents of a YAML or JSON text; a `List` stands for its items.
+    """The documents of a YAML or JSON text; a `List`, or `TriggerList`, stands for its items.
 
     Args:
         body: UTF-8.
@@ -85,7 +85,8 @@ def read_text(body: bytes, source: str) -> Iterator[Document]:
     try:
         for number, value in enumerate(yaml_documents(body), start=1):
             place = f"{source}, document {number}"
-            if isinstance(value, Mapping) and value.get("kind") == "List" and isinstance(value.get("items"), list):
+            is_list = isinstance(value, Mapping) and str(value.get("kind")).endswith("List")
+            if isinstance(value, Mapping) and is_list and isinstance(value.get("items"), list):
                 for at, item in enumerate(value["items"]):
                     yield Document(f"{place}, items[{at}]", item)
             else:

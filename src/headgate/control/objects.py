@@ -199,8 +199,11 @@ class Condition(_Struct, frozen=True):
 class Address(_Struct, frozen=True):
     """Where a broker accepts events."""
 
-    name: Annotated[str, _doc("http")] = ""
+    name: Annotated[str, _doc("http or https.")] = ""
     url: Annotated[str, _doc("URL for POST.")] = ""
+    ca_certs: Annotated[str, _doc("CA by which clients know the server, as PEM.")] = msgspec.field(
+        default="", name="CACerts"
+    )
 
 
 class LogSpec(_Struct, frozen=True):
@@ -252,6 +255,7 @@ class BrokerStatus(_Status, frozen=True):
     """What a broker is."""
 
     address: Annotated[Address | None, _doc("Where the broker accepts events.")] = None
+    addresses: Annotated[tuple[Address, ...], _doc("All such addresses, of a server with TLS.")] = ()
     dead_letter_sink_uri: Annotated[str, _doc("Where events go that cannot be delivered.")] = ""
 
 

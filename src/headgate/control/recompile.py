@@ -1,6 +1,6 @@
 """Compiling stored filters anew, a slice at a time, after the compiler has changed.
 
-The front does it, which owns control.db: each slice is one short transaction, so that nobody waits for all of them.
+The process `control` does it: each slice is one short transaction, so that nobody waits for all of them.
 Until a filter's turn comes, who reads its target sees a plan that leaves every event to cel-cpp, see `plans.py`.
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -12,10 +11,9 @@ import msgspec
 import structlog
 
 from headgate.control.database import StoreUnavailableError
-from headgate.control.log_spec import ServedBroker
-from headgate.control.objects import Broker, Object, Routed
+from headgate.control.objects import Object, Routed
 from headgate.control.rows import RowSelection
-from headgate.control.status import broker_state, broker_status, served_brokers
+from headgate.control.status import ServerUrls, broker_state, broker_status, served_brokers
 from headgate.control.store import Store
 from headgate.control.writes import kube_time
 
@@ -32,6 +30,7 @@ class Reconciler:
 
     Args:
         store: The objects.
+        server: Where clients reach the server; None for the URL in the store alone.
         clock_s: Seconds since 1970.
         poll_s: Seconds between two looks.
         report_s: Seconds between two rewrites of a trigger's status for reports alone.
@@ -41,35 +40,21 @@ class Reconciler:
         self,
         store: Store,
         *,
+        server: ServerUrls | None = None,
         clock_s: Callable[[], float] = time.time,
         poll_s: float = POLL_S,
         report_s: float = REPORT_S,
     ) -> None:
         self._store = store
+        self._server = server
         self._clock_s = clock_s
         self._poll_s = poll_s
         self._report_s = report_s
-        self._served: dict[str, ServedBroker] = {}
-        self._serving = threading.Lock()
-        """Held while brokers are read, so that an older result never replaces a newer one."""
-        store.on_broker(self._serve)
         self._seen: dict[str, int] | None = None
         self._public_url = ""
         self._brokers: dict[str, object] = {}
         self._reported_s: dict[int, float] = {}
         self._due_s: dict[int, float] = {}
-
-    def served(self, broker: str) -> ServedBroker | None:
-        """The broker `namespace/name`; None when there is none that accepts events.
-
-        Known before the broker's status says Ready, and before the write through this store is answered.
-        """
-        return self._served.get(broker)
-
-    @property
-    def brokers_served(self) -> int:
-        """How many brokers accept events."""
-        return len(self._served)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Reconcile until `stop` is set; a store that fails is tried again at the next look."""
@@ -119,27 +104,25 @@ class Reconciler:
 
     def _reconcile_brokers(self, now_s: float) -> tuple[tuple[int, ...], tuple[str, ...]]:
         """Write the brokers' statuses; the second answer names those whose triggers are concerned."""
-        brokers = self._serve()
+        brokers = self._store.brokers()
+        served = served_brokers(brokers)
         now = kube_time(now_s)
         stale: list[Object] = []
         states: dict[str, object] = {}
+        server = self._server or ServerUrls((self._public_url,))
         for broker in brokers:
-            status = broker_status(broker, public_url=self._public_url, now=now, is_there=self._served.__contains__)
+            status = broker_status(broker, server=server, now=now, is_there=served.__contains__)
             current = msgspec.structs.replace(broker, status=status)
             if status != broker.status:
                 stale.append(current)
             states[broker.metadata.path] = broker_state(current, self._public_url)
-        written = self._store.write_statuses(stale) if stale else ()
+        written: tuple[int, ...] = ()
+        if stale:
+            self._store.tell_of_brokers()  # whoever accepts events knows a broker before its status says Ready
+            written = self._store.write_statuses(stale)
         before, self._brokers = self._brokers, states
         moved = tuple(path for path in before.keys() | states.keys() if before.get(path) != states.get(path))
         return written, moved
-
-    def _serve(self) -> tuple[Broker, ...]:
-        """Read the brokers that accept events."""
-        with self._serving:
-            brokers = self._store.brokers()
-            self._served = served_brokers(brokers)
-        return brokers
 
     def _stale_routed(
         self, seen: dict[str, int] | None, counters: dict[str, int], moved: Iterable[str], now_s: float

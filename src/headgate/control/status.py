@@ -40,6 +40,27 @@ ERROR_CHARS_MAX: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
+class ServerUrls:
+    """Where clients reach this server.
+
+    Attributes:
+        urls: All its URLs, those of TLS first; the last one is the one to use where TLS is no must.
+        ca_certs: The CA by which clients know it, as PEM; empty where they know it without.
+    """
+
+    urls: tuple[str, ...]
+    ca_certs: str = ""
+
+    def addresses(self, path: str) -> tuple[Address, ...]:
+        """Those of the broker `namespace/name`."""
+        schemes = [(url.partition("://")[0], url) for url in self.urls]
+        return tuple(
+            Address(name=scheme, url=broker_url(url, path), ca_certs=self.ca_certs if scheme == "https" else "")
+            for scheme, url in schemes
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetterSink:
     """Where dead letters go.
 
@@ -180,22 +201,22 @@ def sink_of(metadata: Metadata, delivery: DeliverySpec | None, public_url: str) 
 
 
 def broker_status(
-    broker: Broker, *, public_url: str, now: str, is_there: Callable[[str], bool] = lambda _: True
+    broker: Broker, *, server: ServerUrls, now: str, is_there: Callable[[str], bool] = lambda _: True
 ) -> BrokerStatus:
     """The status of a broker (C01, C03, C04).
 
     Args:
         broker: As stored, with its last status.
-        public_url: The server's own address.
+        server: Where it is reached.
         now: RFC 3339 time for conditions that change.
         is_there: Whether a broker `namespace/name` is served.
     """
-    sink = sink_of(broker.metadata, broker.spec.delivery, public_url)
+    sink = sink_of(broker.metadata, broker.spec.delivery, server.urls[-1])
+    addresses: tuple[Address, ...] = ()
     if is_served(broker):
-        address = Address(name="http", url=broker_url(public_url, broker.metadata.path))
+        addresses = server.addresses(broker.metadata.path)
         addressable = Condition(type="Addressable", status=TRUE)
     else:
-        address = None
         found = broker.metadata.annotations[BROKER_CLASS_ANNOTATION]
         message = f'annotation {BROKER_CLASS_ANNOTATION} is "{found}", this server serves "{BROKER_CLASS}"'
         addressable = _false("Addressable", "BrokerClassNotServed", message)
@@ -204,7 +225,8 @@ def broker_status(
     return BrokerStatus(
         observed_generation=broker.metadata.generation,
         conditions=_timed(conditions, broker.status.conditions, now),
-        address=address,
+        address=addresses[-1] if addresses else None,
+        addresses=addresses if any(address.name == "https" for address in addresses) else (),
         dead_letter_sink_uri=(sink.uri or "") if needed[1].status == TRUE else "",
     )
 

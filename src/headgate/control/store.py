@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headgate.control import history, recompile
+from headgate.control.commit import Committer
 from headgate.control.compiling import FilterCompiler, filter_compiler
 from headgate.control.database import Database
 from headgate.control.errors import ObjectNotFoundError
@@ -73,6 +74,7 @@ class Store:
         compiler: FilterCompiler | None = None,
         clock_s: Callable[[], float] = time.time,
         targets_from: int = 0,
+        committer: Committer | None = None,
     ) -> Store:
         """Open the file, making or upgrading it; the broker `default/default` is there from the start.
 
@@ -81,12 +83,13 @@ class Store:
             compiler: Compiles filters; None is the real one.
             clock_s: Seconds since 1970.
             targets_from: In a new file, the ids of targets are above it.
+            committer: Makes writes durable; None: SQLite alone does.
 
         Raises:
             StoreUnavailableError: SQLite cannot open the file.
             DatabaseNewerError: A newer Headgate wrote the file.
         """
-        store = cls(Database(path), compiler=compiler or filter_compiler(), clock_s=clock_s)
+        store = cls(Database(path, committer), compiler=compiler or filter_compiler(), clock_s=clock_s)
         with store._database.read() as connection:
             if is_current(connection, path):
                 return store  # without a wait for whoever writes
@@ -95,6 +98,12 @@ class Store:
                 connection.execute("UPDATE counters SET value = ? WHERE name = 'target'", (targets_from,))
                 store._writer(connection).create(default_broker(), None)
         return store
+
+    def make_default_broker(self) -> None:
+        """Make the broker `default/default` where nothing was ever written; `open` does it for a file that it makes."""
+        with self._database.write() as connection:
+            if counter(connection, "version") == 0:
+                self._writer(connection).create(default_broker(), None)
 
     def now(self) -> str:
         """The time of a write, RFC 3339."""
@@ -207,6 +216,11 @@ class Store:
         """Have something called whenever a broker has been written through this object, before its writer goes on."""
         self._on_broker.append(look)
 
+    def tell_of_brokers(self) -> None:
+        """Call what `on_broker` was given: brokers may have been written."""
+        for look in self._on_broker:
+            look()
+
     def _writer(self, connection: sqlite3.Connection) -> ObjectWriter:
         return ObjectWriter(connection, compiler=self.compiler.version, now_s=self._clock_s())
 
@@ -218,8 +232,8 @@ class Store:
                     raise _DryRun(obj)
         except _DryRun as result:
             return result.obj
-        for look in self._on_broker if kind is Kind.BROKER else ():
-            look()
+        if kind is Kind.BROKER:
+            self.tell_of_brokers()
         return obj
 
     # --- status ----------------------------------------------------------------------------------
@@ -285,13 +299,14 @@ class Store:
                 ((*dataclasses.astuple(report), mark) for report in reports),
             )
 
-    def forget_trouble(self) -> None:
-        """A new dispatcher knows of no trouble with any subscriber or backlog."""
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """A new dispatcher knows of no trouble with any subscriber or backlog of the targets that it owns."""
         with self._database.write() as connection:
             mark = bump(connection, "report")
-            connection.execute(
-                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE trouble != '' OR backlog != ''",
-                (mark,),
+            found = connection.execute("SELECT target FROM reports WHERE trouble != '' OR backlog != ''").fetchall()
+            connection.executemany(
+                "UPDATE reports SET trouble = '', backlog = '', report = ? WHERE target = ?",
+                [(mark, target) for (target,) in found if owns(target)],
             )
 
     def reported_since(self, report: int) -> tuple[int, ...]:
@@ -310,6 +325,14 @@ class Store:
         """Everything routed, at one moment; decodes only what changed since the last call."""
         with self._cache_lock, self._database.read() as connection:
             return self._cache.table(connection)
+
+    def target_id(self, key: ObjectKey) -> int | None:
+        """The target id of a trigger or subscription; None when there is no such object."""
+        with self._database.read() as connection:
+            where = "kind = ? AND namespace = ? AND name = ?"
+            named = (key.kind, key.namespace, key.name)
+            found = connection.execute(f"SELECT id FROM targets WHERE {where}", named).fetchone()
+        return found[0] if found else None
 
     def target_keys(self) -> dict[int, ObjectKey]:
         """Every trigger and subscription by its target id."""

@@ -1,10 +1,14 @@
-"""The API of dead letters: list, show, redrive and discard, a page of the store at a time.
+"""The API of a dispatcher's dead letters: list, show, redrive and discard, a page of the store at a time.
+
+`server/dead_letters.py` asks all dispatchers, for clients; the paths are the same.
 
     GET  /apis/headgate.dev/v1/deadletters                         all namespaces
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters           ?trigger=&reason=&state=&since=&until=&filter=
     GET  /apis/headgate.dev/v1/namespaces/NS/deadletters/ID        with the event
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/redrive   {"trigger": ..., "rate": 100, "after": 0}
     POST /apis/headgate.dev/v1/namespaces/NS/deadletters/discard
+
+    POST /apis/headgate.dev/v1/namespaces/NS/deadletters/known     {"ids": [...]}: which of them there are
 
 Every answer to a selection says where it stopped (`next`, absent at the end), and the caller goes on there. So a
 request is short, one that is broken off keeps what it has done, and a repeated one does no harm. `ceiling` is the
@@ -38,12 +42,10 @@ from headgate.filter.compile.compiler import compile_filter
 from headgate.observe import metrics
 
 _PREFIX: Final = f"/apis/{OWN_API_VERSION}"
-_BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
-PATHS: Final = (f"{_PREFIX}/deadletters", _BASE, f"{_BASE}/{{rest:path}}")
-"""What the front passes on."""
+LIST: Final = f"{_PREFIX}/deadletters"
+BASE: Final = f"{_PREFIX}/namespaces/{{namespace}}/deadletters"
 _T = TypeVar("_T")
 _TYPES: Final = frozenset({JSON})
-_IDS_NAMED: Final = 10
 _Id = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]  # what SQLite takes
 
 
@@ -97,11 +99,12 @@ class DeadLettersApi:
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(f"{_PREFIX}/deadletters", self._list, methods=["GET"])
-        yield Route(_BASE, self._list, methods=["GET"])
-        yield Route(f"{_BASE}/redrive", self._redrive, methods=["POST"])
-        yield Route(f"{_BASE}/discard", self._discard, methods=["POST"])
-        yield Route(f"{_BASE}/{{id}}", self._show, methods=["GET"])
+        yield Route(LIST, self._list, methods=["GET"])
+        yield Route(BASE, self._list, methods=["GET"])
+        yield Route(f"{BASE}/redrive", self._redrive, methods=["POST"])
+        yield Route(f"{BASE}/discard", self._discard, methods=["POST"])
+        yield Route(f"{BASE}/known", self._known, methods=["POST"])
+        yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
 
     async def _list(self, request: Request) -> Response:
         selection = _converted(dict(request.query_params))
@@ -144,6 +147,17 @@ class DeadLettersApi:
         metrics.DEAD_LETTERS.labels("discarded").inc(count)
         return json_response({"count": count, **page})
 
+    async def _known(self, request: Request) -> Response:
+        selection, namespace = await _selection(request), request.path_params["namespace"]
+        _check_count(selection)
+
+        def work(stored: DeadLetterReader) -> list[int]:
+            wanted = f"id IN ({', '.join('?' * len(selection.ids))})"
+            found = stored.summaries(wanted, selection.ids, after=0, limit=len(selection.ids))
+            return [one.id for one in found if one.trigger.partition("/")[0] == namespace]
+
+        return json_response({"known": await self._read(work)})
+
     async def _selected(self, namespace: str, selection: Selection) -> tuple[dict[str, int], list[int]]:
         page, found = await self._read(lambda stored: _select(stored, namespace, selection))
         return page, [one.id for one in found]
@@ -164,8 +178,7 @@ def _select(
     """The dead letters of one page that are meant, and where the next page begins."""
     wanted = _program(selection.filter)
     limit = selection.limit
-    if not 1 <= limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
-        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} dead letters")
+    _check_count(selection)
     conditions: list[str] = []
     parameters: list[object] = []
 
@@ -194,30 +207,18 @@ def _select(
                 raise InvalidInputError(f"{name} must be a time as in RFC 3339, such as 2026-01-02T03:04:05Z")
             need(f"died_us {sign} ?", instant)
     if selection.ids:
-        if not selection.after:  # a later page has taken the earlier ones away
-            _check_ids(stored, namespace, selection.ids)
         need(f"id IN ({', '.join('?' * len(selection.ids))})", *selection.ids)
     found = stored.summaries(" AND ".join(conditions), tuple(parameters), after=selection.after, limit=limit)
-    page = {"ceiling": ceiling, "next": found[-1].id} if len(found) == limit else {}
+    page = {"ceiling": ceiling} | ({"next": found[-1].id} if len(found) == limit else {})
     if wanted is not None:
         found = [one for one in found if _takes(wanted, stored.event(one.id))]  # one event in memory at a time
     return page, found
 
 
-def _check_ids(stored: DeadLetterReader, namespace: str | None, ids: tuple[int, ...]) -> None:
-    """Refuses ids of dead letters that are not there, before anything is done with the others.
-
-    Raises:
-        DeadLetterNotFoundError: One or more are not.
-    """
-    wanted = f"id IN ({', '.join('?' * len(ids))})"
-    known = stored.summaries(wanted, ids, after=0, limit=len(ids))
-    unknown = sorted(set(ids) - {one.id for one in known if namespace in (None, one.trigger.partition("/")[0])})
-    if unknown:
-        named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
-        noun = "dead letter" if len(unknown) == 1 else "dead letters"
-        hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
-        raise DeadLetterNotFoundError(f"there is no {noun} {named} in this namespace; nothing was done", hint=hint)
+def _check_count(selection: Selection) -> None:
+    """Raises InvalidInputError for a page that is too large."""
+    if not 1 <= selection.limit <= limits.DEADLETTER_PAGE_MAX or len(selection.ids) > limits.DEADLETTER_PAGE_MAX:
+        raise InvalidInputError(f"a page has 1 to {limits.DEADLETTER_PAGE_MAX} dead letters")
 
 
 def _takes(wanted: Program, event: Event | None) -> bool:

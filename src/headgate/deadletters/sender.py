@@ -44,6 +44,7 @@ from headgate.delivery.tasks import tell_failure
 from headgate.event.hops import root_of
 from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
+from headgate.outbox.shards import WHOLE, Shard
 
 _T = TypeVar("_T")
 
@@ -59,14 +60,17 @@ class DeadLetters:
         path: `deadletters.db`.
         service: Makes attempts.
         find: The target of an id, as routing has it now.
+        shard: Which dispatcher's they are.
     """
 
-    def __init__(self, path: Path, service: AttemptService, find: Callable[[int], Target | None]) -> None:
+    def __init__(
+        self, path: Path, service: AttemptService, find: Callable[[int], Target | None], shard: Shard = WHOLE
+    ) -> None:
         self._service = service
         self._find = find
         self._clocks = service.clocks
         self._loop = asyncio.get_running_loop()
-        self._store = DeadLetterStore(path)
+        self._store = DeadLetterStore(path, shard)
         self._store.resume(self._clocks.now_us())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="letters")
         self._new: deque[tuple[StoredDeadLetter, asyncio.Future[None]]] = deque()

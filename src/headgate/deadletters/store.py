@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -29,6 +29,7 @@ import msgspec
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetter
 from headgate.event.model import Event
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.sqlite import StoreFile, read_only
 
 _SCHEMA: Final = """
@@ -70,6 +71,7 @@ SELECT id FROM letters WHERE target = ? AND state = ? AND state != 'kept' AND du
 ORDER BY due_us, id LIMIT ?
 """
 _LAST_PACED: Final = "SELECT max(due_us) FROM letters WHERE target = ? AND state = 'redriving' AND failures = 0"
+_TABLE: Final = "letters"
 _encode_event = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 
@@ -121,8 +123,8 @@ _ATTRIBUTES: Final = tuple(one.name for one in fields(StoredDeadLetter) if one.n
 """Each has a column."""
 _COLUMNS: Final = ", ".join("event_offset" if name == "offset" else name for name in _ATTRIBUTES)
 _INSERT: Final = (
-    f"INSERT OR IGNORE INTO letters ({_COLUMNS}, source, event_id, type, bytes)"
-    f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 4))})"
+    f"INSERT OR IGNORE INTO letters (id, {_COLUMNS}, source, event_id, type, bytes)"
+    f" VALUES ({', '.join('?' * (len(_ATTRIBUTES) + 5))})"
 )
 
 
@@ -253,15 +255,49 @@ class DeadLetterStore(StoreFile):
     """The file, for its owner. Blocking; one thread at a time.
 
     Args:
-        path: `deadletters.db` of the data directory, made when absent.
+        path: `deadletters.db`, made when absent.
+        shard: Which dispatcher's; ids of dead letters are another one's nowhere.
 
     Attributes:
         reader: What is read of it.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
         super().__init__(path, _SCHEMA)
+        self._shard = shard
         self.reader = DeadLetterReader(self._connection)
+
+    @property
+    def last_id(self) -> int:
+        """The highest id that it ever gave."""
+        return self._last_id(_TABLE)
+
+    def begin_above(self, last_id: int) -> None:
+        """Ids are above this one from now on."""
+        self._raise_last_id(_TABLE, last_id)
+
+    def positions(self) -> set[int]:
+        """Those of all dead letters."""
+        return {position for (position,) in self._connection.execute("SELECT position FROM letters")}
+
+    def copy(self, source: DeadLetterStore, owns: Callable[[int], bool], place: Callable[[int, int, int], int]) -> None:
+        """Copy dead letters, in one transaction.
+
+        Args:
+            source: Where they are; their ids stay.
+            owns: Whether those of a target are copied.
+            place: The position of one by its id, its target and the position that it had.
+        """
+        columns = [*_ATTRIBUTES, "source", "event_id", "type", "bytes"]
+        target, position = columns.index("target") + 2, columns.index("position") + 2
+        select = f"SELECT id, event, {_COLUMNS}, source, event_id, type, bytes FROM letters JOIN events USING (id)"
+        with self._transaction() as connection:
+            for id_, event, *row in source._connection.execute(select):
+                found = [id_, event, *row]
+                if owns(found[target]):
+                    found[position] = place(id_, found[target], found[position])
+                    connection.execute(_INSERT, (id_, *found[2:]))
+                    connection.execute("INSERT INTO events VALUES (?, ?)", (id_, event))
 
     def totals(self) -> Totals:
         """How full it is."""
@@ -288,7 +324,7 @@ class DeadLetterStore(StoreFile):
                 if self.totals().full:
                     break
                 raw = _encode_event(dead_letter.event)
-                row = run(_INSERT, _row(dead_letter, len(raw)))
+                row = run(_INSERT, (self._shard.next_id(self.last_id), *_row(dead_letter, len(raw))))
                 if row.rowcount:  # else: it was there already
                     run("INSERT INTO events VALUES (?, ?)", (row.lastrowid, raw))
                 taken += 1

@@ -6,7 +6,6 @@ import asyncio
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, Protocol
 
 from headgate import limits
@@ -16,7 +15,7 @@ from headgate.event.hops import place_root, root_of
 from headgate.event.http import canonical
 from headgate.event.model import Event
 from headgate.filter.cel.view import EventView
-from headgate.log import damage
+from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
 from headgate.log.lookup import RecordLookup
 from headgate.outbox.errors import EventGoneError
@@ -108,16 +107,16 @@ async def load_or_none(events: Events, partition: int, offset: int) -> SharedEve
 
 
 class LogEvents:
-    """Events of a log directory.
+    """Events of a log.
 
     Args:
-        log_directory: Directory of the partitions.
+        log: Where they are.
     """
 
-    def __init__(self, log_directory: Path) -> None:
+    def __init__(self, log: LogDirectory) -> None:
         # Two lookups, because one is not for two threads: the loop's meets hot chunks only, the thread's may wait.
-        self._hot = RecordLookup(log_directory)
-        self._cold = RecordLookup(log_directory, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
+        self._hot = RecordLookup(log)
+        self._cold = RecordLookup(log, cache_bytes_max=limits.LOOKUP_CACHE_BYTES_MAX // 4)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="events")
         self._cache: OrderedDict[tuple[int, int], SharedEvent] = OrderedDict()
         self._cache_bytes = 0
@@ -169,9 +168,7 @@ def _read(lookup: RecordLookup, partition: int, offset: int) -> list[tuple[int, 
     except OffsetNotKeptError as error:
         raise EventGoneError(error.message) from error
     except CorruptChunkError as error:
-        if not damage.skips():
-            raise
-        damage.passed_over(error, offset, offset + 1)
+        lookup.log.partition(partition).pass_over(error, offset, offset + 1)
         raise EventGoneError(error.message) from error
     row, count = offset - chunk.first_offset, 1
     if chunk.size_bytes <= chunk.record_count * _NEIGHBOUR_BYTES_MAX:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from heapq import merge
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 
@@ -23,9 +26,10 @@ import structlog
 from headgate import limits
 from headgate.observe.metrics import ATTEMPTS_FAILED, DELIVERIES
 
-DIRECTORY: Final = "attempts"
 # time_us, offset, partition, target, attempt, status, reason, result, origin
 _FORM: Final = struct.Struct("<qqiiHHBBBx")
+_TIMED: Final = struct.Struct("<q12xi")
+"""An entry's time and target."""
 _EVENT: Final = struct.Struct("<qi")
 _EVENT_AT: Final = 8
 """Where in an entry offset and partition stand."""
@@ -168,6 +172,35 @@ class Journal:
                 newer.replace(older)
         except OSError as error:
             _log.warning("attempts were not written down", error=str(error))
+
+
+def rewrite(sources: Sequence[Path], directory: Path, wants: Callable[[int], bool]) -> None:
+    """Write the newest entries of several journals as one; no process writes any of them.
+
+    Args:
+        sources: Their directories.
+        directory: Of the new one, made when absent.
+        wants: Whether the entries of a target are written.
+    """
+    newest = deque[bytes](maxlen=limits.JOURNAL_BYTES_MAX // _FORM.size)
+    wanted: dict[int, bool] = {}
+    with ExitStack() as stack:
+        journals = [chain.from_iterable(map(_timed, _opened(source, stack))) for source in sources]
+        for _, target, entry in merge(*journals):
+            if target not in wanted:
+                wanted[target] = wants(target)
+            if wanted[target]:
+                newest.append(entry)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _FILES[0]).write_bytes(b"".join(newest))
+
+
+def _timed(file: BinaryIO) -> Iterator[tuple[int, int, bytes]]:
+    """Time and target of each entry of a file, and the entry."""
+    while len(piece := file.read(_PIECE_BYTES)) >= _FORM.size:
+        for start in range(0, len(piece) - _FORM.size + 1, _FORM.size):
+            time_us, target = _TIMED.unpack_from(piece, start)
+            yield time_us, target, piece[start : start + _FORM.size]
 
 
 def entries(directory: Path, partition: int, offset: int) -> Iterator[JournalEntry]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from types import TracebackType
 from typing import Final, Protocol
 
@@ -68,6 +69,7 @@ class HttpTransport:
         self._client: Client = _builder().build()
 
     async def __aenter__(self) -> HttpTransport:
+        self._clock = asyncio.get_running_loop().time
         self._routes = Routes(self._policy, self._client, _pinned_client, self._resolve)
         return self
 
@@ -90,14 +92,16 @@ class HttpTransport:
             The status, or why there is none. Of a body is kept what somebody needs, the rest is read and dropped; over
             RESPONSE_BYTES_MAX it is cut off.
         """
-        clock = asyncio.get_running_loop().time
-        ends = clock() + timeout_s
-        route = self._routes.known(url) or await self._routes.find(url, timeout_s)
+        clock = self._clock
+        ends, left_s = clock() + timeout_s, timeout_s
+        route = self._routes.known(url)
+        if route is None:
+            route = await self._routes.find(url, timeout_s)
+            left_s = ends - clock()
         if route.refusal is not None:
             return route.refusal
         outcome = _LATE
-        for hop in list(route.hops):
-            left_s = ends - clock()
+        for hop in tuple(route.hops):
             if left_s <= 0:
                 break
             outcome = await self._try(hop, headers, body, left_s)
@@ -105,6 +109,7 @@ class HttpTransport:
             if not outcome.unsent:
                 route.prefer(hop)
                 break
+            left_s = ends - clock()
         return outcome
 
     async def _try(self, hop: Hop, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
@@ -114,7 +119,7 @@ class HttpTransport:
                 hop.client.post(hop.url)
                 .headers([*hop.headers, *headers] if hop.headers else headers)
                 .body_bytes(body)
-                .timeout(timedelta(seconds=timeout_s))
+                .timeout(_duration(timeout_s))
                 .build_streamed()
             )
         except (BuilderError, ValueError) as error:
@@ -157,6 +162,12 @@ class HttpTransport:
         finally:
             self._replies_bytes -= size
         return Outcome(200, reply=Answer(headers, b"".join(pieces)))
+
+
+@lru_cache
+def _duration(seconds: float) -> timedelta:
+    """Nearly every attempt has its rule's time-out whole."""
+    return timedelta(seconds=seconds)
 
 
 def _builder() -> ClientBuilder:

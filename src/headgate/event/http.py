@@ -12,22 +12,16 @@ from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
-from headgate.event.attributes import MediaType, make_event, media_type
-from headgate.event.data import decode_base64, kind_of
+from headgate.event.attributes import MediaType, media_type
 from headgate.event.errors import EventError, EventFormatError, EventTooLargeError
 from headgate.event.json_format import decode_batch, decode_event
 from headgate.event.model import DataKind, Event, ExtensionValue
+from headgate.event.modes import check_format, event_of_binary, is_structured
 from headgate.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
 
 STRUCTURED_JSON: Final = "application/cloudevents+json"
 BATCH_JSON: Final = "application/cloudevents-batch+json"
 _JSON: Final = "application/json"
-_UTF8_CHARSETS: Final = frozenset(["", "utf-8", "utf8", "us-ascii"])
-_NOT_HEADERS: Final = {
-    "datacontenttype": "in binary mode datacontenttype is the header Content-Type",
-    "data": "data is no attribute: in binary mode it is the body",
-}
-
 _QUOTED_STRING: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _QUOTED_PAIR: Final = re.compile(rb"\\(.)", re.DOTALL)
 _NEEDS_ENCODING: Final = re.compile(r'[^\x21-\x7e]|["%]')
@@ -64,21 +58,14 @@ def decode_request(headers: Sequence[tuple[bytes, bytes]], body: bytes) -> Seque
     media = media_type(text)
     if media is None:
         raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")
-    if media.essence.startswith("application/cloudevents"):
+    if is_structured(media):
         return _decode_structured(media, body)
     return [_decode_binary(attributes, text, body)]
 
 
 def _decode_structured(media: MediaType, body: bytes) -> Sequence[Event]:
-    if media.charset not in _UTF8_CHARSETS:
-        raise EventFormatError("the charset must be utf-8")
-    if media.essence == STRUCTURED_JSON:
-        return [decode_event(body)]
-    if media.essence == BATCH_JSON:
-        return decode_batch(body)
-    raise EventFormatError(
-        f"the event format {media.essence[:64]!r} is not supported", hint=f"use {STRUCTURED_JSON} or {BATCH_JSON}"
-    )
+    check_format(media, (STRUCTURED_JSON, BATCH_JSON))
+    return decode_batch(body) if media.essence == BATCH_JSON else [decode_event(body)]
 
 
 def _decode_binary(headers: list[tuple[bytes, bytes]], content_type: str | None, body: bytes) -> Event:
@@ -94,19 +81,7 @@ def _decode_binary(headers: list[tuple[bytes, bytes]], content_type: str | None,
         if name in attributes:
             raise EventError("an attribute must appear only once", attribute=name[:64])
         attributes[name] = _decode_value(raw, name)
-    for name, rule in _NOT_HEADERS.items():
-        if name in attributes:
-            raise EventError(rule, attribute=name)
-    if content_type is not None:
-        attributes["datacontenttype"] = content_type
-    data = body
-    if attributes.get("specversion") == "0.3" and "datacontentencoding" in attributes:
-        if attributes.pop("datacontentencoding") != "base64":
-            raise EventError('the only value is "base64"', attribute="datacontentencoding")
-        data = decode_base64(body.decode("latin-1"))
-    if not body:
-        return make_event(attributes, DataKind.NONE, None)
-    return make_event(attributes, kind_of(content_type, data), data)
+    return event_of_binary(attributes, content_type, body or None)
 
 
 def _decode_value(raw: bytes, name: str) -> str:

@@ -25,7 +25,7 @@ from headgate.ingress.errors import (
     TooManyHopsError,
 )
 from headgate.ingress.intake import NO_LINEAGE, Intake, Lineage, count_refusal
-from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem, retry_after_s
+from headgate.ingress.problem import send_problem
 from headgate.limits import (
     BATCH_BYTES_MAX,
     BODIES_READING_BYTES_MAX,
@@ -202,16 +202,8 @@ def _refuse_size(limit_bytes: int) -> NoReturn:
 
 
 async def _refuse(error: HeadgateError, send: Send) -> None:
-    body = encode_problem(problem(error))
-    status = error.http_status
-    headers = [(b"content-type", CONTENT_TYPE), (b"content-length", str(len(body)).encode())]
-    wait_s = retry_after_s(error)
-    if wait_s is not None:
-        headers.append((b"retry-after", str(wait_s).encode()))
-    if status == 405:
-        headers.append(_ALLOW)
-    if status in (413, 431) or isinstance(error, BodiesOverloadError):
+    headers = [_ALLOW] if error.http_status == 405 else []
+    if error.http_status in (413, 431) or isinstance(error, BodiesOverloadError):
         headers.append(_CLOSE)  # the rest of the body is not read
     count_refusal(error)
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send_problem(send, error, *headers)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,9 +15,11 @@ from headgate.event.http import canonical
 from headgate.event.model import Event, EventColumns
 from headgate.filter.skipping.filter_value import EXTENSION
 from headgate.ingress.errors import StoredEventFormatError
-from headgate.limits import COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
+from headgate.limits import BLOOM_BYTES_MIN, COMMIT_CHUNK_EVENTS_MAX, COMMIT_QUEUE_BYTES_MAX, COMMIT_QUEUE_EVENTS_MAX
 from headgate.log.commit import Appender, GroupCommit
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
+from headgate.log.format import Codec
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import Encoded
 
@@ -43,30 +44,58 @@ class Entries:
         return len(self.events)
 
 
-def encode(groups: Sequence[Entries]) -> Encoded:
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """Events that another front has encoded for a partition of this one.
+
+    Attributes:
+        chunk: As it made it.
+    """
+
+    chunk: Encoded
+
+    def __len__(self) -> int:
+        return int(self.chunk.batch.num_rows)
+
+
+def encode(groups: Sequence[Entries | Forwarded]) -> Encoded:
     """Makes one chunk of all entries, a row an event, in order.
 
     A chunk that several brokers share has the largest filter and the strongest compression of their rules.
     """
     pieces: list[pa.RecordBatch] = []
-    for is_columns, run in groupby(groups, lambda entries: isinstance(entries.events, EventColumns)):
-        if is_columns:
-            pieces.append(columns_to_batch([(each.broker, each.events) for each in run]))  # type: ignore[misc]
+    for form, run in groupby(groups, _form):
+        if form is Forwarded:
+            pieces += [each.chunk.batch for each in run]  # type: ignore[union-attr]
+        elif form is EventColumns:
+            pieces.append(columns_to_batch([(each.broker, each.events) for each in run]))  # type: ignore[misc,union-attr]
         else:
-            pieces.append(_batch(list(run)))
+            pieces.append(_batch(list(run)))  # type: ignore[arg-type]
     batch = pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
     values: list[str | None] = []
     also: list[str | None] = []
     for each in groups:
-        _add_values(each, values, also)
+        if isinstance(each, Entries):
+            _add_values(each, values, also)
+        else:
+            values += each.chunk.filter_values
+            also += each.chunk.also
+    rules = [each.rule if isinstance(each, Entries) else each.chunk for each in groups]
     return Encoded(
         batch,
         values,
         time_range_us(batch),
         also=also,
-        bloom_bytes=max(each.rule.bloom_bytes for each in groups),
-        codec=max(each.rule.codec for each in groups),
+        bloom_bytes=max(rule.bloom_bytes or BLOOM_BYTES_MIN for rule in rules),
+        codec=max(rule.codec or Codec.NONE for rule in rules),
     )
+
+
+def _form(entries: Entries | Forwarded) -> type[object]:
+    """How events are held: each form has its own way into Arrow."""
+    if isinstance(entries, Forwarded):
+        return Forwarded
+    return EventColumns if isinstance(entries.events, EventColumns) else Event
 
 
 def _batch(run: Sequence[Entries]) -> pa.RecordBatch:
@@ -96,22 +125,22 @@ def _add_values(entries: Entries, values: list[str | None], also: list[str | Non
             also.append(rule.of(event))
 
 
-def check_events(directory: Path) -> None:
+def check_events(partition: Partition) -> None:
     """Refuse a partition whose events were stored with columns that mean something else.
 
     Raises:
         StoredEventFormatError: It is one.
     """
-    with PartitionReader(directory, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
+    with PartitionReader(partition, start=0) as reader, suppress(CorruptChunkError):  # readers report damage
         chunk = reader.read()
         if chunk is not None and not chunk.schema.equals(EVENT_SCHEMA, check_metadata=True):
             raise StoredEventFormatError(
-                f"{directory} holds events in the format of another version, which this one would misread",
+                f"{partition.directory} holds events in the format of another version, which this one would misread",
                 hint="start the version that wrote them, or this one with another --data",
             )
 
 
-def event_commit(writer: Appender) -> GroupCommit[Entries]:
+def event_commit(writer: Appender) -> GroupCommit[Entries | Forwarded]:
     """Group commit of events into one partition, with ingress's limits."""
     return GroupCommit(
         writer,

@@ -6,17 +6,10 @@ from headgate.errors import (
     FatalError,
     HeadgateError,
     InvalidInputError,
-    NotFoundError,
     OverloadedError,
     TooLargeError,
     UnavailableError,
 )
-
-
-class UnknownBrokerError(NotFoundError):
-    """No broker has this name."""
-
-    code = "unknown-broker"
 
 
 class BrokerReplacedError(UnavailableError):

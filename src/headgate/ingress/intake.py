@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, NamedTuple, NoReturn
 
+from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
 from headgate.errors import HeadgateError
 from headgate.event.errors import EventError, EventTooLargeError
@@ -15,7 +16,6 @@ from headgate.event.identity import path_of
 from headgate.event.model import Event, may_have_extension
 from headgate.event.trace import context_of, with_context
 from headgate.ingress.descendants import Descendants
-from headgate.ingress.errors import UnknownBrokerError
 from headgate.ingress.partitions import Partitions
 from headgate.ingress.producers import Producing
 from headgate.observe.metrics import EVENTS_ACCEPTED, EVENTS_MALFORMED, REQUESTS_REFUSED, STORE_SECONDS

@@ -31,23 +31,30 @@ class EventLog(Protocol):
         ...
 
 
+def partition_of_key(key: str, count: int) -> int:
+    """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
+    return xxhash.xxh64_intdigest(key.encode()) % count
+
+
 class Partitions:
     """The partitions of one log.
 
     Args:
         logs: Every partition by its number. The number is part of the keys' mapping: it may not change lightly.
+        own: Those that events without a key go to; None for all.
     """
 
-    def __init__(self, logs: Sequence[EventLog]) -> None:
+    def __init__(self, logs: Sequence[EventLog], own: Sequence[int] | None = None) -> None:
         if not logs:
             raise ValueError("a log has at least one partition")
         self._logs = tuple(logs)
         self._count = len(self._logs)
+        self._own = tuple(range(self._count) if own is None else own)
         self._turn = 0
 
     def of_key(self, key: str) -> int:
-        """The partition of a key: XXH64 of its UTF-8 bytes, modulo the number of partitions."""
-        return xxhash.xxh64_intdigest(key.encode()) % self._count
+        """See `partition_of_key`."""
+        return partition_of_key(key, self._count)
 
     async def store(self, broker: ServedBroker, events: Sequence[Event], size_bytes: int) -> None:
         """Stores the events of one request; returns when all of them are on disk.
@@ -70,7 +77,7 @@ class Partitions:
         split = self._split(events).items()
         parts = {index: Entries(broker.identity, broker.rule, part) for index, part in split}
         # Each part is charged its share; the shares need not be exact, only their sum.
-        await _all_stored(
+        await all_stored(
             [self._logs[index].enqueue(part, size_bytes * len(part) // len(events)) for index, part in parts.items()]
         )
 
@@ -114,7 +121,7 @@ class Partitions:
             done = asyncio.ensure_future(self._logs[index].enqueue(entries, share_bytes, producing.chain))
             producing.submitted(index, numbers[-1], done)
             under_way.append(done)
-        await _all_stored(under_way)
+        await all_stored(under_way)
         return len(events) - sum(len(part) for _, part in parts.values())
 
     def _split(self, events: Sequence[Event]) -> Mapping[int, Sequence[Event]]:
@@ -133,20 +140,22 @@ class Partitions:
         return None if key is None or key == "" else self.of_key(canonical(key))
 
     def _next(self) -> int:
-        self._turn = turn = (self._turn + 1) % self._count
-        return turn
+        self._turn = turn = (self._turn + 1) % len(self._own)
+        return self._own[turn]
 
 
-async def _all_stored(parts: Sequence[Awaitable[int]]) -> None:
+async def all_stored(parts: Sequence[Awaitable[int]]) -> list[int]:
     """Waits for the parts of one request.
+
+    Returns:
+        The offset of the first event of each part.
 
     Raises:
         PartlyStoredError: Some are stored and others are not.
         HeadgateError: None is stored.
     """
     if len(parts) == 1:
-        await parts[0]
-        return
+        return [await parts[0]]
     outcomes = await asyncio.gather(*parts, return_exceptions=True)
     errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     for error in errors:
@@ -157,3 +166,4 @@ async def _all_stored(parts: Sequence[Awaitable[int]]) -> None:
             f"{len(outcomes) - len(errors)} of {len(outcomes)} parts of the batch are stored: {errors[0]}",
             hint="send the whole batch again; consumers recognise duplicates by source and id",
         ) from errors[0]
+    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

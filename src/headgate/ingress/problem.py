@@ -6,6 +6,7 @@ from http import HTTPStatus
 from typing import Final
 
 import msgspec
+from starlette.types import Send
 
 from headgate.errors import HeadgateError, OverloadedError
 from headgate.event.errors import EventError
@@ -61,4 +62,15 @@ def retry_after_s(error: HeadgateError) -> int | None:
     return RETRY_AFTER_OVERLOAD_S if isinstance(error, OverloadedError) else RETRY_AFTER_UNAVAILABLE_S
 
 
-encode_problem = msgspec.json.Encoder().encode
+async def send_problem(send: Send, error: HeadgateError, *headers: tuple[bytes, bytes]) -> None:
+    """Answers a request with an error: its problem details, and when to come back."""
+    wait_s = retry_after_s(error)
+    later = [(b"retry-after", str(wait_s).encode())] if wait_s is not None else []
+    await send_body(send, error.http_status, CONTENT_TYPE, msgspec.json.encode(problem(error)), *later, *headers)
+
+
+async def send_body(send: Send, status: int, content_type: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> None:
+    """Answers a request with a whole body."""
+    head = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

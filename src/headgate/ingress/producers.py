@@ -7,6 +7,9 @@ acknowledged, and not stored twice. Three things make one number enough:
 * a producer has one stream at a time: a new one ends the old one and waits until nothing of it is under way;
 * within a stream nothing is stored behind what failed (`log.commit.Line`).
 
+With several fronts the stream is at the front that writes its producer's own partition. What it stores in partitions of
+other fronts they know as well as what is in their own, and are asked when a stream begins.
+
 So a partition holds a producer's events in the order of their numbers, without holes that could still be filled. The
 number is stored with its event, in the same chunk. What is kept in memory is therefore of the log: on start it is read
 from there, from where the last snapshot ends. Kept are PRODUCERS_MAX producers; beyond that those that have been silent
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -29,12 +32,16 @@ import structlog
 from headgate.errors import ConflictError, InvalidInputError
 from headgate.limits import PRODUCER_CHARS_MAX, PRODUCERS_MAX, PRODUCERS_POLL_S, PRODUCERS_SNAPSHOT_EVENTS
 from headgate.log.commit import SubmitChain
+from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, replace_file
 from headgate.log.reader import PartitionReader
 
 FILE: Final = "producers"
-"""Name of the snapshot, in the directory of the partitions."""
+"""Names of the snapshots begin so, in the directory of the partitions; the number of their front follows."""
+
+Elsewhere = Callable[[str, str], Awaitable[Mapping[int, int]]]
+"""Tells what other fronts know of a producer of a broker: by partition, the newest number stored."""
 
 _log = structlog.get_logger(__name__)
 
@@ -107,13 +114,20 @@ class Producers:
     """What is known of producers. Belongs to the event loop, but for `recover`, which comes before it.
 
     Args:
-        directory: Directory of the partitions.
+        log: What it reads; its directory holds the snapshots.
+        front: Number of the front whose partitions these are.
+        elsewhere: Asks the other fronts; None where there is none.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, log: LogDirectory, front: int = 0, elsewhere: Elsewhere | None = None) -> None:
+        self._log = log
+        self._file = log.directory / f"{FILE}-{front}"
+        self._elsewhere = elsewhere
+        self._own: frozenset[int] | None = None
+        """The partitions of which the numbers are kept: those of `recover`; None before it, for all."""
         self._newest: OrderedDict[tuple[str, str], dict[int, int]] = OrderedDict()
         self._open: dict[tuple[str, str], Producing] = {}
+        self._forwarded: set[asyncio.Future[int]] = set()
 
     # --- streams --------------------------------------------------------------------------------------
 
@@ -122,6 +136,7 @@ class Producers:
 
         Raises:
             InvalidInputError: The name is too long.
+            UnavailableError: Another front does not answer.
         """
         if len(producer) > PRODUCER_CHARS_MAX or "\0" in producer:
             raise InvalidInputError(f"a producer's name has at most {PRODUCER_CHARS_MAX} characters, none of them NUL")
@@ -132,11 +147,34 @@ class Producers:
                 await asyncio.wait(set(old.under_way))
             if self._open.get(key) is old:
                 del self._open[key]
-        found = self._newest.get(key)
-        if found is not None:
-            self._newest.move_to_end(key)
-        opened = self._open[key] = Producing(self, broker, producer, {} if found is None else found)
+        opened = self._open[key] = Producing(self, broker, producer, {})
+        try:
+            opened.newest.update(await self._elsewhere(broker, producer) if self._elsewhere is not None else {})
+        except BaseException:
+            self.close(opened)
+            raise
+        opened.check_in_force()
+        opened.newest.update(self.newest(broker, producer))
         return opened
+
+    def newest(self, broker: str, producer: str) -> dict[int, int]:
+        """By partition of this front, the newest number of a producer that is stored."""
+        found = self._newest.get((broker, producer))
+        if found is None:
+            return {}
+        self._newest.move_to_end((broker, producer))
+        return dict(found)
+
+    def forwarded(self, partition: int, batch: pa.RecordBatch, done: asyncio.Future[int]) -> None:
+        """Events that another front has sent are on their way to a partition; at once after they were enqueued."""
+
+        def settle(done: asyncio.Future[int]) -> None:
+            self._forwarded.discard(done)
+            if not done.cancelled() and done.exception() is None:
+                self._recover(partition, batch)
+
+        self._forwarded.add(done)
+        done.add_done_callback(settle)  # before whoever waits for it goes on
 
     def close(self, producing: Producing) -> None:
         """The stream has ended; what of it is under way is still stored, and waited for by the next one."""
@@ -147,7 +185,9 @@ class Producers:
         """What a stream has submitted is stored, or will not be."""
         producing.under_way.discard(done)
         if not done.cancelled() and done.exception() is None:
-            self._learn((producing.broker, producing.producer), producing.newest, partition, number)
+            producing.newest[partition] = max(number, producing.newest.get(partition, -1))
+            if self._own is None or partition in self._own:
+                self._learn((producing.broker, producing.producer), partition, number)
         self._forget(producing)
 
     def _forget(self, producing: Producing) -> None:
@@ -155,9 +195,9 @@ class Producers:
         if producing.closed and not producing.under_way and self._open.get(key) is producing:
             del self._open[key]
 
-    def _learn(self, key: tuple[str, str], newest: dict[int, int], partition: int, number: int) -> None:
+    def _learn(self, key: tuple[str, str], partition: int, number: int) -> None:
+        newest = self._newest.setdefault(key, {})
         newest[partition] = max(number, newest.get(partition, -1))
-        self._newest[key] = newest
         self._newest.move_to_end(key)
         while len(self._newest) > PRODUCERS_MAX:
             self._newest.popitem(last=False)
@@ -196,22 +236,23 @@ class Producers:
             OSError: The disk does not take it; the last one stays.
         """
         # What was stored below those positions and is not known yet is under way still.
-        waiting = set().union(*(producing.under_way for producing in self._open.values()))
+        waiting = self._forwarded.union(*(producing.under_way for producing in self._open.values()))
         if waiting:
             await asyncio.wait(waiting)
         rows = [_Row(*key, dict(newest)) for key, newest in self._newest.items()]
         data = msgspec.msgpack.encode(_Snapshot(dict(positions), rows))
-        await asyncio.to_thread(replace_file, FileOps(), self._directory / FILE, data)
+        await asyncio.to_thread(replace_file, FileOps(), self._file, data)
 
     def recover(self, ends: Mapping[int, int]) -> None:
         """Learns what the log holds; blocking. Reads what was stored since the last snapshot, else all of the log.
 
         Args:
-            ends: Next offset of each partition.
+            ends: Next offset of each partition of this front.
         """
+        self._own = frozenset(ends)
         positions = self._load(ends)
         for partition, end in ends.items():
-            with PartitionReader(self._directory / str(partition), start=positions.get(partition, 0)) as reader:
+            with PartitionReader(self._log.partition(partition), start=positions.get(partition, 0)) as reader:
                 try:
                     while reader.position < end and (chunk := reader.read()) is not None:
                         if "produced" in chunk.schema.names:
@@ -227,23 +268,33 @@ class Producers:
         for broker, text in zip(batch.column("broker").to_pylist(), column.to_pylist(), strict=True):
             if text is not None:
                 number, _, producer = text.partition(":")
-                key = broker, producer
-                self._learn(key, self._newest.get(key, {}), partition, int(number))
+                self._learn((broker, producer), partition, int(number))
 
     def _load(self, ends: Mapping[int, int]) -> dict[int, int]:
-        """The last snapshot; its positions, empty when there is none, or none of this log."""
-        try:
-            found = msgspec.msgpack.decode((self._directory / FILE).read_bytes(), type=_Snapshot)
-        except FileNotFoundError:
-            return {}
-        except (OSError, msgspec.DecodeError) as error:
-            _log.error("the snapshot of producers cannot be read, the log is", error=str(error))
-            return {}
-        if any(position > ends.get(partition, 0) for partition, position in found.positions.items()):
-            return {}
-        for row in found.rows:
-            self._newest[row.broker, row.producer] = row.newest
-        return found.positions
+        """The newest snapshot of each partition, whichever front wrote it; where they end."""
+        positions: dict[int, int] = {}
+        best: dict[int, _Snapshot] = {}
+        for path in sorted(self._log.directory.glob(f"{FILE}-*")):
+            found = _snapshot(path)
+            if found is None or any(position > ends.get(one, position) for one, position in found.positions.items()):
+                continue  # it is of another log
+            for partition in found.positions.keys() & ends.keys():
+                if positions.get(partition, -1) < found.positions[partition]:
+                    positions[partition] = found.positions[partition]
+                    best[partition] = found
+        for partition, snapshot in best.items():
+            for row in snapshot.rows:
+                if partition in row.newest:
+                    self._learn((row.broker, row.producer), partition, row.newest[partition])
+        return positions
+
+
+def _snapshot(path: Path) -> _Snapshot | None:
+    try:
+        return msgspec.msgpack.decode(path.read_bytes(), type=_Snapshot)
+    except (OSError, msgspec.DecodeError) as error:
+        _log.error("a snapshot of producers cannot be read, the log is", file=str(path), error=str(error))
+        return None
 
 
 def produced(producer: str, numbers: Sequence[int]) -> list[str]:

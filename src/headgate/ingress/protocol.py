@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from collections.abc import Callable
 from typing import Any, cast
 
 import httptools
@@ -72,13 +73,19 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         super().__init__(**uvicorn)
         self._connections = connections
 
+    def adopt(self, slot: ConnectionSlot) -> None:
+        """Goes on with the slot of the handshake that comes before."""
+        self._slot = slot
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there; it has REQUEST_HEAD_S_MAX for its first request's head."""
         super().connection_made(cast(asyncio.Transport, transport))
-        self._slot = self._connections.acquire(self, self.client[0] if self.client else "")
         if self._slot is None:
+            self._slot = self._connections.acquire(self, self.client[0] if self.client else "")
+        if self._slot is None or self._slot.is_released:
             self.transport.abort()
             return
+        self._slot.connection = self
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -209,14 +216,22 @@ class BoundedHttpProtocol(WriteTimeoutProtocol):
         self.transport.close()
 
 
-def http_config(app: ASGIApp, host: str, port: int) -> Config:
-    """How uvicorn serves ingress: nothing per request but the protocol and the application."""
+def http_config(app: ASGIApp, host: str, port: int, protocol: Callable[..., asyncio.Protocol] | None = None) -> Config:
+    """How uvicorn serves ingress: nothing per request but the protocol and the application.
+
+    Args:
+        app: The application.
+        host: Where it listens, for messages.
+        port: The same.
+        protocol: Makes the protocol of a new connection from what uvicorn gives; None for plain HTTP with connections
+            of its own.
+    """
     return Config(
         app,
         host=host,
         port=port,
         loop="none",
-        http=cast(type[asyncio.Protocol], functools.partial(BoundedHttpProtocol, Connections())),
+        http=cast(type[asyncio.Protocol], protocol or functools.partial(BoundedHttpProtocol, Connections())),
         ws="none",
         lifespan="off",
         access_log=False,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow.compute as pc
 
 from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
+from headgate.event.hops import hops_of, root_of
 from headgate.limits import WHY_BYTES_MAX, WHY_CHUNKS_MAX, WHY_SECONDS_MAX
-from headgate.log.reader import PartitionReader
+from headgate.log.directory import LogDirectory
+from headgate.log.reader import Chunk, PartitionReader
 from headgate.log.search import newest_of_all
 
 _ID, _SOURCE = (EVENT_SCHEMA.get_field_index(name) for name in ("id", "source"))
@@ -59,6 +60,12 @@ class FoundEvent:
     chunk_first_offset: int
     chunk_record_count: int
 
+    @property
+    def hops(self) -> int:
+        """How many brokers it has been through since its root; 0 for a root."""
+        event = self.stored.event
+        return hops_of(event) if root_of(event) else 0
+
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
@@ -77,7 +84,7 @@ class SearchResult:
     searched_to_us: int
 
 
-def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
+def find_event(log: LogDirectory, broker: str, search: EventSearch) -> SearchResult:
     """The newest event that is searched for.
 
     Args:
@@ -99,29 +106,31 @@ def find_event(log: Path, broker: str, search: EventSearch) -> SearchResult:
             offset = chunk.first_offset + row
             if offset >= search.before.get(partition, offset + 1):
                 continue
-            stored = from_batch(chunk.batch, row)
-            if stored.broker == broker:
-                place = FoundEvent(
-                    partition, offset, chunk.append_time_us, stored, chunk.first_offset, chunk.record_count
-                )
-                return SearchResult(place, reached | {partition: offset}, other, chunk.append_time_us)
+            found = event_in(partition, chunk, row)
+            if found.stored.broker == broker:
+                return SearchResult(found, reached | {partition: offset}, other, chunk.append_time_us)
             other = other or (partition, offset)
         reached[partition] = chunk.first_offset
         chunks, size, searched_us = chunks + 1, size + chunk.size_bytes, chunk.append_time_us
     return SearchResult(_at(log, other, search) if other is not None else None, {}, other, searched_us)
 
 
-def event_at(log: Path, partition: int, offset: int) -> FoundEvent | None:
+def event_at(log: LogDirectory, partition: int, offset: int) -> FoundEvent | None:
     """The event of a place; None when there is none: a client may name any place."""
-    with PartitionReader(log / str(partition), start=offset) as reader:
+    with PartitionReader(log.partition(partition), start=offset) as reader:
         chunk = reader.read()
         if chunk is None or chunk.first_offset != offset:
             return None
-        stored, header = from_batch(chunk.batch, 0), chunk.header
+        return event_in(partition, chunk, 0)
+
+
+def event_in(partition: int, chunk: Chunk, row: int) -> FoundEvent:
+    """The event of a row of a chunk's batch."""
+    offset, stored, header = chunk.first_offset + row, from_batch(chunk.batch, row), chunk.header
     return FoundEvent(partition, offset, chunk.append_time_us, stored, header.first_offset, header.record_count)
 
 
-def _at(log: Path, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
+def _at(log: LogDirectory, place: OtherBroker, search: EventSearch) -> FoundEvent | None:
     """The event of a place, if it still is there, and is one that is searched for."""
     found = event_at(log, *place)
     if found is None or found.stored.event.id != search.id:

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ import pyarrow.compute as pc
 
 from headgate.deadletters.store import DeadLetterReader, StoredDeadLetter
 from headgate.delivery.cursors import Cursors, CursorStore
-from headgate.delivery.journal import DIRECTORY, JournalEntry, entries
+from headgate.delivery.journal import JournalEntry, entries
 from headgate.errors import UnavailableError
 from headgate.filter.compile.plan import Verdict
 from headgate.inspect.find import FoundEvent
 from headgate.limits import CLOCK_SLACK_S
+from headgate.log.directory import LogDirectory, OnCorrupt, Partition
 from headgate.log.reader import PartitionReader
 from headgate.log.search import newest_first
+from headgate.outbox.shards import dispatcher_of
 from headgate.outbox.writer import OUTBOX_SCHEMA, PROGRESS_TARGET
+from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
 from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
 from headgate.subscriptions.store import SubscriptionStore
 
 _COLUMN = {name: OUTBOX_SCHEMA.get_field_index(name) for name in OUTBOX_SCHEMA.names}
@@ -55,16 +58,52 @@ class Records:
 
     Args:
         data: The data directory.
+        log: The event log.
+        dispatchers: How many there are.
+
+    Attributes:
+        log: The event log.
+        dispatchers: What each dispatcher has written, by their numbers.
     """
 
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._outbox = data / "outbox" / "0"
+    def __init__(self, data: Path, log: LogDirectory, dispatchers: int = 1) -> None:
+        self.log = log
+        directories = directories_of(data, dispatchers)
+        self.dispatchers = tuple(DispatcherRecords(own, log.on_corrupt) for own in directories)
 
-    @property
-    def log(self) -> Path:
-        """Directory of the log's partitions."""
-        return self._data / "log"
+    def of(self, target: int) -> DispatcherRecords:
+        """What the dispatcher of a target has written."""
+        return self.dispatchers[dispatcher_of(target, len(self.dispatchers))]
+
+    def is_matched(self, found: FoundEvent) -> bool:
+        """Whether the matcher has passed an event: all of its rows are there.
+
+        Raises:
+            UnavailableError: A file is busy.
+        """
+        return all(found.offset < one.watermark(found.partition, one.cursors()) for one in self.dispatchers)
+
+    def rows(self, found: FoundEvent) -> list[MatchRow]:
+        """The rows of an event and every target, in the order in which they were written."""
+        return sorted(chain.from_iterable(one.rows(found) for one in self.dispatchers), key=lambda row: row.time_us)
+
+    def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
+        """What the journals still know of the event's attempts and ends, the oldest first."""
+        known = chain.from_iterable(one.attempts(found) for one in self.dispatchers)
+        return tuple(sorted(known, key=lambda entry: entry.time_us))
+
+
+class DispatcherRecords:
+    """Files of one dispatcher. Blocking; any number of calls at the same time.
+
+    Args:
+        own: Its directory.
+        on_corrupt: What is done at damaged chunks.
+    """
+
+    def __init__(self, own: DispatcherDirectory, on_corrupt: OnCorrupt) -> None:
+        self._own = own
+        self._outbox = Partition(own.outbox, on_corrupt)
 
     def cursors(self) -> Cursors:
         """Which deliveries have ended.
@@ -72,7 +111,7 @@ class Records:
         Raises:
             UnavailableError: The file is busy.
         """
-        path = self._data / "dispatch.db"
+        path = self._own.cursors
         with _reading("the dispatcher's cursors"):
             return CursorStore.read(path) if path.exists() else Cursors()
 
@@ -83,7 +122,7 @@ class Records:
             UnavailableError: The file is busy.
         """
         with _reading("the subscriptions' cursors"):
-            return SubscriptionStore.read(self._data / SUBSCRIPTIONS_FILE)
+            return SubscriptionStore.read(self._own.subscriptions)
 
     def watermark(self, partition: int, cursors: Cursors) -> int:
         """Every event of the partition below it has been matched: the newest progress row, else what cursors know."""
@@ -105,7 +144,7 @@ class Records:
 
     def rows(self, found: FoundEvent) -> list[MatchRow]:
         """The rows of an event and every target, in order: up to where the outbox says that it has been matched."""
-        if not self._outbox.is_dir():
+        if not self._outbox.directory.is_dir():
             return []
         # Rows are written soon after their event. Only where the clock was set back since, they may look older.
         near, are_all = self._rows_since(found, found.append_time_us - _NEAR_US)
@@ -141,7 +180,7 @@ class Records:
         Raises:
             UnavailableError: The file is busy.
         """
-        path = self._data / "deadletters.db"
+        path = self._own.dead_letters
         if not path.exists():
             return None
         with _reading("the dead letters"), DeadLetterReader.open(path) as stored:
@@ -150,7 +189,7 @@ class Records:
 
     def attempts(self, found: FoundEvent) -> tuple[JournalEntry, ...]:
         """What the journal still knows of the event's attempts and ends, the oldest first."""
-        return tuple(entries(self._data / DIRECTORY, found.partition, found.offset))
+        return tuple(entries(self._own.attempts, found.partition, found.offset))
 
 
 @contextlib.contextmanager

@@ -105,17 +105,17 @@ class Tracer:
         if found is None or found.stored.broker != identity_of(stored):
             return None, result
         # Before the rows are looked for: what is below the watermark now has its rows.
-        evaluated = found.offset < self._records.watermark(found.partition, self._records.cursors())
+        evaluated = self._records.is_matched(found)
         known = self._records.attempts(found)
         rows = self._records.rows(found)
-        subscriptions = self._records.subscriptions()
         keys = self._store.target_keys()
         matches = []
         for row in rows:
             key = keys.get(row.target)
             attempts = tuple(entry for entry in known if entry.target == row.target)
-            dead_letter = self._records.dead_letter(row.target, row.position)
-            pull = _pull(row, subscriptions) if key is not None and key.kind is Kind.SUBSCRIPTION else None
+            dispatcher = self._records.of(row.target)
+            dead_letter = dispatcher.dead_letter(row.target, row.position)
+            pull = _pull(row, dispatcher.subscriptions()) if key is not None and key.kind is Kind.SUBSCRIPTION else None
             matches.append(MatchTrace(row, key, attempts, dead_letter, pull))
         matched = {row.target for row in rows}
         others = tuple(entry for entry in known if entry.target not in matched)

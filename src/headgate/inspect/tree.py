@@ -5,40 +5,20 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.event.arrow import EVENT_SCHEMA, StoredEvent, from_batch
-from headgate.event.hops import ROOT, hops_of, place_root, root_of
-from headgate.inspect.find import FoundEvent, event_at
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.event.hops import ROOT, place_root, root_of
+from headgate.inspect.find import FoundEvent, event_at, event_in
 from headgate.limits import TREE_BYTES_MAX, TREE_EVENTS_MAX, TREE_SECONDS_MAX
-from headgate.log.ends import partitions_of
+from headgate.log.directory import LogDirectory
 from headgate.log.reader import Chunk, PartitionReader
 
 _EXTENSIONS: Final = EVENT_SCHEMA.get_field_index("extensions")
 _PLACE: Final = re.compile(r"([0-9]{1,4})-([0-9]{1,19})-[0-9a-f]{8}")
-
-
-@dataclass(frozen=True, slots=True)
-class Relative:
-    """An event of the tree.
-
-    Attributes:
-        hops: How many brokers it has been through; 0 for the root.
-        partition: Of the log.
-        offset: The event's.
-        append_time_us: When it was stored, microseconds since 1970 UTC.
-        stored: The event and its broker.
-    """
-
-    hops: int
-    partition: int
-    offset: int
-    append_time_us: int
-    stored: StoredEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +30,11 @@ class EventTree:
         complete: Whether the log was searched to its end.
     """
 
-    events: tuple[Relative, ...]
+    events: tuple[FoundEvent, ...]
     complete: bool
 
 
-def tree_of(log: Path, found: FoundEvent) -> EventTree:
+def tree_of(log: LogDirectory, found: FoundEvent) -> EventTree:
     """The tree that an event belongs to: a bounded search, forward from its root.
 
     Args:
@@ -69,19 +49,19 @@ def tree_of(log: Path, found: FoundEvent) -> EventTree:
     written = f'"{ROOT}":"{root}"'
     ends_s, left_bytes = time.monotonic() + TREE_SECONDS_MAX, TREE_BYTES_MAX
     complete = True
-    for partition in partitions_of(log):
-        with PartitionReader.open_at_time(log / str(partition), since_us) as reader:
+    for partition in log.partitions():
+        with PartitionReader.open_at_time(log.partition(partition), since_us) as reader:
             while (chunk := reader.read()) is not None:
                 events += _related(partition, chunk, written, found)
                 left_bytes -= chunk.size_bytes
                 if left_bytes <= 0 or len(events) >= TREE_EVENTS_MAX or time.monotonic() > ends_s:
                     complete = False
                     break
-    events.sort(key=lambda one: (one.hops > 0, one.append_time_us, one.partition, one.offset))
+    events.sort(key=lambda one: (one is not first, one.append_time_us, one.partition, one.offset))
     return EventTree(tuple(events[:TREE_EVENTS_MAX]), complete)
 
 
-def _root(log: Path, root: str, found: FoundEvent) -> Relative | None:
+def _root(log: LogDirectory, root: str, found: FoundEvent) -> FoundEvent | None:
     """The root, where it is another event than the one that is traced and still in the log of its broker."""
     place = _PLACE.fullmatch(root)
     if place is None:
@@ -92,20 +72,15 @@ def _root(log: Path, root: str, found: FoundEvent) -> Relative | None:
     first = event_at(log, partition, offset)
     if first is None or first.stored.broker != found.stored.broker:
         return None
-    if place_root(first.stored.event, partition, offset) != root:
-        return None
-    return Relative(0, partition, offset, first.append_time_us, first.stored)
+    return first if place_root(first.stored.event, partition, offset) == root else None
 
 
-def _related(partition: int, chunk: Chunk, written: str, found: FoundEvent) -> list[Relative]:
+def _related(partition: int, chunk: Chunk, written: str, found: FoundEvent) -> list[FoundEvent]:
     """The events of a chunk that carry the root, but for the one that is traced."""
     extensions: pa.Array = chunk.batch.column(_EXTENSIONS)
     if extensions.null_count == len(extensions):
         return []
-    related = []
-    for row in pc.indices_nonzero(pc.match_substring(extensions, written)).to_pylist():
-        offset = chunk.first_offset + row
-        stored = from_batch(chunk.batch, row)
-        if (partition, offset) != (found.partition, found.offset) and stored.broker == found.stored.broker:
-            related.append(Relative(hops_of(stored.event), partition, offset, chunk.append_time_us, stored))
-    return related
+    rows = pc.indices_nonzero(pc.match_substring(extensions, written)).to_pylist()
+    related = (event_in(partition, chunk, row) for row in rows)
+    itself, broker = (found.partition, found.offset), found.stored.broker
+    return [one for one in related if (one.partition, one.offset) != itself and one.stored.broker == broker]

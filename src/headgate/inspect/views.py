@@ -14,7 +14,6 @@ from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, Even
 from headgate.inspect.find import FoundEvent, OtherBroker, SearchResult
 from headgate.inspect.sentences import time_text
 from headgate.inspect.trace import EventTrace, MatchTrace
-from headgate.inspect.tree import Relative
 from headgate.log import positions
 
 
@@ -99,7 +98,7 @@ def _found(found: FoundEvent) -> JsonObject:
     }
 
 
-def _relative(one: Relative) -> JsonObject:
+def _relative(one: FoundEvent) -> JsonObject:
     """An event that the traced one descends from, or that has come of it or of the same one."""
     event = one.stored.event
     return {

@@ -34,7 +34,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.filter.tools.trace import Trace, trace
 from headgate.inspect.explanation import AttemptSummary, BrokerExplanation, EventExplanation, EventFate
 from headgate.inspect.find import EventSearch, FoundEvent, SearchResult, find_event
-from headgate.inspect.records import MatchRow, Records
+from headgate.inspect.records import DispatcherRecords, MatchRow, Records
 from headgate.inspect.sentences import (
     CHANGED_SINCE,
     ENDS,
@@ -87,8 +87,8 @@ class Why:
             return EventExplanation(EventFate.NOT_READY, not_ready_text(trigger), found)
         event = _RecordedEvent(self._records, found)
         # Before its row is looked for: what is below the watermark now has its rows.
-        _ = event.is_matched
-        return self._explain(trigger, target, event, self._records.row(found, target.id), trace)
+        _ = event.at(target.id).is_matched
+        return self._explain(trigger, target, event, self._records.of(target.id).row(found, target.id), trace)
 
     def of_broker(self, key: ObjectKey, search: EventSearch, *, after: str, limit: int) -> BrokerExplanation:
         """What became of an event for the triggers of a broker, a page of them.
@@ -115,7 +115,7 @@ class Why:
         triggers = [one for one in decoded if isinstance(one, Trigger) and one.broker_key == key.path]
         targets = {target.name: target for target in self._store.snapshot().targets if target.pull is None}
         event = _RecordedEvent(self._records, found)
-        _ = event.is_matched
+        event.look()
         rows = {row.target: row for row in self._records.rows(found)}
         listed = [(one.metadata.name, self._for_list(one, targets, event, rows)) for one in triggers[:limit]]
         return BrokerExplanation(found, tuple(listed), listed[-1][0] if len(triggers) > limit else "")
@@ -155,11 +155,12 @@ class Why:
         row: MatchRow,
         judge: _Judge,
     ) -> EventExplanation:
-        cursor = next((one for one in event.cursors.targets if one.target == target.id), None)
-        waiting = _waiting(row.position, event.cursors.position, cursor, history)
+        cursors = event.at(target.id).cursors
+        cursor = next((one for one in cursors.targets if one.target == target.id), None)
+        waiting = _waiting(row.position, cursors.position, cursor, history)
         if waiting is not None:
             return EventExplanation(EventFate.UNDELIVERED, undelivered_text(waiting, trigger), attempts=waiting)
-        dead_letter = self._records.dead_letter(target.id, row.position)
+        dead_letter = self._records.of(target.id).dead_letter(target.id, row.position)
         if dead_letter is not None:
             attempts = AttemptSummary(
                 dead_letter.attempts, 0, dead_letter.code, dead_letter.data.decode("utf-8", "replace")
@@ -184,7 +185,7 @@ class Why:
         if found.append_time_us < created_us:
             message = f"the trigger was created at {trigger.metadata.creation_timestamp}, after the event was stored"
             return EventExplanation(EventFate.CREATED_LATER, message)
-        if not event.is_matched:
+        if not event.at(target.id).is_matched:
             return EventExplanation(EventFate.NOT_MATCHED_YET, "the matcher has not come to the event yet")
         end = delivery_end(history)
         if end is not None and end.result in ENDS:
@@ -193,7 +194,8 @@ class Why:
         refused = _refused(judged)
         if refused is not None:
             return refused
-        if event.oldest_row_us and found.append_time_us < event.oldest_row_us:
+        oldest_row_us = event.at(target.id).oldest_row_us
+        if oldest_row_us and found.append_time_us < oldest_row_us:
             message = "the delivery has ended long ago, and the outbox is trimmed; the filter wants the event"
             return EventExplanation(EventFate.ENDED, message, trace=judged)
         ready = condition(trigger, "Ready")
@@ -211,6 +213,28 @@ class _RecordedEvent:
     def __init__(self, records: Records, found: FoundEvent) -> None:
         self.found = found
         self._records = records
+        self._progress = {one: _DispatcherProgress(one, found) for one in records.dispatchers}
+
+    def at(self, target: int) -> _DispatcherProgress:
+        """How far the dispatcher of a target is."""
+        return self._progress[self._records.of(target)]
+
+    def look(self) -> None:
+        """Find out now how far each dispatcher is."""
+        for progress in self._progress.values():
+            _ = progress.is_matched
+
+    @cached_property
+    def attempts(self) -> tuple[JournalEntry, ...]:
+        return self._records.attempts(self.found)
+
+
+class _DispatcherProgress:
+    """How far a dispatcher is with an event; each file is read once, when it is asked for."""
+
+    def __init__(self, records: DispatcherRecords, found: FoundEvent) -> None:
+        self._records = records
+        self._found = found
 
     @cached_property
     def cursors(self) -> Cursors:
@@ -218,11 +242,7 @@ class _RecordedEvent:
 
     @cached_property
     def is_matched(self) -> bool:
-        return self.found.offset < self._records.watermark(self.found.partition, self.cursors)
-
-    @cached_property
-    def attempts(self) -> tuple[JournalEntry, ...]:
-        return self._records.attempts(self.found)
+        return self._found.offset < self._records.watermark(self._found.partition, self.cursors)
 
     @cached_property
     def oldest_row_us(self) -> int:

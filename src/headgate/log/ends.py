@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from headgate.log.directory import LogDirectory
 from headgate.log.reader import PartitionReader
-
-
-def partitions_of(directory: Path) -> list[int]:
-    """Numbers of a log's partitions; none of a log that is not written yet."""
-    if not directory.is_dir():
-        return []
-    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdecimal())
 
 
 class LogEnds:
     """Where the partitions of the log begin and end.
 
     Args:
-        directory: Directory of the partitions.
+        log: Whose.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, log: LogDirectory) -> None:
+        self._log = log
         self._readers: dict[int, PartitionReader] = {}
 
     def partitions(self) -> list[int]:
         """Numbers of the partitions there are."""
-        return partitions_of(self._directory)
+        return self._log.partitions()
 
     def end_offset(self, partition: int) -> int:
         """Offset behind the last durable event."""
@@ -45,5 +37,5 @@ class LogEnds:
     def _reader(self, partition: int) -> PartitionReader:
         reader = self._readers.get(partition)
         if reader is None:
-            reader = self._readers[partition] = PartitionReader(self._directory / str(partition), start=0)
+            reader = self._readers[partition] = PartitionReader(self._log.partition(partition), start=0)
         return reader

@@ -7,58 +7,43 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
-from pathlib import Path
-from typing import NamedTuple
-
-import pyarrow as pa
 
 from headgate.limits import LOOKUP_CACHE_BYTES_MAX, LOOKUP_CHUNK_OVERHEAD_BYTES
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import OffsetNotKeptError
-from headgate.log.files import Committed
 from headgate.log.reader import Chunk
 from headgate.log.segments import Segments
 
 
-class LogRow(NamedTuple):
-    """A record: row `row` of `batch`, of the chunk that starts at `first_offset`."""
-
-    batch: pa.RecordBatch
-    row: int
-    first_offset: int
-    append_time_us: int
-
-
 class RecordLookup:
-    """Finds records below a log directory (`<root>/<partition>`). Not for several threads at once.
+    """Finds records of a log. Not for several threads at once.
 
     Args:
-        root: Directory of the partitions.
+        log: What is read.
         cache_bytes_max: Of the chunks that stay decoded, stored bytes and LOOKUP_CHUNK_OVERHEAD_BYTES each; one chunk
             is always kept.
+
+    Attributes:
+        log: Where the records are.
     """
 
-    def __init__(self, root: Path, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
-        self._root = root
+    def __init__(self, log: LogDirectory, *, cache_bytes_max: int = LOOKUP_CACHE_BYTES_MAX) -> None:
+        self.log = log
         self._cache_bytes_max = cache_bytes_max
         self._cache_bytes = 0
         self._partitions: dict[int, _Partition] = {}
         self._recent: OrderedDict[tuple[int, int], Chunk] = OrderedDict()
 
-    def find(self, partition: int, offset: int) -> LogRow:
-        """The record with this offset.
+    def chunk(self, partition: int, offset: int) -> Chunk:
+        """The whole chunk that holds this offset.
 
         Raises:
             OffsetNotKeptError: Retention removed it, or it is not durable yet.
-            CorruptChunkError: Its chunk is damaged.
+            CorruptChunkError: It is damaged.
         """
-        chunk = self.chunk(partition, offset)
-        return LogRow(chunk.batch, offset - chunk.first_offset, chunk.first_offset, chunk.append_time_us)
-
-    def chunk(self, partition: int, offset: int) -> Chunk:
-        """The whole chunk that holds this offset; errors as `find`."""
         held = self._partitions.get(partition)
         if held is None:
-            held = self._partitions[partition] = _Partition(self._root / str(partition))
+            held = self._partitions[partition] = _Partition(self.log.partition(partition))
         last = held.last
         if last is not None and last.first_offset <= offset < last.next_offset:
             return last
@@ -100,25 +85,20 @@ def _cost(chunk: Chunk) -> int:
 class _Partition:
     """One partition's files, and which offsets are cached."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._committed = Committed(directory)
-        self._segments = Segments(directory)
+    def __init__(self, partition: Partition) -> None:
+        self._segments = Segments(partition)
         self.last: Chunk | None = None
         self.starts: list[int] = []  # first offsets of its cached chunks, sorted
 
     def read(self, offset: int) -> Chunk:
-        committed = self._committed.next_offset()
-        if offset >= committed or offset < self._committed.first_offset():
-            raise self._not_kept(offset)
-        location = self._segments.locate(offset, committed)
+        published = self._segments.committed
+        first, end = published.first_offset(), published.next_offset()
+        location = self._segments.locate(offset, end) if first <= offset < end else None
         if location is None:
-            raise self._not_kept(offset)
+            first, end = published.first_offset(), published.next_offset()
+            directory = self._segments.partition.directory
+            raise OffsetNotKeptError(f"{directory} holds records {first} to {end - 1}, not {offset}")
         return Chunk(location, location.header.first_offset)
-
-    def _not_kept(self, offset: int) -> OffsetNotKeptError:
-        first, last = self._committed.first_offset(), self._committed.next_offset()
-        return OffsetNotKeptError(f"{self._directory} holds records {first} to {last - 1}, not {offset}")
 
     def forget(self, chunk: Chunk) -> None:
         del self.starts[bisect_left(self.starts, chunk.first_offset)]
@@ -127,4 +107,3 @@ class _Partition:
 
     def close(self) -> None:
         self._segments.close()
-        self._committed.close()

@@ -1,21 +1,19 @@
 """The reader of a partition: records in order, in any process.
 
 A reader sees exactly what is durable: it follows the published next offset and never passes it. Chunks without a wanted
-filter value are skipped without reading their bodies; damaged ones by the policy in `damage`. Bounded memory: one
+filter value are skipped without reading their bodies; damaged ones by the partition's policy. Bounded memory: one
 chunk, and 64 KiB read ahead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.log import damage
 from headgate.log.bloom import ValueHash, hash_value, might_contain
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
-from headgate.log.files import Committed
 from headgate.log.format import ChunkHeader, FormatError, decode_body
 from headgate.log.segments import ChunkLocation, SegmentFile, Segments
 
@@ -32,9 +30,10 @@ class Chunk:
         schema: Columns of `batch`.
         path: The segment file.
         byte: Where in it the chunk starts.
+        body: The stored Arrow message of the whole chunk, its checksum compared.
     """
 
-    __slots__ = ("_batch", "_body", "byte", "first_offset", "header", "path", "record_count", "schema")
+    __slots__ = ("_batch", "body", "byte", "first_offset", "header", "path", "record_count", "schema")
 
     def __init__(self, location: ChunkLocation, start: int) -> None:
         header = location.header
@@ -44,7 +43,7 @@ class Chunk:
         self.schema = location.segment.schema
         self.path = location.segment.path
         self.byte = location.position
-        self._body = location.segment.body(location.position, header)
+        self.body = location.segment.body(location.position, header)
         self._batch: pa.RecordBatch | None = None
 
     @property
@@ -58,19 +57,9 @@ class Chunk:
         return self.header.append_time_us
 
     @property
-    def time_range_us(self) -> tuple[int, int] | None:
-        """Smallest and largest event time of the whole chunk; None when no record has one."""
-        return self.header.time_range_us
-
-    @property
     def size_bytes(self) -> int:
         """Bytes of the stored chunk."""
         return self.header.chunk_bytes
-
-    @property
-    def body(self) -> pa.Buffer:
-        """The stored Arrow message of the whole chunk, its checksum compared."""
-        return self._body
 
     @property
     def batch(self) -> pa.RecordBatch:
@@ -81,7 +70,7 @@ class Chunk:
         """
         if self._batch is None:
             try:
-                whole = decode_body(self._body, self.schema, self.header.record_count)
+                whole = decode_body(self.body, self.schema, self.header.record_count)
             except FormatError as error:
                 raise CorruptChunkError(self.path, self.byte, str(error), self.header.first_offset) from error
             cut = self.first_offset - self.header.first_offset
@@ -93,7 +82,7 @@ class PartitionReader:
     """Reads one partition forward; it need not exist yet. Not for several threads at once.
 
     Args:
-        directory: The partition.
+        partition: What is read.
         start: First offset to read, 0 or more; below the first offset kept, reading begins there. It may lie inside a
             chunk.
 
@@ -105,13 +94,13 @@ class PartitionReader:
     """
 
     @classmethod
-    def open_at_time(cls, directory: Path, time_us: int) -> PartitionReader:
+    def open_at_time(cls, partition: Partition, time_us: int) -> PartitionReader:
         """Read from the first chunk on that was appended at or after `time_us`; the end, when there is none.
 
         Raises:
             CorruptChunkError: A chunk on the way is damaged. Not where damage is passed over.
         """
-        self = cls(directory, start=0)
+        self = cls(partition, start=0)
         try:
             self.position = self._segments.offset_at_time(time_us, self.committed_offset())
         except BaseException:
@@ -119,13 +108,14 @@ class PartitionReader:
             raise
         return self
 
-    def __init__(self, directory: Path, start: int) -> None:
+    def __init__(self, partition: Partition, start: int) -> None:
+        self._partition = partition
         self.position = start
         self.records_missed = 0
         self.records_corrupt = 0
         self.chunks_skipped = 0
-        self._committed = Committed(directory)
-        self._segments = Segments(directory, open_max=_READER_SEGMENTS_OPEN)
+        self._segments = Segments(partition, open_max=_READER_SEGMENTS_OPEN)
+        self._committed = self._segments.committed
         self._next: tuple[SegmentFile, int] | None = None
         self._wanted: frozenset[str] | None = None
         self._probes: list[ValueHash] = []
@@ -170,7 +160,7 @@ class PartitionReader:
             try:
                 return self._read(wanted, match_unfiltered, passes, chunks_max)
             except CorruptChunkError as error:
-                if not damage.skips():
+                if not self._partition.skips:
                     raise
                 self._pass_over(error)
 
@@ -206,13 +196,12 @@ class PartitionReader:
         self._next = None
         self.position = self._segments.behind(error, first, self._committed.next_offset())
         self.records_corrupt += self.position - first
-        damage.passed_over(error, first, self.position)
+        self._partition.pass_over(error, first, self.position)
 
     def close(self) -> None:
         """Close files and mapping; idempotent."""
         self._next = None
         self._segments.close()
-        self._committed.close()
 
     def __enter__(self) -> PartitionReader:
         return self
@@ -234,8 +223,8 @@ class PartitionReader:
                 return location
             first = self._committed.first_offset()
             if first <= self.position:
-                directory = self._segments.directory
-                raise CorruptChunkError(directory, 0, f"no segment holds record {self.position}", self.position)
+                reason = f"no segment holds record {self.position}"
+                raise CorruptChunkError(self._partition.directory, 0, reason, self.position)
             self.records_missed += first - self.position
             self.position = first
         return None

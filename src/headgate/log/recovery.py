@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate.log import damage
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError, NewerLogError
 from headgate.log.files import FileOps, read_at, sync_directory
 from headgate.log.format import (
@@ -86,14 +86,16 @@ def read_segment_header(path: Path, fd: int) -> tuple[pa.Schema, int]:
     """Schema and position of the first chunk.
 
     Raises:
-        FormatError: The header is cut off or damaged.
+        CorruptChunkError: The header is cut off or damaged.
         NewerLogError: A newer Headgate wrote the file.
     """
     try:
         size = segment_size_promised(read_at(fd, SEGMENT_FIXED_BYTES, 0))
+        return unpack_segment_header(read_at(fd, size, 0))
     except NewerFormatError as error:
         raise NewerLogError(path, str(error)) from error
-    return unpack_segment_header(read_at(fd, size, 0))
+    except FormatError as error:
+        raise CorruptChunkError(path, 0, str(error), segment_offset(path)) from error
 
 
 def read_chunk(fd: int, position: int, *, with_payload: bool) -> ChunkHeader | None:
@@ -134,54 +136,53 @@ def walk(path: Path, fd: int, position: int, offset: int, *, with_payload: bool 
         append_time_us = header.append_time_us
 
 
-def chunk_behind(fd: int, position: int, offset: int) -> int | None:
-    """Whether there is a good chunk behind the bad one at `position`, whose first record would have `offset`.
+def chunk_behind(fd: int, position: int, offset: int) -> tuple[int, ChunkHeader] | None:
+    """The good chunk behind the bad one at `position`, whose first record would have `offset`.
 
     A bad chunk with a good header gives the start of the next one, and nothing else is searched: its records may hold
     bytes that look like chunks. Behind a bad header every multiple of 8 is searched.
 
     Returns:
-        The byte where the good chunk starts, None when the bad one is a torn tail.
+        The byte where it starts, and its header; None when the bad one is a torn tail.
     """
     try:
-        header = unpack_chunk_header(read_at(fd, CHUNK_HEADER_BYTES, position))
+        bad = unpack_chunk_header(read_at(fd, CHUNK_HEADER_BYTES, position))
     except FormatError:
         return find_chunk(fd, position + 8, offset + 1)
-    behind = position + header.chunk_bytes
-    return behind if _good_chunk(fd, behind, header.next_offset, header.next_offset) else None
+    behind = position + bad.chunk_bytes
+    header = _good_chunk(fd, behind)
+    return None if header is None or header.first_offset != bad.next_offset else (behind, header)
 
 
-def _good_chunk(fd: int, position: int, offset_min: int, offset_max: int | None) -> bool:
+def _good_chunk(fd: int, position: int) -> ChunkHeader | None:
     try:
-        header = read_chunk(fd, position, with_payload=True)
+        return read_chunk(fd, position, with_payload=True)
     except FormatError:
-        return False
-    if header is None:
-        return False
-    return offset_min <= header.first_offset and (offset_max is None or header.first_offset <= offset_max)
+        return None
 
 
-def find_chunk(fd: int, position: int, offset_min: int) -> int | None:
-    """The first byte from `position` (a multiple of 8) on where a good chunk of `offset_min` or above starts."""
+def find_chunk(fd: int, position: int, offset_min: int) -> tuple[int, ChunkHeader] | None:
+    """Where the first good chunk of `offset_min` or above starts, from `position` (a multiple of 8) on; its header."""
     while data := read_at(fd, _SCAN_PIECE_BYTES, position):
         at = data.find(CHUNK_MAGIC)
         while at >= 0:
-            if (position + at) % 8 == 0 and _good_chunk(fd, position + at, offset_min, None):
-                return position + at
+            header = None if (position + at) % 8 else _good_chunk(fd, position + at)
+            if header is not None and header.first_offset >= offset_min:
+                return position + at, header
             at = data.find(CHUNK_MAGIC, at + 1)
         # Chunks start at multiples of 8 and so do the pieces, so no magic is cut in two.
         position += len(data) if len(data) % 8 == 0 else len(data) - len(data) % 8 + 8
     return None
 
 
-def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered:
+def recover(partition: Partition, files: FileOps, published_offset: int) -> Recovered:
     """Find the end of a partition, cut a torn tail, remove a last segment that was never finished.
 
     A tail is torn where nothing of it was published: publishing comes behind the sync. Published records that cannot be
     read are damage, and their offsets are never given out again.
 
     Args:
-        directory: The partition; no other process writes it.
+        partition: What is opened; no other process writes it.
         files: System calls.
         published_offset: Next offset that the file `committed` held before, 0 when unknown.
 
@@ -190,6 +191,7 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
             published records are gone. Not where damage is passed over.
         OSError: The disk does not answer.
     """
+    directory = partition.directory
     segments = list_segments(directory)
     cut_bytes = 0
     while segments:
@@ -198,11 +200,10 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
         try:
             try:
                 schema, start = read_segment_header(path, fd)
-            except FormatError as error:
+            except CorruptChunkError as error:
                 behind = find_chunk(fd, SEGMENT_ALIGN, first)
                 if behind is not None or published_offset > first:
-                    _refuse(CorruptChunkError(path, 0, str(error), first))
-                    return _without_schema(path, fd, behind, segments, published_offset)
+                    return _without_schema(partition, error, fd, behind, segments, published_offset)
                 cut_bytes += os.fstat(fd).st_size
                 files.unlink(path)
                 sync_directory(files, directory)
@@ -211,68 +212,55 @@ def recover(directory: Path, files: FileOps, published_offset: int) -> Recovered
                     return _empty(first, cut_bytes)
                 continue
             good = walk(path, fd, start, first)
-            while good.problem and damage.skips():
-                further = _pass_over(path, fd, good)
-                if further is None:
-                    break
-                good = further
+            while good.problem and partition.skips and (behind := chunk_behind(fd, good.end, good.next_offset)):
+                position, header = behind
+                damage = CorruptChunkError(path, good.end, good.problem, good.next_offset)
+                partition.pass_over(damage, good.next_offset, header.first_offset)
+                good = walk(path, fd, position, header.first_offset)
             if good.problem and good.next_offset >= published_offset:
                 cut_bytes += _cut(path, fd, good, files)
         finally:
             files.close(fd)
         append_time_us = good.append_time_us
         if append_time_us == NO_APPEND_TIME and len(segments) > 1:
-            append_time_us = _last_append_time(*segments[-2])
+            append_time_us = _last_append_time(partition, *segments[-2])
         kept_first, end = segments[0][0], good.next_offset
         if end < published_offset:
-            _pass_over_lost(path, good.end, good.problem or "the file ends", end, published_offset)
+            _pass_over_lost(partition, path, good, published_offset)
             return Recovered(path, None, 0, 0, kept_first, published_offset, append_time_us, cut_bytes)
         return Recovered(path, schema, start, good.end, kept_first, end, append_time_us, cut_bytes)
     if published_offset:
-        _pass_over_lost(directory / COMMITTED_NAME, 0, "there is no segment", 0, published_offset)
+        nothing = Walk(0, 0, NO_APPEND_TIME, "there is no segment")
+        _pass_over_lost(partition, directory / COMMITTED_NAME, nothing, published_offset)
     return _empty(published_offset, 0)
 
 
-def _refuse(error: CorruptChunkError) -> None:
-    """Raises the error, unless damage is passed over."""
-    if not damage.skips():
-        raise error
-
-
-def _pass_over_lost(path: Path, byte: int, problem: str, end: int, published_offset: int) -> None:
+def _pass_over_lost(partition: Partition, path: Path, good: Walk, published_offset: int) -> None:
     """Reports published records that are lost at the log's end. Their bytes stay: a new segment begins behind them."""
-    lost = published_offset - end
-    reason = f"{problem}; {lost} records from {end} on are gone, which were published as durable"
-    error = CorruptChunkError(path, byte, reason, end)
-    _refuse(error)
-    damage.passed_over(error, end, published_offset)
-
-
-def _pass_over(path: Path, fd: int, good: Walk) -> Walk | None:
-    """Goes on behind a damaged chunk that has a good one behind it; None when it is a torn tail."""
-    behind = chunk_behind(fd, good.end, good.next_offset)
-    header = None if behind is None else read_chunk(fd, behind, with_payload=False)
-    if behind is None or header is None:
-        return None
-    error = CorruptChunkError(path, good.end, good.problem, good.next_offset)
-    damage.passed_over(error, good.next_offset, header.first_offset)
-    return walk(path, fd, behind, header.first_offset)
+    end = good.next_offset
+    lost = f"{published_offset - end} records from {end} on are gone, which were published as durable"
+    error = CorruptChunkError(path, good.end, f"{good.problem or 'the file ends'}; {lost}", end)
+    partition.pass_over(error, end, published_offset)
 
 
 def _without_schema(
-    path: Path, fd: int, position: int | None, segments: list[tuple[int, Path]], published_offset: int
+    partition: Partition,
+    error: CorruptChunkError,
+    fd: int,
+    behind: tuple[int, ChunkHeader] | None,
+    segments: list[tuple[int, Path]],
+    published_offset: int,
 ) -> Recovered:
     """The end of a last segment whose header is damaged: nothing can be read of it, and a new segment follows."""
     end, append_time_us = published_offset, NO_APPEND_TIME
-    header = None if position is None else read_chunk(fd, position, with_payload=False)
-    if position is not None and header is not None:
-        good = walk(path, fd, position, header.first_offset)
+    if behind is not None:
+        position, header = behind
+        good = walk(error.path, fd, position, header.first_offset)
         end, append_time_us = max(good.next_offset, end), good.append_time_us
     elif len(segments) > 1:
-        append_time_us = _last_append_time(*segments[-2])
-    error = CorruptChunkError(path, 0, "the segment header is damaged", segments[-1][0])
-    damage.passed_over(error, segments[-1][0], end)
-    return Recovered(path, None, 0, 0, segments[0][0], end, append_time_us, 0)
+        append_time_us = _last_append_time(partition, *segments[-2])
+    partition.pass_over(error, segments[-1][0], end)
+    return Recovered(error.path, None, 0, 0, segments[0][0], end, append_time_us, 0)
 
 
 def _empty(next_offset: int, cut_bytes: int) -> Recovered:
@@ -282,21 +270,19 @@ def _empty(next_offset: int, cut_bytes: int) -> Recovered:
 def _cut(path: Path, fd: int, good: Walk, files: FileOps) -> int:
     behind = chunk_behind(fd, good.end, good.next_offset)
     if behind is not None:
-        raise CorruptChunkError(path, good.end, f"{good.problem}; a good chunk follows at byte {behind}")
+        raise CorruptChunkError(path, good.end, f"{good.problem}; a good chunk follows at byte {behind[0]}")
     size = os.fstat(fd).st_size
     files.ftruncate(fd, good.end)
     files.fsync(fd)
     return size - good.end
 
 
-def _last_append_time(first: int, path: Path) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _, start = read_segment_header(path, fd)
-        return walk(path, fd, start, first, with_payload=False).append_time_us
-    except FormatError as error:
-        if damage.skips():
+def _last_append_time(partition: Partition, first: int, path: Path) -> int:
+    with path.open("rb") as file:
+        try:
+            _, start = read_segment_header(path, file.fileno())
+        except CorruptChunkError:
+            if not partition.skips:
+                raise
             return NO_APPEND_TIME
-        raise CorruptChunkError(path, 0, str(error)) from error
-    finally:
-        os.close(fd)
+        return walk(path, file.fileno(), start, first, with_payload=False).append_time_us

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate.log import damage
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.files import FileOps, sync_directory
-from headgate.log.format import FormatError
-from headgate.log.recovery import list_segments, read_chunk, read_segment_header
+from headgate.log.recovery import list_segments
+from headgate.log.segments import SegmentFile
 from headgate.log.writer import PartitionWriter
 
 
@@ -64,7 +64,7 @@ def retain(
         if segments[index + 1][0] > floor_offset:
             break
         too_many = bytes_max is not None and total > bytes_max
-        too_old = age_us_max is not None and _is_older(*segments[index + 1], writer.next_offset, now_us - age_us_max)
+        too_old = age_us_max is not None and _is_older(writer, *segments[index + 1], now_us - age_us_max)
         if not (too_many or too_old):
             break
         total -= sizes[index]
@@ -78,7 +78,7 @@ def retain(
     return Retained(first, going, sum(sizes[:going]))
 
 
-def time_of_newest(directory: Path, bytes_max: int) -> int | None:
+def time_of_newest(partition: Partition, bytes_max: int) -> int | None:
     """When the first of a partition's newest segments, `bytes_max` together, was begun; None when all are as few.
 
     The last segment counts whole, however large it is. Microseconds since 1970 UTC.
@@ -86,34 +86,30 @@ def time_of_newest(directory: Path, bytes_max: int) -> int | None:
     Raises:
         CorruptChunkError: The segment cannot be read.
     """
-    segments = list_segments(directory)
+    segments = list_segments(partition.directory)
     total, found = 0, None
-    for index, (_, path) in enumerate(reversed(segments)):
+    for index, (first, path) in enumerate(reversed(segments)):
         total += path.stat().st_size
         if total > bytes_max and index:
             return found
-        found = _first_time_us(path) or found
+        found = _first_time_us(partition, first, path) or found
     return None
 
 
-def _first_time_us(path: Path) -> int | None:
+def _first_time_us(partition: Partition, first: int, path: Path) -> int | None:
     """When a segment's first chunk was appended; None while it has none."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _, start = read_segment_header(path, fd)
-        header = read_chunk(fd, start, with_payload=False)
-    except FormatError as error:
-        if damage.skips():
-            return os.fstat(fd).st_mtime_ns // 1_000  # no earlier than its first chunk
-        raise CorruptChunkError(path, 0, str(error)) from error
-    finally:
-        os.close(fd)
-    return None if header is None else header.append_time_us
+        with closing(SegmentFile(path, first)) as segment:
+            return segment.first_time_us(first + 1)
+    except CorruptChunkError:
+        if not partition.skips:
+            raise
+        return path.stat().st_mtime_ns // 1_000  # no earlier than its first chunk
 
 
-def _is_older(next_first: int, next_path: Path, next_offset: int, time_us: int) -> bool:
+def _is_older(writer: PartitionWriter, next_first: int, next_path: Path, time_us: int) -> bool:
     """Whether all before this segment was appended before `time_us`: its first chunk's time is later than theirs."""
-    if next_first >= next_offset:
+    if next_first >= writer.next_offset:
         return False  # nothing published in it yet: no bound known
-    first_us = _first_time_us(next_path)
+    first_us = _first_time_us(writer.partition, next_first, next_path)
     return first_us is not None and first_us < time_us

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
+from contextlib import closing
 
-from headgate.log import damage
 from headgate.log.bloom import ValueHash, hash_value, might_contain
-from headgate.log.ends import partitions_of
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError
-from headgate.log.files import Committed
 from headgate.log.reader import Chunk
 from headgate.log.segments import ChunkLocation, Segments
 
 
 def newest_first(
-    directory: Path, *, before: int | None = None, not_before_us: int = 0, wanted: Collection[str] | None = None
+    partition: Partition, *, before: int | None = None, not_before_us: int = 0, wanted: Collection[str] | None = None
 ) -> Iterator[Chunk]:
     """The durable chunks of a partition, the last one first; the partition need not exist.
 
     Args:
-        directory: The partition.
+        partition: What is read.
         before: Only records below this offset, which is a chunk's first one or behind the last one.
         not_before_us: Stop at a chunk that was appended earlier: microseconds since 1970 UTC.
         wanted: Filter values; chunks whose filter excludes all of them are passed over without being read.
@@ -30,28 +28,24 @@ def newest_first(
         CorruptChunkError: The way to a chunk is damaged, or its payload. Not where damage is passed over.
     """
     probes = None if wanted is None else [hash_value(value) for value in wanted if value]
-    committed_file, segments = Committed(directory), Segments(directory)
-    try:
-        committed = committed_file.next_offset()
+    with closing(Segments(partition)) as segments:
+        committed = segments.committed.next_offset()
         at = committed if before is None else min(before, committed)
-        while at > committed_file.first_offset():
+        while at > segments.committed.first_offset():
             try:
                 location = segments.locate(at - 1, committed)
                 if location is None or location.header.append_time_us < not_before_us:
                     return
                 chunk = _wanted(location, probes)
             except CorruptChunkError as error:
-                if not damage.skips() or error.first_offset is None:
+                if error.first_offset is None:
                     raise
-                damage.passed_over(error, error.first_offset, at)
+                partition.pass_over(error, error.first_offset, at)
                 at = min(at - 1, error.first_offset)
                 continue
             if chunk is not None:
                 yield chunk
             at = location.header.first_offset
-    finally:
-        segments.close()
-        committed_file.close()
 
 
 def _wanted(location: ChunkLocation, probes: list[ValueHash] | None) -> Chunk | None:
@@ -64,18 +58,20 @@ def _wanted(location: ChunkLocation, probes: list[ValueHash] | None) -> Chunk | 
     return Chunk(location, header.first_offset)
 
 
-def newest_of_all(root: Path, *, before: Mapping[int, int], not_before_us: int = 0) -> Iterator[tuple[int, Chunk]]:
+def newest_of_all(
+    log: LogDirectory, *, before: Mapping[int, int], not_before_us: int = 0
+) -> Iterator[tuple[int, Chunk]]:
     """Chunks of all partitions of a log, each with its partition's number, the newest first.
 
     Args:
-        root: Directory of the partitions.
+        log: What is read.
         before: Per partition, as in `newest_first`; a partition that is not named is read from its end.
         not_before_us: As in `newest_first`.
     """
 
     def chunks(number: int) -> Iterator[tuple[int, int, Chunk]]:
-        for chunk in newest_first(root / str(number), before=before.get(number), not_before_us=not_before_us):
+        for chunk in newest_first(log.partition(number), before=before.get(number), not_before_us=not_before_us):
             yield -chunk.append_time_us, number, chunk
 
-    for _, number, chunk in heapq.merge(*map(chunks, partitions_of(root)), key=lambda found: found[:2]):
+    for _, number, chunk in heapq.merge(*map(chunks, log.partitions()), key=lambda found: found[:2]):
         yield number, chunk

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headgate.limits import INDEX_STRIDE_BYTES, SEGMENTS_OPEN_MAX
-from headgate.log import damage
-from headgate.log.errors import CorruptChunkError, NewerLogError, OffsetNotKeptError
-from headgate.log.files import read_at
+from headgate.log.directory import Partition
+from headgate.log.errors import CorruptChunkError, OffsetNotKeptError
+from headgate.log.files import Committed, read_at
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
     PREFIX_BYTES_MAX,
@@ -55,12 +55,9 @@ class SegmentFile:
         try:
             self.schema: pa.Schema
             self.schema, self.data_start = read_segment_header(path, self._fd)
-        except NewerLogError:
+        except BaseException:
             os.close(self._fd)
             raise
-        except FormatError as error:
-            os.close(self._fd)
-            raise CorruptChunkError(path, 0, str(error), first_offset) from error
         self._offsets = [first_offset]
         self._positions = [self.data_start]
         self._behind_last = (first_offset, self.data_start)
@@ -164,10 +161,12 @@ class SegmentFile:
         except FormatError:
             pass
         found = find_chunk(self._fd, position + 8, offset + 1)
-        if found is None:
-            return None
-        header = read_chunk(self._fd, found, with_payload=False)
-        return None if header is None else (header.first_offset, found)
+        return None if found is None else (found[1].first_offset, found[0])
+
+    def first_time_us(self, committed: int) -> int | None:
+        """When the first chunk was appended; None while there is none. Errors as `header`."""
+        header = self.header(self.data_start, self.first_offset, committed)
+        return None if header is None else header.append_time_us
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -185,10 +184,11 @@ class ChunkLocation(NamedTuple):
 
 
 class Segments:
-    """The segments of a partition as one reader sees them: a few stay open, with their remembered positions."""
+    """The files of a partition as one reader sees them: a few segments stay open, with their remembered positions."""
 
-    def __init__(self, directory: Path, *, open_max: int = SEGMENTS_OPEN_MAX) -> None:
-        self.directory = directory
+    def __init__(self, partition: Partition, *, open_max: int = SEGMENTS_OPEN_MAX) -> None:
+        self.partition = partition
+        self.committed = Committed(partition.directory)
         self._open_max = open_max
         self._firsts: list[int] = []
         self._paths: list[Path] = []
@@ -196,7 +196,7 @@ class Segments:
 
     def refresh(self) -> None:
         """Read the directory again and let go of removed segments."""
-        listed = list_segments(self.directory)
+        listed = list_segments(self.partition.directory)
         self._firsts = [first for first, _ in listed]
         self._paths = [path for _, path in listed]
         for first in self._opened.keys() - set(self._firsts):
@@ -245,7 +245,7 @@ class Segments:
                 continue
             if segment is None:
                 continue
-            location, position = _walk(segment, offset, committed)
+            location, position = self._walk(segment, offset, committed)
             if location is not None:
                 return location
             if fresh:
@@ -273,83 +273,73 @@ class Segments:
         """
         for _ in range(_RETENTION_RACES_MAX):
             self.refresh()
+            if not self._firsts:
+                return committed
             try:
-                return self._offset_at_time(time_us, committed)
+                at = self._segment_before(time_us, committed)
             except FileNotFoundError:
                 continue  # retention removed a segment between the listing and its opening
             except CorruptChunkError:
-                if not damage.skips():
+                if not self.partition.skips:
                     raise
-                return self._next_at_time(time_us, committed)
-        raise OffsetNotKeptError(f"{self.directory} loses segments faster than they can be searched")
+                at = self._firsts[0]  # what is damaged has no time: chunk after chunk
+            return self._walk_to_time(at, time_us, committed)
+        raise OffsetNotKeptError(f"{self.partition.directory} loses segments faster than they can be searched")
 
-    def _offset_at_time(self, time_us: int, committed: int) -> int:
+    def _segment_before(self, time_us: int, committed: int) -> int:
+        """Offset of the last segment that began before a time, or of the first one."""
         low, high = 0, sum(first < committed for first in self._firsts)
         while low < high:
             middle = (low + high) // 2
-            if self._first_time(middle, committed) < time_us:
+            segment = self._get(middle)
+            begun_us = segment.first_time_us(committed)
+            if begun_us is None:
+                raise CorruptChunkError(segment.path, segment.data_start, "the file ends before its first chunk")
+            if begun_us < time_us:
                 low = middle + 1
             else:
                 high = middle
-        if not low:
-            return self._firsts[0] if self._firsts else committed
-        # Every chunk of the segments before low - 1 is older, the first of `low` is not.
-        segment = self._get(low - 1)
-        at, position = segment.first_offset, segment.data_start
-        while at < committed:
-            header = segment.header(position, at, committed)
-            if header is None or header.append_time_us >= time_us:
-                break
-            at = header.next_offset
-            position += header.chunk_bytes
-        return at
+        return self._firsts[max(0, low - 1)]
 
-    def _next_at_time(self, time_us: int, committed: int) -> int:
-        """The same, chunk after chunk: what is damaged has no time, and is passed over."""
-        at = self._firsts[0] if self._firsts else committed
+    def _walk_to_time(self, at: int, time_us: int, committed: int) -> int:
         while at < committed:
             try:
                 location = self.locate(at, committed)
                 if location is None or location.header.append_time_us >= time_us:
                     break
                 at = location.header.next_offset
-            except CorruptChunkError as found:
-                at = self.behind(found, at, committed)
+            except CorruptChunkError as error:
+                if not self.partition.skips:
+                    raise
+                at = self.behind(error, at, committed)
         return at
 
-    def _first_time(self, index: int, committed: int) -> int:
-        segment = self._get(index)
-        header = segment.header(segment.data_start, segment.first_offset, committed)
-        if header is None:
-            raise CorruptChunkError(segment.path, segment.data_start, "the file ends before its first chunk")
-        return header.append_time_us
+    def _walk(self, segment: SegmentFile, offset: int, committed: int) -> tuple[ChunkLocation | None, int]:
+        """The chunk of a segment that holds `offset`, or where the file ends before it.
+
+        Raises:
+            CorruptChunkError: The record is damaged; or anything before it, unless damage is passed over.
+        """
+        at, position = segment.nearest(offset)
+        while True:
+            try:
+                header = segment.header(position, at, committed)
+            except CorruptChunkError:
+                behind = segment.behind(position, at) if self.partition.skips else None
+                if behind is None or behind[0] > offset:
+                    raise
+                at, position = behind
+                continue
+            if header is None:
+                return None, position
+            if offset < header.next_offset:
+                return ChunkLocation(segment, position, header), position
+            at = header.next_offset
+            position += header.chunk_bytes
 
     def close(self) -> None:
         """Close every file."""
+        self.committed.close()
         for segment in self._opened.values():
             segment.close()
         self._opened.clear()
-
-
-def _walk(segment: SegmentFile, offset: int, committed: int) -> tuple[ChunkLocation | None, int]:
-    """The chunk of a segment that holds `offset`, or where the file ends before it.
-
-    Raises:
-        CorruptChunkError: The record is damaged; or anything before it, unless damage is passed over.
-    """
-    at, position = segment.nearest(offset)
-    while True:
-        try:
-            header = segment.header(position, at, committed)
-        except CorruptChunkError:
-            behind = segment.behind(position, at) if damage.skips() else None
-            if behind is None or behind[0] > offset:
-                raise
-            at, position = behind
-            continue
-        if header is None:
-            return None, position
-        if offset < header.next_offset:
-            return ChunkLocation(segment, position, header), position
-        at = header.next_offset
-        position += header.chunk_bytes

@@ -14,6 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headgate.errors import NotFoundError
+from headgate.log.directory import Partition
+from headgate.log.errors import CorruptChunkError
 from headgate.log.files import Committed, read_at
 from headgate.log.format import (
     CHUNK_HEADER_BYTES,
@@ -30,15 +32,6 @@ from headgate.log.reader import PartitionReader
 from headgate.log.recovery import NO_APPEND_TIME, find_chunk, list_segments, read_segment_header
 
 _ALL = (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A damaged place: the file, the byte where the bad chunk starts (0: the segment header), what is wrong."""
-
-    path: Path
-    byte: int
-    reason: str
 
 
 @dataclass(slots=True)
@@ -71,7 +64,7 @@ class PartitionReport:
     tail_bytes: int = 0
     append_time_us: tuple[int, int] | None = None
     codecs: dict[str, int] = field(default_factory=dict)
-    problems: list[Damage] = field(default_factory=list)
+    problems: list[CorruptChunkError] = field(default_factory=list)
 
     def add(self, header: ChunkHeader) -> None:
         """Count a good chunk."""
@@ -108,7 +101,7 @@ def partitions(path: Path) -> list[Path]:
                 return sorted(found, key=lambda p: int(p.name))
     raise NotFoundError(
         f"{path} holds no log partition",
-        hint="give a data directory, its log/ or outbox/ directory, or one partition such as data/log/0",
+        hint="give a data directory, its log/ directory, or one partition: data/log/0, data/dispatcher/0/outbox",
     )
 
 
@@ -139,11 +132,8 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
             report.segments += 1
             report.bytes += os.fstat(fd).st_size
             if first != offset and offset < published:
-                report.problems.append(
-                    Damage(
-                        path, 0, f"the segment starts at {first}, and none before it holds the records from {offset} on"
-                    )
-                )
+                reason = f"the segment starts at {first}, and none before it holds the records from {offset} on"
+                report.problems.append(CorruptChunkError(path, 0, reason, offset))
             offset = _Inspection(report, path, fd, published, bodies=bodies).run(first)
         finally:
             os.close(fd)
@@ -152,7 +142,7 @@ def inspect(directory: Path, *, bodies: bool) -> PartitionReport:
         place = segments[-1][1] if segments else directory
         size = place.stat().st_size if segments else 0
         reason = f"the log ends at record {offset}, but {published} was published as durable"
-        report.problems.append(Damage(place, size, reason))
+        report.problems.append(CorruptChunkError(place, size, reason, offset))
     committed.close()
     return report
 
@@ -174,12 +164,13 @@ class _Inspection:
         position: int | None
         try:
             self._schema, position = read_segment_header(self._path, self._fd)
-        except FormatError as error:
+        except CorruptChunkError as error:
             if offset >= self._published:
                 self._report.tail_bytes += self._size
                 return offset
-            self._bad(0, str(error))
-            position = find_chunk(self._fd, SEGMENT_ALIGN, offset)
+            self._report.problems.append(error)
+            behind = find_chunk(self._fd, SEGMENT_ALIGN, offset)
+            position = None if behind is None else behind[0]
         while position is not None and position < self._size:
             if offset >= self._published:
                 self._report.tail_bytes += self._size - position
@@ -197,9 +188,7 @@ class _Inspection:
                 self._report.tail_bytes += self._size - position  # nothing shows that it was ever whole
                 return None, offset
             self._bad(position, str(error))
-            if behind is not None:
-                offset = unpack_chunk_header(read_at(self._fd, CHUNK_HEADER_BYTES, behind)).first_offset
-            return behind, offset
+            return (None, offset) if behind is None else (behind[0], behind[1].first_offset)
         if header.first_offset != offset:
             self._bad(position, f"the chunk starts with record {header.first_offset}, not {offset}")
         last = self._report.append_time_us[1] if self._report.append_time_us else NO_APPEND_TIME
@@ -234,7 +223,7 @@ class _Inspection:
                 raise FormatError(f"the records break their schema: {error}") from error
 
     def _bad(self, position: int, reason: str) -> None:
-        self._report.problems.append(Damage(self._path, position, reason))
+        self._report.problems.append(CorruptChunkError(self._path, position, reason))
 
 
 def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Iterator[Record]:
@@ -244,7 +233,7 @@ def records(directory: Path, *, start: int = 0, limit: int | None = None) -> Ite
         CorruptChunkError: On the way to the next record the log is damaged.
     """
     left = _ALL if limit is None else limit
-    with PartitionReader(directory, start=start) as reader:
+    with PartitionReader(Partition(directory, "stop"), start=start) as reader:
         while left > 0 and (chunk := reader.read()) is not None:
             rows = chunk.batch.slice(0, min(left, chunk.record_count)).to_pylist()
             left -= len(rows)

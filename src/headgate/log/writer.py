@@ -26,6 +26,7 @@ import pyarrow as pa
 from headgate.errors import TooLargeError
 from headgate.limits import BLOOM_BYTES_MIN, CHUNK_BODY_BYTES_MAX, LOG_PROBE_BYTES, SEGMENT_BYTES_MAX
 from headgate.log.bloom import build
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError, DamagedLogError, LogLockedError, LogSchemaError, LogUnavailableError
 from headgate.log.files import Committed, FileOps, sync_directory, write_all
 from headgate.log.format import (
@@ -71,7 +72,7 @@ class PartitionWriter:
     Making one locks the partition, recovers it (a torn tail is cut) and publishes its end.
 
     Args:
-        directory: Made when absent.
+        partition: Its directory is made when absent.
         schema: Columns of every batch to come; another one than before starts a new segment.
         segment_bytes_max: A segment that has reached it is followed by a new one.
         bloom_bytes: Size of each chunk's filter, 16..255.
@@ -80,7 +81,7 @@ class PartitionWriter:
         files: System calls.
 
     Attributes:
-        directory: The partition's directory.
+        partition: What it writes.
         recovered: What opening found and cut.
 
     Raises:
@@ -93,7 +94,7 @@ class PartitionWriter:
 
     def __init__(
         self,
-        directory: Path,
+        partition: Partition,
         schema: pa.Schema,
         *,
         segment_bytes_max: int = SEGMENT_BYTES_MAX,
@@ -104,30 +105,25 @@ class PartitionWriter:
     ) -> None:
         check_schema(schema)
         build((), bloom_bytes)
-        files = files or FileOps()
-        lock = -1
+        files, directory = files or FileOps(), partition.directory
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            lock = _lock(directory)
-            known = Committed(directory)
-            published = known.next_offset()
-            known.close()
-            found = recover(directory, files, published)
-            committed = Committed.create(directory, files, found.next_offset, found.first_offset)
-            sync_directory(files, directory)
-            sync_directory(files, directory.parent)
+            with contextlib.ExitStack() as opening:
+                directory.mkdir(parents=True, exist_ok=True)
+                lock = _lock(directory)
+                opening.callback(os.close, lock)
+                known = Committed(directory)
+                published = known.next_offset()
+                known.close()
+                found = recover(partition, files, published)
+                committed = Committed.create(directory, files, found.next_offset, found.first_offset)
+                sync_directory(files, directory)
+                sync_directory(files, directory.parent)
+                opening.pop_all()
         except OSError as error:
-            if lock >= 0:
-                os.close(lock)
             raise LogUnavailableError(f"{directory} cannot be opened for writing: {error}") from error
         except CorruptChunkError as error:
-            os.close(lock)
             raise DamagedLogError(error.path, error.byte, error.reason, error.first_offset) from error
-        except BaseException:
-            if lock >= 0:
-                os.close(lock)
-            raise
-        self.directory = directory
+        self.partition = partition
         self.recovered = found
         self._schema = schema
         self._files = files
@@ -147,6 +143,11 @@ class PartitionWriter:
         self._bloom_bytes = bloom_bytes
         self._codec = codec
         self._clock_us = clock_us
+
+    @property
+    def directory(self) -> Path:
+        """The partition's directory."""
+        return self.partition.directory
 
     @property
     def next_offset(self) -> int:

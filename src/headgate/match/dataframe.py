@@ -20,36 +20,50 @@ from headgate.event.attributes import CONTEXT_ATTRIBUTES
 from headgate.filter.compile.plan import Verdict
 from headgate.match.reads import OperandColumns
 from headgate.match.residuals import Judgement, judge
-from headgate.match.table import CompiledPattern, MatchTable, TableBuilder, build_table
+from headgate.match.table import MARK, MARK_CHECK, MARK_KEY, CompiledPattern, MatchTable, TableBuilder, build_table
 
-__all__ = ["MatchTable", "TableBuilder", "build_table", "match_events"]
+__all__ = ["MARK", "MatchTable", "TableBuilder", "build_table", "match_events"]
 
-_IDENTITY: Final = ("partition", "offset")
+EVENT_IDENTITY: Final = ("partition", "offset")
+"""Where an event stands in the log."""
 _NO_TIME: Final = -(2**63)
 _CHECK_BITS: Final = 0xFFFF_FFFF
 """Of an event's check; a bit above them says that a number of the key is in doubt."""
 
 
-def match_events(events: DataFrame, table: MatchTable) -> DataFrame:
+def match_events(
+    events: DataFrame, table: MatchTable, identity: Sequence[str] = EVENT_IDENTITY, *, marks: bool = False
+) -> DataFrame:
     """Every (event, target) pair that a row of the table meets.
+
+    The rows of one event follow each other: nothing here is shuffled or sorted.
 
     Args:
         events: Columns of `event.arrow.EVENT_SCHEMA`, `partition` INT, `offset` BIGINT and, where a filter reads
             `publish_time`, `append_time_us` BIGINT; batch or streaming.
         table: From `build_table` on the same session.
+        identity: Columns of `events` that the answer has.
+        marks: Whether every event, those that nobody wants included, has one more row, its last: target MARK.
 
     Returns:
-        Columns partition INT, offset BIGINT, target INT, verdict TINYINT (`filter.plan.Verdict`). A pair may have
-        several rows, one per conjunction; its verdict is the highest.
+        The columns of `identity`, target INT, verdict TINYINT (`filter.plan.Verdict`). A pair may have several rows,
+        one per conjunction; its verdict is the highest.
     """
-    with_spec = events.join(F.broadcast(table.brokers), F.col("broker") == F.col("spec_broker"))
-    extracted = with_spec.select(*_IDENTITY, extraction(table).alias("extracted"))
-    keyed = extracted.select(*_IDENTITY, "extracted", F.posexplode("extracted.keys").alias("at", "event_key"))
+    # An event of a broker without filters has no key spec, and so no key but the mark's.
+    how = "left" if marks else "inner"
+    with_spec = events.join(F.broadcast(table.brokers), F.col("broker") == F.col("spec_broker"), how)
+    extracted = with_spec.select(*identity, extraction(table).alias("extracted"))
+    keys = F.col("extracted.keys")
+    if marks:
+        keys = F.concat(keys, F.array(F.lit(MARK_KEY).cast("bigint")))
+    keyed = extracted.select(*identity, "extracted", F.posexplode(keys).alias("at", "event_key"))
     joined = keyed.join(F.broadcast(table.rows), F.col("event_key") == F.col("row_key"))
     operands = sorted({name for one in table.patterns for name in one.operands})
     check = F.get(F.col("extracted.checks"), F.col("at"))
+    if marks:
+        check = F.coalesce(check, F.lit(MARK_CHECK).cast("bigint"))
     values = [F.get(F.col("extracted.operands"), F.col(name)).alias(_value(name)) for name in operands]
-    return _verdicts(joined.select("*", check.alias("check"), *values), table.patterns)
+    return _verdicts(joined.select("*", check.alias("check"), *values), table.patterns, identity)
 
 
 def extraction(table: MatchTable) -> Column:
@@ -60,9 +74,9 @@ def extraction(table: MatchTable) -> Column:
 
     return F.call_function(
         "headgate.extract",
-        F.col("spec_number"),
+        F.coalesce(F.col("spec_number"), F.lit(0).cast("bigint")),
         F.col("key_spec"),
-        F.col("state"),
+        F.coalesce(F.col("state"), F.lit(0).cast("bigint")),
         F.lit(table.secrets.seed).cast("bigint"),
         F.lit(table.secrets.check),
         *(column(name, "string") for name in (*CONTEXT_ATTRIBUTES, "extensions")),
@@ -73,7 +87,7 @@ def extraction(table: MatchTable) -> Column:
     )
 
 
-def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFrame:
+def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern], identity: Sequence[str]) -> DataFrame:
     judgements = [_conjunction(compiled) for compiled in patterns]
     holds = _by_pattern([judgement.holds for judgement in judgements])
     same = F.col("check").bitwiseAND(F.lit(_CHECK_BITS)) == F.col("row_check")
@@ -88,7 +102,7 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
     # expression that it may not move. This one costs nothing and is always true.
     once = F.spark_partition_id() >= 0
     judged = joined.select(
-        *_IDENTITY,
+        *identity,
         "targets",
         F.when(once, same & holds).alias("holds"),
         (~F.col("exact") | doubt | unknown).alias("unsure"),
@@ -100,7 +114,7 @@ def _verdicts(joined: DataFrame, patterns: Sequence[CompiledPattern]) -> DataFra
         .when(F.col("holds"), _verdict(Verdict.MATCH))
         .otherwise(_verdict(Verdict.ERROR))
     )
-    return decided.select(*_IDENTITY, F.explode("targets").alias("target"), verdict.alias("verdict"))
+    return decided.select(*identity, F.explode("targets").alias("target"), verdict.alias("verdict"))
 
 
 def _verdict(verdict: Verdict) -> Column:
@@ -108,11 +122,11 @@ def _verdict(verdict: Verdict) -> Column:
 
 
 def _by_pattern(columns: Sequence[Column]) -> Column:
-    """The column of the row's own pattern; rows of no pattern hold nothing."""
+    """The column of the row's own pattern; the mark has none and always holds."""
     result = F.when(F.col("pattern") == 0, columns[0])
     for number, column in enumerate(columns[1:], start=1):
         result = result.when(F.col("pattern") == number, column)
-    return result.otherwise(F.lit(False))
+    return result.otherwise(F.lit(True))
 
 
 def _conjunction(compiled: CompiledPattern) -> Judgement:

@@ -1,6 +1,6 @@
-"""The connection from the matcher's process to the dispatcher: the driver connection of docs/spec/match-link.md.
+"""The connection from the matcher's process to one dispatcher: the driver connection of docs/spec/match-link.md.
 
-One thread reads and writes; nothing here starts another.
+One thread reads and writes; nothing here starts another. `driver_links.py` has the connections to all of them.
 """
 
 from __future__ import annotations
@@ -18,25 +18,36 @@ import msgspec
 from headgate.limits import DRIVER_ANSWER_S_MAX, DRIVER_LINE_BYTES_MAX
 from headgate.match.errors import DriverLinkError
 
-ADDRESS_FILE: Final = "match-link.json"
-_HELLO: Final = struct.Struct("<4s32sqqiiq16x")
+ADDRESS_FILE: Final = "match-link-{}.json"
+"""Of each dispatcher, by its number."""
+_HELLO: Final = struct.Struct("<4s32sqqiiqii8x")
 _MAGIC: Final = b"HGM1"
 _ACCEPTED: Final = b"\x06"
 _DRIVER_PARTITION: Final = -1
 _RECEIVE_BYTES: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class LinkAddress:
-    """Where the dispatcher listens, and the token that both processes were given at start."""
+class LinkEndpoint(msgspec.Struct, frozen=True):
+    """Where one dispatcher listens."""
 
     host: str
     port: int
+
+    def __str__(self) -> str:
+        """`HOST:PORT`."""
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAddress:
+    """Where the dispatchers listen, by their numbers, and the token that all processes were given at start."""
+
+    endpoints: tuple[LinkEndpoint, ...]
     token: bytes
 
     def __repr__(self) -> str:
         """Without the token: this may end in a log."""
-        return f"LinkAddress({self.host}:{self.port})"
+        return f"LinkAddress({', '.join(map(str, self.endpoints))})"
 
 
 class Active(msgspec.Struct, frozen=True, tag="active", tag_field="op"):
@@ -57,59 +68,56 @@ class _Resume(msgspec.Struct, frozen=True, tag="resume", tag_field="op"):
     offsets: dict[int, int]
 
 
-class _Endpoint(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-
-
 Message = Active | Rejected
-"""Messages about runs that the dispatcher sends at any time."""
+"""Messages about runs that a dispatcher sends at any time."""
 
 _decode: Final = msgspec.json.Decoder(Active | Rejected | _Resume).decode
-_decode_endpoint: Final = msgspec.json.Decoder(_Endpoint).decode
+_decode_endpoint: Final = msgspec.json.Decoder(LinkEndpoint).decode
 
 
-def read_address(run_directory: Path, token: bytes) -> LinkAddress:
-    """The address that the dispatcher has published.
+def read_address(run_directory: Path, token: bytes, dispatchers: int) -> LinkAddress:
+    """The addresses that the dispatchers have published.
+
+    Args:
+        run_directory: Where their files are.
+        token: What every end must show.
+        dispatchers: How many there are.
 
     Raises:
-        DriverLinkError: It has not published one yet.
+        DriverLinkError: One has not published its own yet.
     """
-    path = run_directory / ADDRESS_FILE
+    paths = [run_directory / ADDRESS_FILE.format(number) for number in range(dispatchers)]
     try:
-        endpoint = _decode_endpoint(path.read_bytes())
+        endpoints = [_decode_endpoint(path.read_bytes()) for path in paths]
     except (OSError, msgspec.DecodeError) as error:
-        raise DriverLinkError(f"the dispatcher's address cannot be read: {error}") from error
-    return LinkAddress(endpoint.host, endpoint.port, token)
+        raise DriverLinkError(f"a dispatcher's address cannot be read: {error}") from error
+    return LinkAddress(tuple(endpoints), token)
 
 
 class DriverLink:
-    """An open connection; made by `connect`.
+    """An open connection; made by `connect`."""
 
-    Attributes:
-        address: For the connections of the runs.
-    """
-
-    def __init__(self, address: LinkAddress, connection: socket.socket) -> None:
-        self.address = address
+    def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._rest = b""
         self._heard: deque[Message] = deque()
 
     @classmethod
-    def connect(cls, address: LinkAddress) -> DriverLink:
-        """Connect and authenticate.
+    def connect(cls, address: LinkAddress, dispatcher: int = 0) -> DriverLink:
+        """Connect to a dispatcher by its number, and authenticate.
 
         Raises:
             DriverLinkError: Nobody listens, or the token is refused.
         """
+        endpoint, dispatchers = address.endpoints[dispatcher], len(address.endpoints)
         try:
-            connection = socket.create_connection((address.host, address.port), timeout=DRIVER_ANSWER_S_MAX)
+            connection = socket.create_connection((endpoint.host, endpoint.port), timeout=DRIVER_ANSWER_S_MAX)
         except OSError as error:
-            raise DriverLinkError(f"the dispatcher does not listen at {address!r}: {error}") from error
+            raise DriverLinkError(f"dispatcher {dispatcher} does not listen at {endpoint}: {error}") from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sendall(_HELLO.pack(_MAGIC, address.token, 0, 0, _DRIVER_PARTITION, 0, 0))
+            hello = _HELLO.pack(_MAGIC, address.token, 0, 0, _DRIVER_PARTITION, 0, 0, dispatcher, dispatchers)
+            connection.sendall(hello)
             answer = connection.recv(1)
         except OSError as error:
             connection.close()
@@ -117,7 +125,16 @@ class DriverLink:
         if answer != _ACCEPTED:
             connection.close()
             raise DriverLinkError("the dispatcher refused the driver connection")
-        return cls(address, connection)
+        return cls(connection)
+
+    def fileno(self) -> int:
+        """Of the socket, for `select`."""
+        return self._socket.fileno()
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether `receive` would return messages at once."""
+        return bool(self._heard)
 
     def resume(self) -> dict[int, int]:
         """Where the next run must start if none is alive: offset per partition.
@@ -173,7 +190,7 @@ class DriverLink:
         self._socket.settimeout(timeout_s)
         try:
             data = self._socket.recv(_RECEIVE_BYTES)
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             return []
         except OSError as error:
             raise DriverLinkError(f"the match link broke: {error}") from error

@@ -1,11 +1,11 @@
 """The loop that keeps one run in force and replaces it without a gap.
 
-Its states, in terms of the two runs it may hold (`active` and `rejected` come from the dispatcher, see
+Its states, in terms of the two runs it may hold (`active` and `rejected` come from the dispatchers, see
 docs/spec/match-link.md):
 
     in force   candidate   what happens next
     --------   ---------   -------------------------------------------------------------------------------------
-    none       none        start one from the dispatcher's offsets (`resume`)
+    none       none        start one from the dispatchers' offsets (`resume`)
     none       starting    wait for `active`
     yes        none        filters changed, or the run is old: start one beside it, from the log's end
     yes        starting    `active`: the candidate is in force, the older run stops
@@ -52,9 +52,11 @@ class RoutingSource(Protocol):
 
 
 class DispatcherLink(Protocol):
-    """What it needs of the driver connection (`driver_link.DriverLink`)."""
+    """What it needs of the driver connections (`driver_links.DriverLinks`)."""
 
-    address: LinkAddress
+    @property
+    def address(self) -> LinkAddress:
+        """For the connections of the runs."""
 
     def resume(self) -> dict[int, int]:
         """Start offsets when no run is alive."""
@@ -144,7 +146,7 @@ class Matcher:
     Args:
         routing: The control store.
         runner: Starts runs.
-        connect: Opens the driver connection; DriverLinkError while the dispatcher is not there.
+        connect: Opens the driver connections; DriverLinkError while a dispatcher is not there.
         on_ready: Called with True when a run has come into force, with False when none is any more.
         on_note: Called with what it does or lacks, in a line for people.
         on_step: Called at every step: the loop turns.
@@ -210,7 +212,7 @@ class Matcher:
         try:
             if self._link is None:
                 self._link = self._connect()
-                _log.info("connected to the dispatcher", address=repr(self._link.address))
+                _log.info("connected to the dispatchers", address=repr(self._link.address))
             for message in self._link.receive(limits.MATCH_POLL_S):
                 self._receive(message)
             self._announce()
@@ -339,12 +341,12 @@ class Matcher:
     # --- what goes wrong --------------------------------------------------------------------------
 
     def _link_lost(self, error: DriverLinkError) -> None:
-        """Without the dispatcher no run counts: all stop, and a new one starts from its offsets."""
+        """Without a dispatcher no run counts: all stop, and a new one starts where the dispatchers are."""
         runs = [run for run in (self._candidate, self._in_force) if run is not None]
         self._candidate = self._in_force = None
         self._set_ready(False)
         if self._link is None:
-            _log.debug("waiting for the dispatcher", reason=error.message)
+            _log.debug("waiting for the dispatchers", reason=error.message)
         else:
             self._link.close()
             self._link = None

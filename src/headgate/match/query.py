@@ -1,4 +1,4 @@
-"""One run: a Spark query in real-time mode, from explicit offsets to the match link.
+"""One run: a Spark query in real-time mode, from explicit offsets to the match link or to another sink.
 
 Spark's checkpoint is not our cursor (the outbox is): every run gets a throw-away one.
 """
@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from py4j.java_gateway import JavaObject, JVMView
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import StatusTracker
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headgate.errors import HeadgateError
 from headgate.limits import REAL_TIME_BATCH_S
-from headgate.log import damage
+from headgate.log.directory import LogDirectory
 from headgate.match.driver_link import LinkAddress
 from headgate.match.errors import RunFailedError, SparkGoneError
 
@@ -35,10 +37,13 @@ class SparkRun:
         generation: Version of the set of filters that it evaluates.
     """
 
-    def __init__(self, number: int, generation: int, query: StreamingQuery, checkpoint: Path) -> None:
+    def __init__(
+        self, number: int, generation: int, query: StreamingQuery, tracker: StatusTracker, checkpoint: Path
+    ) -> None:
         self.number = number
         self.generation = generation
         self._query = query
+        self._tracker = tracker
         self._checkpoint = checkpoint
 
     @property
@@ -56,6 +61,18 @@ class SparkRun:
         with spark_errors(f"run {self.number} does not answer"):
             error = self._query.exception()
         return "" if error is None else _innermost(str(error))
+
+    def running_tasks(self) -> int:
+        """How many tasks of the query run now; a call into the JVM.
+
+        Raises:
+            SparkGoneError: There is no JVM any more.
+        """
+        with spark_errors(f"run {self.number} does not answer"):
+            tracker = self._tracker
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(self._query.runId))]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return sum(stage.numActiveTasks for stage in stages if stage is not None)
 
     def stop(self) -> None:
         """End the query and its connections; returns when its tasks have ended. May be called twice.
@@ -75,7 +92,7 @@ def start_run(
     spark: SparkSession,
     matches: Callable[[DataFrame], DataFrame],
     *,
-    log: Path,
+    log: LogDirectory,
     start: Mapping[int, int],
     run: int,
     generation: int,
@@ -89,7 +106,7 @@ def start_run(
         spark: From `start_session`.
         matches: From events (columns of the log plus partition, offset, append_time_us) to rows of partition INT,
             offset BIGINT, target INT, verdict TINYINT; only operators that real-time mode admits.
-        log: The log's directory.
+        log: What is read.
         start: First offset of every partition that is read.
         run: Grows with every run.
         generation: Version of the filters in `matches`.
@@ -101,33 +118,67 @@ def start_run(
         RunFailedError: Spark refuses the query.
         SparkGoneError: There is no JVM any more.
     """
-    scratch.mkdir(parents=True, exist_ok=True)
-    checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch.absolute()))
     options = {
-        "path": str(log.absolute()),
+        "path": str(log.directory.absolute()),
         "partitions": ",".join(str(partition) for partition in sorted(start)),
-        "onCorrupt": "skip" if damage.skips() else "stop",
+        "onCorrupt": log.on_corrupt,
         "startOffsets": json.dumps({str(partition): offset for partition, offset in start.items()}),
-        "linkHost": link.host,
-        "linkPort": str(link.port),
+        "linkEndpoints": ",".join(map(str, link.endpoints)),
         "linkToken": link.token.hex(),
         "run": str(run),
         "generation": str(generation),
     }
+    return start_query(
+        spark,
+        lambda: matches(spark.readStream.format(SOURCE).options(**options).load()),
+        lambda jvm: jvm.dev.headgate.connector.link.MatchWriter(run),
+        run=run,
+        generation=generation,
+        scratch=scratch,
+        batch_s=batch_s,
+    )
+
+
+def start_query(
+    spark: SparkSession,
+    rows: Callable[[], DataFrame],
+    sink: Callable[[JVMView], JavaObject],
+    *,
+    run: int,
+    generation: int,
+    scratch: Path,
+    batch_s: int,
+) -> SparkRun:
+    """Start a query in real-time mode, whatever it reads and writes; returns when Spark has planned it.
+
+    Args:
+        spark: From `start_session`.
+        rows: Makes the stream that `sink` takes.
+        sink: Makes a `ForeachWriter` of the JVM.
+        run: Grows with every run.
+        generation: Version of the filters that it evaluates.
+        scratch: Directory for the checkpoint.
+        batch_s: Length of a batch.
+
+    Raises:
+        RunFailedError: Spark refuses the query.
+        SparkGoneError: There is no JVM any more.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    checkpoint = Path(tempfile.mkdtemp(prefix=f"run-{run}-", dir=scratch.absolute()))
     try:
         with spark_errors(f"run {run} did not start"):
-            rows = matches(spark.readStream.format(SOURCE).options(**options).load())
-            writer = rows.writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
+            writer = rows().writeStream.outputMode("update").option("checkpointLocation", str(checkpoint))
             writer = writer.trigger(realTime=f"{batch_s} seconds")  # type: ignore[call-overload]  # not in its overloads
             # A JVM writer has no Python face, and Python's `foreach` holds rows back until they are 1 MiB.
             jvm = spark.sparkContext._jvm
             assert jvm is not None
-            writer._jwrite = writer._jwrite.foreach(jvm.dev.headgate.connector.link.MatchWriter(run))
+            writer._jwrite = writer._jwrite.foreach(sink(jvm))
             query = writer.start()
     except HeadgateError:
         shutil.rmtree(checkpoint, ignore_errors=True)
         raise
-    return SparkRun(run, generation, query, checkpoint)
+    return SparkRun(run, generation, query, spark.sparkContext.statusTracker(), checkpoint)
 
 
 @contextmanager

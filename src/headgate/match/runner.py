@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import structlog
@@ -14,9 +15,11 @@ from pyspark.sql import SparkSession
 
 from headgate.control.routing import RoutingTable
 from headgate.limits import JVM_HEAP_MIB
-from headgate.log.files import Committed
+from headgate.log.directory import LogDirectory
+from headgate.log.ends import LogEnds
 from headgate.match.dataframe import TableBuilder, match_events
-from headgate.match.driver_link import DriverLink, LinkAddress, read_address
+from headgate.match.driver_link import LinkAddress, read_address
+from headgate.match.driver_links import DriverLinks
 from headgate.match.errors import SparkGoneError
 from headgate.match.matcher import Matcher, RoutingSource
 from headgate.match.query import SparkRun, spark_errors, start_run
@@ -31,12 +34,12 @@ class SparkRunner:
 
     Args:
         spark: From `start_session`.
-        log: The event log's directory.
+        log: The event log.
         partitions: Partitions of the log, from 0 on.
         scratch: Directory for checkpoints.
     """
 
-    def __init__(self, spark: SparkSession, log: Path, partitions: int, scratch: Path) -> None:
+    def __init__(self, spark: SparkSession, log: LogDirectory, partitions: int, scratch: Path) -> None:
         self._spark = spark
         self._tables = TableBuilder(spark)
         self._log = log
@@ -45,12 +48,8 @@ class SparkRunner:
 
     def ends(self) -> dict[int, int]:
         """Where every partition ends now."""
-        ends = {}
-        for partition in self._partitions:
-            committed = Committed(self._log / str(partition))
-            ends[partition] = committed.next_offset()
-            committed.close()
-        return ends
+        with closing(LogEnds(self._log)) as ends:
+            return {partition: ends.end_offset(partition) for partition in self._partitions}
 
     def start(self, table: RoutingTable, number: int, start: Mapping[int, int], link: LinkAddress) -> SparkRun:
         """Start a run; a partition that `start` does not name starts at 0.
@@ -76,8 +75,9 @@ class SparkRunner:
 def serve(
     *,
     routing: RoutingSource,
-    log: Path,
+    log: LogDirectory,
     partitions: int,
+    dispatchers: int,
     run_directory: Path,
     token: bytes,
     stop: threading.Event,
@@ -91,9 +91,10 @@ def serve(
 
     Args:
         routing: The control store.
-        log: The event log's directory.
+        log: The event log.
         partitions: Partitions of the log, from 0 on.
-        run_directory: Where the dispatcher publishes its address; Spark's temporary files go below it.
+        dispatchers: How many there are.
+        run_directory: Where the dispatchers publish their addresses; Spark's temporary files go below it.
         token: Authenticates the match link.
         stop: Set it to end.
         on_ready: Called with True when a run has come into force, with False when none is any more.
@@ -115,7 +116,7 @@ def serve(
     matcher = Matcher(
         routing,
         SparkRunner(spark, log, partitions, scratch),
-        lambda: DriverLink.connect(read_address(run_directory, token)),
+        lambda: DriverLinks.connect(read_address(run_directory, token, dispatchers)),
         on_ready=on_ready,
         on_note=on_note,
         on_step=on_step,

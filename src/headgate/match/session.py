@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Final
 
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -18,13 +20,19 @@ from headgate.limits import JVM_GC_S, JVM_HEAP_MIB, JVM_RETAINED_MAX
 from headgate.match.errors import SparkGoneError
 from headgate.match.requirements import INSTALL_JAVA, check_java
 
+FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
+FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
+"""Where `headgate.extract` is found."""
+
 
 def task_slots(partitions: int) -> int:
     """Threads for two runs beside each other: a task a partition each, and one for what Spark does besides."""
     return 2 * partitions + 1
 
 
-def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB) -> SparkSession:
+def start_session(
+    *, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM_HEAP_MIB, more_jars: Sequence[Path] = ()
+) -> SparkSession:
     """Start the JVM and Spark in it; takes seconds. A process has one session: a second call returns the first.
 
     Args:
@@ -32,6 +40,7 @@ def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM
         threads: Tasks that can run at once, see `task_slots`.
         scratch: Directory for Spark's temporary files; made when absent.
         heap_mib: The JVM's heap, and as much again for Arrow's buffers at most.
+        more_jars: What the queries need beside the connector: for Kafka, `store.kafka.spark_jars`.
 
     Raises:
         SparkMissingError: No suitable Java.
@@ -43,7 +52,7 @@ def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.pop("SPARK_HOME", None)  # another installation's jars would not fit this PySpark
     builder = SparkSession.builder.appName("headgate").master(f"local[{threads}]")
-    for name, value in _settings(jar, scratch, heap_mib).items():
+    for name, value in _settings([jar, *more_jars], scratch, heap_mib).items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
@@ -51,7 +60,7 @@ def start_session(*, jar: Path, threads: int, scratch: Path, heap_mib: int = JVM
         raise SparkGoneError(f"the JVM did not start: {error}", hint=INSTALL_JAVA) from error
 
 
-def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
+def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:
     log4j = Path(str(resources.files("headgate.match") / "log4j2.properties"))
     java_options = (
         f"-Dlog4j2.configurationFile={log4j.as_uri()}",
@@ -69,9 +78,8 @@ def _settings(jar: Path, scratch: Path, heap_mib: int) -> dict[str, str]:
         "-XX:-DontCompileHugeMethods",
     )
     return {
-        "spark.jars": str(jar),
-        # Where `headgate.extract` is found.
-        "spark.sql.catalog.headgate": "dev.headgate.connector.keys.Functions",
+        "spark.jars": ",".join(map(str, jars)),
+        FUNCTIONS_SETTING: FUNCTIONS_VALUE,
         "spark.driver.memory": f"{heap_mib}m",
         "spark.driver.extraJavaOptions": " ".join(
             f'"{option}"' if " " in option else option for option in java_options

@@ -25,8 +25,10 @@ _SETTINGS: Final = {
     # Many patterns make many columns; above this number Spark would give up whole-stage code generation.
     "spark.sql.codegen.maxFields": "4000",
 }
-_NOBODY: Final = -1
-"""Target and pattern of the row that keeps the table from ever being empty, which would change the plan."""
+MARK: Final = -1
+"""Target and pattern of the mark: the row of a key that every event has where marks are asked for, and else none.
+
+It also keeps the table from ever being empty, which would change the plan."""
 
 _CONSTANT_TYPES: Final = {ConstantKind.STRING: "string", ConstantKind.NUMBER: "number", ConstantKind.BOOL: "flag"}
 _ARROW: Final[dict[str, pa.DataType]] = {
@@ -42,6 +44,12 @@ _ARROW: Final[dict[str, pa.DataType]] = {
 _SECRETS: Final = Secrets(secrets.randbits(63), secrets.randbits(31))
 """Drawn once a process. They stand in the code that Spark generates: drawn anew for each table, they made every
 generation compile and warm up the same code again."""
+MARK_KEY: Final = secrets.randbits(63)
+"""The key of the mark, drawn once like the secrets: no event has it by chance."""
+MARK_CHECK: Final = 0
+"""The check of the mark."""
+_NO_NUMBER: Final = -1
+"""Of the key spec of no broker, whose row keeps that table from being empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +166,9 @@ class TableBuilder:
                 self._numbered[one.key_spec] = next(self._numbers) if number is None else number
         columns = {
             "spec_broker": pa.array([*tables, ""], pa.string()),
-            "spec_number": pa.array([*(self._numbered[one.key_spec] for one in tables.values()), _NOBODY], pa.int64()),
+            "spec_number": pa.array(
+                [*(self._numbered[one.key_spec] for one in tables.values()), _NO_NUMBER], pa.int64()
+            ),
             "key_spec": pa.array([*(one.key_spec for one in tables.values()), ""], pa.string()),
             "state": pa.array([*(one.state for one in tables.values()), 0], pa.int64()),
         }
@@ -208,7 +218,7 @@ def _arrow(patterns: Sequence[CompiledPattern], rows: Mapping[Pattern, Sequence[
         ]
     )
     numbers = {one.pattern: number for number, one in enumerate(patterns)}
-    batches = [_batch(schema, _NOBODY, [(secrets.randbits(63), 0, True)], [[_NOBODY]], ())]
+    batches = [_batch(schema, MARK, [(MARK_KEY, MARK_CHECK, True)], [[MARK]], ())]
     for pattern, groups in rows.items():
         some, targets = list(chain(*groups)), list(chain.from_iterable(group.values() for group in groups))
         number = numbers.get(pattern)

@@ -158,7 +158,8 @@ class _Pages(Collector):
         found: dict[str, float] = {}
         for page in self._pages:
             if self._now - page.written_at <= METRICS_STALE_S:
-                found |= page.gauges.get(name, {})
+                for label, value in page.gauges.get(name, {}).items():
+                    found[label] = found.get(label, 0.0) + value
         return found
 
     def _distribution(self, name: str, label: str, bounds: tuple[float, ...]) -> tuple[list[tuple[str, float]], float]:

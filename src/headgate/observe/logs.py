@@ -45,7 +45,7 @@ def configure(process: str) -> None:
     """Sets up logging of this process; call once, first.
 
     Args:
-        process: Which process speaks: `supervisor`, `front`, `matcher`, `dispatcher`.
+        process: Which process speaks: `supervisor`, `front-0`, `matcher`.
     """
     terminal = STDERR.isatty()
     renderer: structlog.typing.Processor = (

@@ -192,6 +192,16 @@ CONNECTIONS_CLOSED = _counters(
     "which",
     *("idle", "refused"),
 )
+TLS_HANDSHAKES_FAILED = _counter(
+    "headgate_tls_handshakes_failed_total",
+    "Connections of HTTP clients whose TLS handshake failed or did not end",
+)
+TLS_CERTIFICATES = _counters(
+    "headgate_tls_certificates_total",
+    "Changes of the files of certificate, key or CAs that each front has taken up, or refused as they do not work",
+    "result",
+    *("loaded", "refused"),
+)
 
 # --- log -----------------------------------------------------------------------------------------
 _LOGS: Final = ("events", "outbox")
@@ -220,7 +230,7 @@ TARGETS = _gauge("headgate_match_targets", "Triggers in the table of the query i
 # --- dispatch ------------------------------------------------------------------------------------
 EVENTS_EVALUATED = _counters(
     "headgate_events_evaluated_total",
-    "Events that have passed the matcher: some trigger may want them, or none does",
+    "Events that have passed the matcher, by each dispatcher: some trigger of its own may want them, or none does",
     "result",
     *("wanted", "unwanted"),
 )
@@ -310,12 +320,11 @@ FILTER_CACHE = Family(
 )  # fmt: skip
 
 # --- server --------------------------------------------------------------------------------------
-RESTARTS = _counters(
+RESTARTS = Family(
+    Counter,
     "headgate_process_restarts_total",
     "Processes that ended and were started again",
     "part",
-    *("front", "dispatcher", "reader", "matcher"),
+    labels_max=limits.PROCESSES_MAX,
 )
-READY = Family(
-    Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", ("front", "dispatcher", "reader", "matcher")
-)  # fmt: skip
+READY = Family(Gauge, "headgate_ready", "Whether a part works: 1 or 0", "part", labels_max=limits.PROCESSES_MAX)

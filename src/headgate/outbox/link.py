@@ -21,10 +21,12 @@ import structlog
 from headgate import limits
 from headgate.outbox.errors import LinkProtocolError
 from headgate.outbox.protocol import HELLO_ACCEPTED, HELLO_BYTES, FrameParser, Hello, decode_hello
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Accepted, RunActive, RunRejected, Step, Takeover
 from headgate.storage.whole_file import replace_whole
 
-ADDRESS_FILE: Final = "match-link.json"
+ADDRESS_FILE: Final = "match-link-{}.json"
+"""Of each dispatcher, by its number."""
 
 _log = structlog.get_logger(__name__)
 
@@ -61,11 +63,20 @@ class MatchLinkServer:
         takeover: Which run's rows count.
         sink: Where accepted rows go.
         resume: Start offsets for a run when no other is alive, per partition.
+        shard: Which dispatcher this is: rows of another one's targets would reach nobody here.
     """
 
-    def __init__(self, token: bytes, takeover: Takeover, sink: MatchSink, resume: Callable[[], dict[int, int]]) -> None:
+    def __init__(
+        self,
+        token: bytes,
+        takeover: Takeover,
+        sink: MatchSink,
+        resume: Callable[[], dict[int, int]],
+        shard: Shard = WHOLE,
+    ) -> None:
         self.token = token
         self.sink = sink
+        self.shard = shard
         self._takeover = takeover
         self._resume = resume
         self._connections: set[_LinkConnection] = set()
@@ -74,11 +85,11 @@ class MatchLinkServer:
         self._watch: asyncio.TimerHandle | None = None
 
     async def start(self, run_directory: Path) -> int:
-        """Listen on a free loopback port and publish it as `run/match-link.json`; returns the port."""
+        """Listen on a free loopback port and publish it as `run/match-link-N.json`; returns the port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: _LinkConnection(self), "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
-        _publish_address(run_directory / ADDRESS_FILE, port)
+        _publish_address(run_directory / ADDRESS_FILE.format(self.shard.index), port)
         self._watch = loop.call_later(1.0, self._close_silent)
         _log.info("match link listens", port=port)
         return port
@@ -301,6 +312,10 @@ class _LinkConnection(asyncio.Protocol):
         hello, token = decode_hello(data[:HELLO_BYTES])
         if not hmac.compare_digest(token, self._link.token):
             raise LinkProtocolError("wrong token")
+        shard = self._link.shard
+        if (hello.dispatcher, hello.dispatchers) != (shard.index, shard.count):
+            meant = f"dispatcher {hello.dispatcher} of {hello.dispatchers}"
+            raise LinkProtocolError(f"the connection is meant for {meant}, this is {shard.index} of {shard.count}")
         self.hello = hello
         assert self._transport is not None
         self._transport.write(HELLO_ACCEPTED)

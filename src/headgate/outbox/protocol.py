@@ -24,7 +24,7 @@ DRIVER_PARTITION: Final = -1
 FRAME_ROW: Final = 1
 FRAME_PASSED: Final = 2
 
-_HELLO: Final = struct.Struct("<4s32sqqiiq16s")
+_HELLO: Final = struct.Struct("<4s32sqqiiqii8s")
 _FRAME: Final = struct.Struct("<BBiq")
 
 Row = tuple[int, int, int]
@@ -41,6 +41,8 @@ class Hello:
         partition: The partition that this connection is about; -1 on the driver's connection.
         partitions: How many partitions the run reads.
         start: Offset of the first event that this connection is about.
+        dispatcher: Number of the dispatcher that it is meant for.
+        dispatchers: How many the matcher knows.
     """
 
     run: int
@@ -48,6 +50,8 @@ class Hello:
     partition: int
     partitions: int
     start: int
+    dispatcher: int = 0
+    dispatchers: int = 1
 
     @property
     def is_driver(self) -> bool:
@@ -58,7 +62,16 @@ class Hello:
 def encode_hello(hello: Hello, token: bytes) -> bytes:
     """The 84 bytes that open a connection (tests, benchmarks and the matcher's driver connection use it)."""
     return _HELLO.pack(
-        HELLO_MAGIC, token, hello.run, hello.generation, hello.partition, hello.partitions, hello.start, bytes(16)
+        HELLO_MAGIC,
+        token,
+        hello.run,
+        hello.generation,
+        hello.partition,
+        hello.partitions,
+        hello.start,
+        hello.dispatcher,
+        hello.dispatchers,
+        bytes(8),
     )
 
 
@@ -74,12 +87,14 @@ def decode_hello(data: bytes) -> tuple[Hello, bytes]:
     Raises:
         LinkProtocolError: Wrong magic, or a number out of its range.
     """
-    magic, token, run, generation, partition, partitions, start, reserved = _HELLO.unpack(data)
+    magic, token, run, generation, partition, partitions, start, dispatcher, dispatchers, reserved = _HELLO.unpack(data)
     if magic != HELLO_MAGIC:
         raise LinkProtocolError("the connection does not begin with the match link's magic")
-    hello = Hello(run, generation, partition, partitions, start)
-    if reserved != bytes(16):
+    hello = Hello(run, generation, partition, partitions, start, dispatcher, dispatchers)
+    if reserved != bytes(8):
         raise LinkProtocolError("the reserved bytes of the hello are not zero")
+    if not 0 <= dispatcher < dispatchers <= limits.DISPATCHERS_MAX:
+        raise LinkProtocolError(f"dispatcher {dispatcher} of {dispatchers} is out of range")
     if hello.is_driver:
         if run != 0 or generation != 0:
             raise LinkProtocolError("a driver connection names a run")

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow.compute as pc
 
+from headgate.log.directory import Partition
 from headgate.log.reader import PartitionReader
 from headgate.outbox.writer import OUTBOX_SCHEMA
 
@@ -69,7 +69,7 @@ class Backlog(Protocol):
         """
 
 
-def position_at_time(outbox: Path, time_us: int) -> int:
+def position_at_time(outbox: Partition, time_us: int) -> int:
     """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
     with PartitionReader.open_at_time(outbox, time_us) as reader:
         return reader.position
@@ -79,11 +79,11 @@ class OutboxReader:
     """Reads pages in threads of its own.
 
     Args:
-        directory: The outbox partition.
+        outbox: Its partition.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, outbox: Partition) -> None:
+        self._outbox = outbox
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="backlog")
 
     async def read(
@@ -101,7 +101,7 @@ class OutboxReader:
         filter_values = frozenset({str(target)})
         found: list[OutboxRow] = []
         reached = start
-        with PartitionReader(self._directory, start=start) as reader:
+        with PartitionReader(self._outbox, start=start) as reader:
             while len(found) < count_max and reached < upto:
                 chunk = reader.read(wanted=filter_values)
                 if chunk is None:

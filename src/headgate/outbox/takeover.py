@@ -14,16 +14,22 @@ dies, the next one can go on at W. Held rows are bounded: over the limit the lin
     waiting      held                      first in its partition and start <= W          -> owner
                                            first in its partition and start >  W (a gap)  -> run rejected
                                            next to the owner and start <= W <= passed     -> owner, the old one retires
-    owner        accepted, W moves         the next one becomes the owner                 -> retired
-      limited    accepted below X, held    the same; the next one dies: held rows count   -> owner
+    owner        accepted, W moves         a newer one becomes the owner                  -> retired
+      limited    accepted below X, held    the same; a newer one dies: held rows count    -> owner
     retired      ignored                   its connection closes
 
-Who follows the owner never waits for it to be slow: it takes over at the first moment at which it has passed W. On a
-busy partition that moment might never come (both run at the same speed, one 10 events behind), so when the next one
-is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands still, and
-the next one walks the last few events to it. The limit lies ahead of both, so mostly it is never met. No deadlock:
-while the owner stands at X, the next one holds nothing (all its rows are below W), so it is never the one that is not
-being read.
+Who follows the owner never waits for it to be slow: the newest run takes over at the first moment at which it has
+passed W. On a busy partition that moment might never come (both run at the same speed, one 10 events behind), so when
+a newer one is within TAKEOVER_NEAR_EVENTS of W the owner gets a limit X = W + TAKEOVER_NEAR_EVENTS: at X it stands
+still, and the newer one walks the last few events to it. The limit lies ahead of both, so mostly it is never met. No
+deadlock: while the owner stands at X, a newer one holds nothing (all its rows are below W), so it is never the one
+that is not being read.
+
+A reader of a log (`holds=False`) cannot stop reading one run: who waits would have to be held without a bound. There
+a newer run takes over as soon as it is near W, and walks the last TAKEOVER_NEAR_EVENTS events to W as the owner. A
+run that starts above W is refused. So nothing is ever held, and W, the contenders and the owner of each partition are
+the whole state: `state` gives it, and a reader that restarts goes on with it. In which order the steps come depends
+on nothing but the log.
 
 A run dies as a whole: one connection of it closes, all of it is closed (Spark fails the query anyway). If a run dies
 after it took partition 0 over and before it took partition 1, the older run is retired in 0 and the owner in 1:
@@ -43,6 +49,7 @@ from dataclasses import dataclass, field
 
 from headgate import limits
 from headgate.outbox.protocol import Hello, Row
+from headgate.outbox.takeover_state import PartitionState, RunState, TakeoverState
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +118,74 @@ class Takeover:
 
     Args:
         watermarks: W per partition, as the outbox has it; a partition not named starts at 0.
+        holds: Whether rows can be held; what a reader of a log cannot.
     """
 
-    def __init__(self, watermarks: Mapping[int, int]) -> None:
+    def __init__(self, watermarks: Mapping[int, int], *, holds: bool = True) -> None:
         self._partitions = {p: _Partition(w) for p, w in watermarks.items()}
         self._runs: dict[int, _Run] = {}
         self._dead: dict[int, None] = {}  # the last few, in order of death
+        self._holds = holds
+
+    @classmethod
+    def restored(cls, state: TakeoverState) -> Takeover:
+        """The takeover that gave this state; it holds nothing."""
+        takeover = cls({p: each.watermark for p, each in state.partitions.items()}, holds=False)
+        generations = {run.run: run.generation for run in state.runs}
+        for partition, each in state.partitions.items():
+            there = takeover._partitions[partition]
+            # Where a contender started, and how far it is, matters with its own next frame only, which tells.
+            there.contenders = [_Contender(run, generations[run], 0, 0) for run in each.contenders]
+            there.owned = each.owned
+        for run in state.runs:
+            contends = {p for p, each in state.partitions.items() if run.run in each.contenders}
+            owned = {p for p in contends if state.partitions[p].owned and state.partitions[p].contenders[0] == run.run}
+            retired = {p for p, each in state.partitions.items() if run.run in each.retired}
+            takeover._runs[run.run] = _Run(
+                run.generation, run.partitions, contends | retired, owned, retired, run.active
+            )
+        return takeover
+
+    def state(self) -> TakeoverState:
+        """What `restored` needs; only without held rows."""
+        assert not self._holds, "held rows are no part of the state"
+        runs = sorted(self._runs.items())
+        return TakeoverState(
+            tuple(RunState(number, run.generation, run.partitions, run.active) for number, run in runs),
+            {
+                p: PartitionState(
+                    state.watermark,
+                    tuple(contender.run for contender in state.contenders),
+                    tuple(number for number, run in runs if p in run.retired),
+                    state.owned,
+                )
+                for p, state in sorted(self._partitions.items())
+            },
+        )
+
+    def generation(self, run: int) -> int | None:
+        """The generation of a run; None when it is not alive."""
+        known = self._runs.get(run)
+        return known.generation if known else None
+
+    def has_opened(self, run: int, partition: int) -> bool:
+        """Whether the run's hello for this partition has come, and the run is alive."""
+        known = self._runs.get(run)
+        return known is not None and partition in known.seen
 
     def watermarks(self) -> dict[int, int]:
         """W per partition: where the next run must start when no run is alive."""
         return {p: state.watermark for p, state in sorted(self._partitions.items())}
+
+    def watermark(self, partition: int) -> int | None:
+        """W of one partition; None where nothing is known of it."""
+        state = self._partitions.get(partition)
+        return state.watermark if state else None
+
+    def owner(self, partition: int) -> int | None:
+        """The run that owns a partition; None without one."""
+        state = self._partitions.get(partition)
+        return state.contenders[0].run if state and state.owned else None
 
     def in_force(self) -> dict[int, tuple[int, int]]:
         """Of each partition that a run owns: W, and the generation by which events from W on are matched."""
@@ -177,11 +242,14 @@ class Takeover:
 
     def close(self, run: int, partition: int) -> list[Step]:
         """A connection has closed: the run is dead everywhere."""
+        return self.end(run, f"its connection for partition {partition} closed")
+
+    def end(self, run: int, reason: str) -> list[Step]:
+        """A run has ended: where it was followed everywhere this is the orderly end, which is not reported."""
         known = self._runs.get(run)
         if known is None:
             return []
-        steps = self._kill(run, f"its connection for partition {partition} closed")
-        # It was followed everywhere: this is the orderly end, which is not reported.
+        steps = self._kill(run, reason)
         return steps[1:] if len(known.retired) == known.partitions else steps
 
     def reject(self, run: int, reason: str) -> list[Step]:
@@ -199,6 +267,8 @@ class Takeover:
             return f"partition {hello.partition} has a second connection"
         if state.contenders and state.contenders[-1].run > hello.run:
             return f"partition {hello.partition} has the newer run {state.contenders[-1].run}"
+        if not self._holds and hello.start > state.watermark:
+            return _gap(hello.partition, hello.start, state.watermark)
         if run is None and len(self._runs) >= limits.LINK_RUNS_MAX:
             return f"over {limits.LINK_RUNS_MAX} runs are alive"
         return ""
@@ -211,26 +281,27 @@ class Takeover:
             first = state.contenders[0]
             if not state.owned:
                 if first.start > state.watermark:
-                    reason = (
-                        f"a gap in partition {partition}: it starts at {first.start}, complete below {state.watermark}"
-                    )
-                    return steps + self._kill(first.run, reason)
+                    return steps + self._kill(first.run, _gap(partition, first.start, state.watermark))
                 steps += self._promote(partition, state, first)
             if len(state.contenders) < 2:
                 break
-            follower = state.contenders[1]
-            if not (follower.reads and follower.start <= state.watermark):
-                break
-            if follower.passed >= state.watermark:
-                self._runs[first.run].owned.discard(partition)
-                self._runs[first.run].retired.add(partition)
-                state.contenders.pop(0)
-                state.owned, state.limit = False, None
+            followers = [c for c in state.contenders[1:] if c.reads and c.start <= state.watermark]
+            near = [c for c in followers if c.passed >= state.watermark - limits.TAKEOVER_NEAR_EVENTS]
+            ready = [c for c in near if c.passed >= state.watermark] if self._holds else near
+            if ready:
+                self._retire_before(partition, state, ready[-1])
                 continue
-            if state.limit is None and follower.passed >= state.watermark - limits.TAKEOVER_NEAR_EVENTS:
+            if near and state.limit is None:
                 state.limit = state.watermark + limits.TAKEOVER_NEAR_EVENTS
             break
         return steps
+
+    def _retire_before(self, partition: int, state: _Partition, follower: _Contender) -> None:
+        while state.contenders[0] is not follower:
+            older = self._runs[state.contenders.pop(0).run]
+            older.owned.discard(partition)
+            older.retired.add(partition)
+        state.owned, state.limit = False, None
 
     def _promote(self, partition: int, state: _Partition, owner: _Contender) -> list[Step]:
         state.owned = True
@@ -280,7 +351,7 @@ class Takeover:
         state.contenders.pop(index)
         if index == 0 and state.owned:
             state.owned, state.limit = False, None
-        elif index == 1 and state.limit is not None:
+        elif index > 0 and state.limit is not None:
             state.limit = None
             owner = state.contenders[0]
             rows, owner.held = owner.held, []
@@ -301,3 +372,7 @@ class Takeover:
             return rows, []
         cut = bisect_left(rows, (limit,))
         return rows[:cut], rows[cut:]
+
+
+def _gap(partition: int, start: int, watermark: int) -> str:
+    return f"a gap in partition {partition}: it starts at {start}, complete below {watermark}"

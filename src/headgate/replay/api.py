@@ -1,4 +1,4 @@
-"""The API of replays: begin one, look at them, cancel one.
+"""The API of a dispatcher's replays: begin one, look at them, cancel one.
 
 POST /apis/headgate.dev/v1/namespaces/NS/replays
 {"broker", "trigger" or "url", "from", "to", "filter", "rate", "dryRun"}
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -31,13 +30,12 @@ from headgate.event.identity import identity, path_of
 from headgate.event.names import full_name
 from headgate.filter.compile.compiler import compile_filter
 from headgate.log import positions
+from headgate.log.directory import LogDirectory
 from headgate.replay.sender import Replaying
 from headgate.replay.store import Replay, ReplaySpec
 from headgate.scan.starts import NEXT, start_offsets
 
-_BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
-PATHS: Final = (_BASE, f"{_BASE}/{{rest:path}}")
-"""What the front passes on."""
+BASE: Final = f"/apis/{OWN_API_VERSION}/namespaces/{{namespace}}/replays"
 
 
 class ReplayNotFoundError(NotFoundError):
@@ -80,7 +78,7 @@ class ReplaysApi:
         policy: Which URLs events may go to.
     """
 
-    def __init__(self, replays: Replaying, log: Path, store: Store, policy: UrlPolicy) -> None:
+    def __init__(self, replays: Replaying, log: LogDirectory, store: Store, policy: UrlPolicy) -> None:
         self._replays = replays
         self._log = log
         self._objects = store
@@ -88,10 +86,10 @@ class ReplaysApi:
 
     def routes(self) -> Iterator[Route]:
         """Where they answer."""
-        yield Route(_BASE, self._list, methods=["GET"])
-        yield Route(_BASE, self._create, methods=["POST"])
-        yield Route(f"{_BASE}/{{id}}", self._show, methods=["GET"])
-        yield Route(f"{_BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
+        yield Route(BASE, self._list, methods=["GET"])
+        yield Route(BASE, self._create, methods=["POST"])
+        yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
+        yield Route(f"{BASE}/{{id}}/cancel", self._cancel, methods=["POST"])
 
     async def _list(self, request: Request) -> Response:
         namespace = request.path_params["namespace"]

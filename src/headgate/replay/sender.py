@@ -42,6 +42,7 @@ from headgate.filter.compile.plan import Verdict
 from headgate.observe import metrics
 from headgate.observe.logs import Recurring
 from headgate.outbox.errors import EventGoneError
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.replay.store import EXTENSION, Replay, ReplayProgress, ReplaySpec, ReplayState, ReplayStore
 from headgate.scan.pages import Located, RuleOf, Scanner, ScanRequest
 
@@ -67,6 +68,7 @@ class Replaying:
         dead_letters: For events that are given up.
         trigger: The trigger "namespace/name", as routing has it now.
         rule_of: How events get their filter values.
+        shard: Which dispatcher's they are.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class Replaying:
         dead_letters: DeadLetterQueue,
         trigger: Callable[[str], Target | None],
         rule_of: RuleOf,
+        shard: Shard = WHOLE,
     ) -> None:
         self._scanner = scanner
         self._events = events
@@ -87,7 +90,7 @@ class Replaying:
         self._trigger = trigger
         self._rule_of = rule_of
         self._clocks = service.clocks
-        self._store = ReplayStore(path)
+        self._store = ReplayStore(path, shard)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replays")
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()

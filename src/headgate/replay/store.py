@@ -7,6 +7,7 @@ running --- reached its end --> done
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -16,12 +17,13 @@ import msgspec
 from headgate.delivery.cursors import Tried
 from headgate.errors import OverloadedError
 from headgate.limits import REPLAYS_MAX
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.storage.sqlite import StoreFile, decoding
 
-FILE: Final = "replays.db"
 EXTENSION: Final = "headgatereplay"
 """The extension that every replayed event carries: the id of its replay."""
 
+_TABLE: Final = "replays"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS replays (
   id INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, state TEXT NOT NULL, spec BLOB NOT NULL,
@@ -117,10 +119,30 @@ class ReplayStore(StoreFile):
 
     Args:
         path: Made when absent.
+        shard: Which dispatcher's; ids of replays are another one's nowhere.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, shard: Shard = WHOLE) -> None:
         super().__init__(path, _SCHEMA)
+        self._shard = shard
+
+    @property
+    def last_id(self) -> int:
+        """The highest id that it ever gave."""
+        return self._last_id(_TABLE)
+
+    def begin_above(self, last_id: int) -> None:
+        """Ids are above this one from now on."""
+        self._raise_last_id(_TABLE, last_id)
+
+    def copy(self, source: ReplayStore, wants: Callable[[str, str], bool]) -> None:
+        """Copy replays whose namespace and trigger (empty: to a URL) are wanted; their ids stay."""
+        with self._transaction() as connection:
+            for replay in source._all("TRUE ORDER BY id", ()):
+                if wants(replay.spec.namespace, replay.spec.trigger):
+                    row = (replay.id, replay.spec.namespace, replay.state.value)
+                    contents = (_ENCODER.encode(replay.spec), _ENCODER.encode(replay.progress), replay.problem)
+                    connection.execute("INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?)", (*row, *contents))
 
     def create(self, spec: ReplaySpec) -> Replay:
         """A new one; the oldest that have ended make room.
@@ -139,10 +161,11 @@ class ReplayStore(StoreFile):
                     raise ReplaysOverloadError(
                         f"{REPLAYS_MAX} replays have not ended", hint="cancel some: headgate replay list"
                     )
+            progress = _ENCODER.encode(ReplayProgress(spec.start))
             row = run(
-                "INSERT INTO replays (namespace, state, spec, progress, problem) VALUES (?, 'running', ?, ?, '')"
-                f" RETURNING {_FIELDS}",
-                (spec.namespace, _ENCODER.encode(spec), _ENCODER.encode(ReplayProgress(spec.start))),
+                "INSERT INTO replays (id, namespace, state, spec, progress, problem)"
+                f" VALUES (?, ?, 'running', ?, ?, '') RETURNING {_FIELDS}",
+                (self._shard.next_id(self.last_id), spec.namespace, _ENCODER.encode(spec), progress),
             ).fetchone()
         return _replay(row)
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -29,6 +28,7 @@ from headgate.delivery.targets import TargetState
 from headgate.delivery.verdicts import LastLook
 from headgate.errors import HeadgateError
 from headgate.filter.compile.plan import Verdict
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.retention import time_of_newest
 from headgate.observe import metrics
@@ -66,26 +66,22 @@ class Cut:
     position: int
 
 
-def cut(data: Path, outbox: Path, bounds: BacklogBounds, now_us: int, part: float) -> Cut:
+def cut(log: LogDirectory, outbox: Partition, bounds: BacklogBounds, now_us: int, part: float) -> Cut:
     """Where a backlog reaches a part of its bounds; blocking."""
     times = [now_us - int(bounds.seconds * part * _US)]
-    for directory in (*_partitions(data), outbox):
-        found = time_of_newest(directory, int(bounds.bytes * part))
+    for partition in (*map(log.partition, log.partitions()), outbox):
+        found = time_of_newest(partition, int(bounds.bytes * part))
         if found is not None:
             times.append(found)
     return Cut(max(times), position_at_time(outbox, max(times)))
-
-
-def _partitions(data: Path) -> Iterator[Path]:
-    return (path for path in (data / "log").glob("*") if path.name.isdecimal())
 
 
 class Expiry:
     """Looks after the backlogs of all targets, on the dispatcher's event loop.
 
     Args:
-        data: The data directory.
-        outbox: Directory of the outbox partition.
+        log: The event log.
+        outbox: The outbox partition.
         bounds: How much a backlog may keep.
         scheduler: Has the triggers'.
         subscriptions: Have theirs.
@@ -98,8 +94,8 @@ class Expiry:
 
     def __init__(
         self,
-        data: Path,
-        outbox: Path,
+        log: LogDirectory,
+        outbox: Partition,
         bounds: BacklogBounds,
         *,
         scheduler: Scheduler,
@@ -110,7 +106,7 @@ class Expiry:
         on_change: Callable[[], None],
         clock_us: Callable[[], int],
     ) -> None:
-        self._data = data
+        self._log = log
         self._outbox = outbox
         self._bounds = bounds
         self._scheduler = scheduler
@@ -137,7 +133,7 @@ class Expiry:
     async def sweep(self) -> None:
         """Tells who is near the bounds, and gives up what is over them of those who were told before."""
         now_us, handed = self._clock_us(), self._scheduler.handed
-        find = partial(cut, self._data, self._outbox, self._bounds, now_us)
+        find = partial(cut, self._log, self._outbox, self._bounds, now_us)
         near = await asyncio.to_thread(find, limits.BACKLOG_NEAR)
         over = await asyncio.to_thread(find, 1.0)
         told, position = self._near, min(over.position, handed)

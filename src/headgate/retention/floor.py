@@ -1,8 +1,8 @@
 """The retention floor: the first outbox position and the first event of each partition that a restart needs.
 
-The dispatcher finds it in its own files and reports it in `run/`; the front, which owns the event log, trims by the
-report. Cursors move forward, so an old report is only too careful: it holds while the dispatcher is down. Without a
-report everything is kept.
+Each dispatcher finds its own in its files and reports it in `run/`; the front, which owns the event log, trims by the
+lowest of the reports. Cursors move forward, so an old report is only too careful: it holds while its dispatcher is
+down. Without a report everything is kept.
 
 A seek moves a cursor back. What it goes back to is kept from the next report on; until then retention may remove what
 is over its age or size, as it would have before the seek.
@@ -22,16 +22,17 @@ import structlog
 
 from headgate.delivery.cursors import Cursors, CursorStore
 from headgate.limits import FLOOR_CHUNKS_MAX
+from headgate.log.directory import Partition
 from headgate.log.errors import CorruptChunkError
 from headgate.log.reader import Chunk, PartitionReader
 from headgate.observe.logs import Recurring
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.storage.whole_file import replace_whole
 from headgate.subscriptions.saved import SavedCursor
-from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
 from headgate.subscriptions.store import SubscriptionStore
 
-REPORT: Final = "retention-floor.json"
-"""The report's name in `run/`."""
+REPORT: Final = "retention-floor-{}.json"
+"""The name of a dispatcher's report in `run/`, by its number."""
 _log = structlog.get_logger(__name__)
 
 
@@ -47,25 +48,54 @@ class RetentionFloor(msgspec.Struct, frozen=True):
     offsets: dict[int, int]
 
     @classmethod
-    def reported(cls, run_directory: Path) -> Self:
-        """The last report; the floor that keeps everything when there is none.
+    def reported(cls, run_directory: Path, dispatcher: int) -> Self:
+        """A dispatcher's last report; the floor that keeps everything when there is none.
 
         Raises:
             OSError: It cannot be read.
             msgspec.DecodeError: It is no report.
         """
         try:
-            return msgspec.json.decode((run_directory / REPORT).read_bytes(), type=cls)
+            return msgspec.json.decode((run_directory / REPORT.format(dispatcher)).read_bytes(), type=cls)
         except FileNotFoundError:
             return cls(0, {})
 
-    def report(self, run_directory: Path) -> None:
-        """Write the report, whole or not at all.
+    def report(self, run_directory: Path, dispatcher: int) -> None:
+        """Write a dispatcher's report, whole or not at all.
 
         Raises:
             OSError: The disk does not take it; the last report stays.
         """
-        replace_whole(run_directory / REPORT, msgspec.json.encode(self))
+        replace_whole(run_directory / REPORT.format(dispatcher), msgspec.json.encode(self))
+
+
+class FloorBase(msgspec.Struct, frozen=True):
+    """The floor of rows that a re-partitioning has put into one outbox from several, out of the order of their events.
+
+    Attributes:
+        position: Where they end in the outbox.
+        offsets: No event below is needed by any of them, by partition of the log.
+    """
+
+    position: int
+    offsets: dict[int, int]
+
+    @classmethod
+    def read(cls, own: DispatcherDirectory) -> Self | None:
+        """That of a dispatcher; None when it has no such rows.
+
+        Raises:
+            OSError: It cannot be read.
+            msgspec.DecodeError: It is none.
+        """
+        try:
+            return msgspec.json.decode(own.floor.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
+
+    def write(self, own: DispatcherDirectory) -> None:
+        """Write it; not synced."""
+        own.floor.write_bytes(msgspec.json.encode(self))
 
 
 KEEP_EVERYTHING: Final = RetentionFloor(0, {})
@@ -101,12 +131,12 @@ class FloorFinder:
     Blocking; one thread at a time. It remembers what it has read of the outbox: a backlog is read through once.
 
     Args:
-        database: `dispatch.db`; need not exist, nor need `subscriptions.db` beside it.
-        outbox: The outbox partition.
+        own: The dispatcher's directory; its databases need not exist.
+        outbox: The partition in it.
     """
 
-    def __init__(self, database: Path, outbox: Path) -> None:
-        self._database = database
+    def __init__(self, own: DispatcherDirectory, outbox: Partition) -> None:
+        self._own = own
         self._outbox = outbox
         self._handed = self._position = 0
         self._searches: dict[int, _RowSearch] = {}
@@ -121,6 +151,9 @@ class FloorFinder:
         cursors, pulled = read
         position = _oldest(cursors, pulled)
         offsets = self._offsets_from(position, cursors)
+        base = FloorBase.read(self._own)
+        if base is not None and position < base.position:
+            offsets = {p: min(at, base.offsets[p]) for p, at in offsets.items() if p in base.offsets}
         for saved in pulled:
             for partition, at in saved.history.items():
                 if partition in offsets and at < saved.span[partition][1]:
@@ -132,11 +165,11 @@ class FloorFinder:
         return RetentionFloor(position, offsets)
 
     def _read(self) -> tuple[Cursors, list[SavedCursor]] | None:
-        if not self._database.exists():
+        if not self._own.cursors.exists():
             return None
         try:
-            cursors = CursorStore.read(self._database)
-            return cursors, list(SubscriptionStore.read(self._database.with_name(SUBSCRIPTIONS_FILE)).values())
+            cursors = CursorStore.read(self._own.cursors)
+            return cursors, list(SubscriptionStore.read(self._own.subscriptions).values())
         except sqlite3.OperationalError:  # busy, or made this moment: another time
             return None
 

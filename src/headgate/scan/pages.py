@@ -13,13 +13,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import READ_EVENTS_PER_TURN, SCAN_REQUEST_TURN_S, SCAN_TURN_S
+from headgate.log.directory import LogDirectory
 from headgate.scan.scan import Piece, Query, Scan
 
 RuleOf = Callable[[str], FilterValueRule | None]
@@ -123,18 +123,18 @@ class LogScanner:
     """Scans in threads of this process.
 
     Args:
-        directory: Directory of the log's partitions.
+        log: What is scanned.
         threads: Shared with others: a turn holds one for SCAN_TURN_S at a time.
     """
 
-    def __init__(self, directory: Path, threads: Executor) -> None:
-        self._directory = directory
+    def __init__(self, log: LogDirectory, threads: Executor) -> None:
+        self._log = log
         self._threads = threads
 
     async def scan_page(self, request: ScanRequest) -> ScanPage:
         """See `Scanner`."""
         query = Query(request.broker, request.rule, cel=request.cel)
-        make = partial(Scan, self._directory, query, request.start, request.end)
+        make = partial(Scan, self._log, query, request.start, request.end)
         async with scanning(self._threads, make) as (scan, step):
             found: list[Located] = []
             until = time.monotonic() + SCAN_REQUEST_TURN_S

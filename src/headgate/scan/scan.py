@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from headgate.filter.skipping.numbers import number_ranges
 from headgate.filter.skipping.prune import ChunkSummary, Prospect, Pruning, pruning
 from headgate.limits import PRUNE_VALUES_MAX, SCAN_BODIES_MAX, SCAN_CHUNKS_MAX, SCAN_DECODED_MAX, SCAN_TURN_BYTES_MAX
 from headgate.log.bloom import hash_value, might_contain
+from headgate.log.directory import LogDirectory
 from headgate.log.errors import CorruptChunkError
 from headgate.log.format import ChunkHeader, Codec
 from headgate.log.reader import Chunk, PartitionReader
@@ -141,14 +141,14 @@ class Scan:
     """One reader of a log. Not for several threads at once.
 
     Args:
-        directory: Directory of the partitions.
+        log: What is read.
         query: What is wanted.
         start: First offset by partition.
         end: Offset behind the last one that is looked at, by partition; a partition that is not named has no end.
     """
 
     def __init__(
-        self, directory: Path, query: Query, start: Mapping[int, int], end: Mapping[int, int] = _ENDLESS
+        self, log: LogDirectory, query: Query, start: Mapping[int, int], end: Mapping[int, int] = _ENDLESS
     ) -> None:
         self._query = query
         self._program = None if query.cel is None else program(query.cel)
@@ -157,7 +157,7 @@ class Scan:
         self._pruning = _NOTHING_PRUNED if query.cel is None else pruning(query.cel, query.rule.cel)
         self._prunes = self._pruning != _NOTHING_PRUNED
         self._readers = {
-            partition: PartitionReader(directory / str(partition), start=offset)
+            partition: PartitionReader(log.partition(partition), start=offset)
             for partition, offset in sorted(start.items())
         }
         self._end = {partition: end.get(partition, _NEVER) for partition in self._readers}

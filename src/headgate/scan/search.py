@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 
 from headgate.filter.skipping.filter_value import FilterValueRule
 from headgate.limits import FIND_COUNT_MAX, FIND_EVENTS_MAX, FIND_EVENTS_MIN
+from headgate.log.directory import LogDirectory
 from headgate.scan.pages import Located, Scanner, ScanRequest
 from headgate.scan.starts import offsets_at_time
 
@@ -43,11 +43,11 @@ class EventFinder:
     """Searches for one event; cancelling the task ends the search.
 
     Args:
-        log: Directory of the log's partitions.
+        log: What is searched.
         scanner: Scans the log.
     """
 
-    def __init__(self, log: Path, scanner: Scanner) -> None:
+    def __init__(self, log: LogDirectory, scanner: Scanner) -> None:
         self._log = log
         self._scanner = scanner
 
@@ -141,7 +141,7 @@ async def latest(
     return offsets
 
 
-def offsets_at_event(log: Path, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
+def offsets_at_event(log: LogDirectory, start: Mapping[int, int], found: Located, *, after: bool) -> dict[int, int]:
     """Where to go on, by partition: at the event, or behind it; blocking.
 
     The other partitions go on at what was stored at the same time or later, but not before `start`.

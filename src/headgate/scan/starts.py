@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import closing
 from typing import Final
 
 from headgate.event import rfc3339
 from headgate.log import positions
-from headgate.log.ends import partitions_of
+from headgate.log.directory import LogDirectory
+from headgate.log.ends import LogEnds
 from headgate.log.errors import PositionError
 from headgate.log.reader import PartitionReader
 
@@ -17,20 +18,22 @@ LATEST: Final = "latest"
 NEXT: Final = "next"
 
 
-def start_offsets(log: Path, start: str) -> dict[int, int]:
+def start_offsets(log: LogDirectory, start: str) -> dict[int, int]:
     """The first offset to read, by partition; blocking.
 
     Args:
-        log: Directory of the log's partitions.
+        log: What is read.
         start: `earliest` (the first event kept), `next` (what is stored from now on), a time in RFC 3339 (the first
             chunk stored at or after it), or a position. `latest` depends on the broker: see `find.latest`.
 
     Raises:
         PositionError: It is none of them, or a position of another log.
     """
-    partitions = partitions_of(log)
+    partitions = log.partitions()
     if start in (EARLIEST, NEXT):
-        return {partition: _bound(log / str(partition), start) for partition in partitions}
+        with closing(LogEnds(log)) as ends:
+            bound = ends.first_offset if start == EARLIEST else ends.end_offset
+            return {partition: bound(partition) for partition in partitions}
     time_us = rfc3339.micros(start)
     if time_us is not None:
         return offsets_at_time(log, partitions, time_us)
@@ -42,15 +45,10 @@ def start_offsets(log: Path, start: str) -> dict[int, int]:
     )
 
 
-def offsets_at_time(log: Path, partitions: Sequence[int], time_us: int) -> dict[int, int]:
+def offsets_at_time(log: LogDirectory, partitions: Sequence[int], time_us: int) -> dict[int, int]:
     """The first chunk of each partition stored at or after a time; its end when there is none."""
     found = {}
     for partition in partitions:
-        with PartitionReader.open_at_time(log / str(partition), time_us) as reader:
+        with PartitionReader.open_at_time(log.partition(partition), time_us) as reader:
             found[partition] = reader.position
     return found
-
-
-def _bound(partition: Path, start: str) -> int:
-    with PartitionReader(partition, start=0) as reader:
-        return reader.first_offset() if start == EARLIEST else reader.committed_offset()

@@ -1,4 +1,4 @@
-"""Entry point of a supervised process: `python -m headgate.server front|dispatcher|reader|matcher`."""
+"""Entry point of a supervised process: `python -m headgate.server PART`, a name such as `front-0` or `reader`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import structlog
 
 from headgate.errors import FatalError, HeadgateError
 from headgate.event.json_text import allow_deep_json
-from headgate.log import damage
 from headgate.observe import logs
 from headgate.observe.exposition import Publisher
 from headgate.server import child, ready
+from headgate.server.parts import UnknownPartError
 from headgate.storage import sqlite
 
 _log = structlog.get_logger(__name__)
@@ -24,18 +24,18 @@ def main() -> None:
     """Runs the named part until it is told to stop; each part's module is imported by its own process only."""
     allow_deep_json()
     part = sys.argv[1]
-    if part not in ready.PARTS:
-        raise SystemExit(f"unknown part {part!r}; parts are {', '.join(ready.PARTS)}")
     logs.configure(part)
-    context = child.context()
-    damage.choose(context.settings.on_corrupt)
+    try:
+        context = child.context(part)
+    except UnknownPartError as error:
+        raise SystemExit(error.message) from error
     with contextlib.ExitStack() as stack:
         if context.settings.metrics:
             publisher = Publisher(context.settings.metrics_directory, part)
             publisher.start()
             stack.callback(publisher.close)
         try:
-            _run(part, context)
+            _run(context)
         except FatalError as error:
             if not ready.refuse(context.settings.run_directory, part, error):
                 _log.error("part cannot work", error=error.message, hint=error.hint)
@@ -45,10 +45,10 @@ def main() -> None:
             sys.exit(1)
 
 
-def _run(part: str, context: child.Context) -> None:
+def _run(context: child.Context) -> None:
     """The part's work. An error of SQLite that tells of damage becomes one that names the file."""
     try:
-        importlib.import_module(f"headgate.server.{part}").run(context)
+        importlib.import_module(f"headgate.server.{context.part.role}").run(context)
     except sqlite3.DatabaseError as error:
         if sqlite.tells_damage(error):
             sqlite.examine(context.settings.data)

@@ -14,6 +14,8 @@ from typing import Final
 
 import uvicorn
 
+from headgate.server import parts
+from headgate.server.parts import ServerPart
 from headgate.settings import Settings
 
 SETTINGS_VARIABLE = "HEADGATE_CHILD_SETTINGS"
@@ -29,25 +31,38 @@ class Context:
     Attributes:
         settings: The server's settings.
         token: 32 random bytes that authenticate the match link, new at every start.
+        part: Which process it is.
     """
 
     settings: Settings
     token: bytes
+    part: ServerPart
 
 
 def environment(settings: Settings, token: bytes) -> dict[str, str]:
-    """The environment of a child: ours, the settings and the token."""
+    """The environment of a child: ours, the settings and the token.
+
+    gRPC says its errors alone, unless ours says otherwise: else each client that fails in a handshake is a line.
+    """
     return {
+        "GRPC_VERBOSITY": "ERROR",
         **os.environ,
         SETTINGS_VARIABLE: settings.model_dump_json(),
         TOKEN_VARIABLE: token.hex(),
     }
 
 
-def context() -> Context:
-    """Reads what the supervisor gave to this process."""
+def context(name: str) -> Context:
+    """Reads what the supervisor gave to this process.
+
+    Args:
+        name: Of the process.
+
+    Raises:
+        UnknownPartError: The server has none of that name.
+    """
     settings = Settings.model_validate_json(os.environ[SETTINGS_VARIABLE])
-    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)))
+    return Context(settings, bytes.fromhex(os.environ.pop(TOKEN_VARIABLE)), parts.named(settings, name))
 
 
 class UvicornServer(uvicorn.Server):

@@ -34,22 +34,25 @@ from headgate.delivery.spans import AttemptTracing
 from headgate.delivery.tasks import tell_failure
 from headgate.delivery.verdicts import FilterErrors, Judge, LastLook, evaluate
 from headgate.errors import UnavailableError
+from headgate.log.directory import LogDirectory, OnCorrupt
 from headgate.log.files import FileOps
 from headgate.log.reader import PartitionReader
 from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.observe.tracing import Tracing
 from headgate.outbox.link import MatchLinkServer
+from headgate.outbox.shards import WHOLE, Shard
 from headgate.outbox.takeover import Takeover
 from headgate.outbox.writer import Outbox, decode_chunk
 from headgate.replay.sender import Replaying
-from headgate.replay.store import FILE as REPLAYS_FILE
 from headgate.retention.expiry import BacklogBounds, Expiry
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.server.dispatcher_files import DispatcherFiles, dispatcher_files
+from headgate.server.inward import SplitTransport
 from headgate.server.matches import MatchReceiver
 from headgate.server.reporting import TargetReporter
 from headgate.server.routing_cache import RoutingCache, RoutingStore
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.service import Subscriptions
 from headgate.subscriptions.sources import OutboxView, SubscriptionResources
 
@@ -62,11 +65,14 @@ class DispatcherOptions:
 
     Attributes:
         data: The data directory.
+        on_corrupt: What readers of the log do at damaged chunks.
         token: 32 bytes that the matcher must show.
         store: Routing.
+        shard: Which dispatcher it is, and so which targets are its own.
         judge_filter: Decides CANDIDATE rows.
         transport: The HTTP client; None for the real one.
         ingress_url: The server's own address, where replies are stored.
+        inward: The way into the server itself; None for plain HTTP to its own address.
         policy: Which URLs the real one may send to.
         scanner: Scans the log's past; None for a thread of its own.
         tracing: Makes spans; None for none.
@@ -80,11 +86,14 @@ class DispatcherOptions:
     """
 
     data: Path
+    on_corrupt: OnCorrupt
     token: bytes
     store: RoutingStore
+    shard: Shard = WHOLE
     judge_filter: Judge = evaluate
     transport: Transport | None = None
     ingress_url: str = ""
+    inward: Transport | None = None
     policy: UrlPolicy = field(default_factory=UrlPolicy)
     scanner: Scanner | None = None
     tracing: Tracing | None = None
@@ -95,6 +104,16 @@ class DispatcherOptions:
     retention: Callable[[PartitionWriter], Coroutine[Any, Any, None]] | None = None
     clocks: Clocks = SYSTEM
     files: FileOps | None = None
+
+    @property
+    def log(self) -> LogDirectory:
+        """The event log."""
+        return LogDirectory(self.data / "log", self.on_corrupt)
+
+    @property
+    def own(self) -> DispatcherDirectory:
+        """What it alone writes."""
+        return DispatcherDirectory.of(self.data, self.shard.index)
 
 
 @contextlib.asynccontextmanager
@@ -122,14 +141,18 @@ async def opened(options: DispatcherOptions, stop: asyncio.Event) -> AsyncIterat
     try:
         async with contextlib.AsyncExitStack() as stack:
             clock_us = options.clocks.now_us
-            files = await stack.enter_async_context(dispatcher_files(options.data, options.files, clock_us))
+            files = await stack.enter_async_context(dispatcher_files(options.own, options.log, options.files, clock_us))
             threads = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="scan"))
-            scanner = options.scanner or LogScanner(options.data / "log", threads)
-            inward = await stack.enter_async_context(HttpTransport())
+            scanner = options.scanner or LogScanner(files.log, threads)
+            inward = options.inward
+            if inward is None:
+                inward = await stack.enter_async_context(HttpTransport())
             replies = IngressReplies(inward, options.ingress_url, options.token)
             transport = options.transport
             if transport is None:
                 transport = await stack.enter_async_context(HttpTransport(options.policy))
+                if options.inward is not None:
+                    transport = SplitTransport(options.policy, options.inward, transport)
             dispatcher = Dispatcher(options, files, scanner, transport, replies, stop)
             stack.push_async_callback(dispatcher.dead_letters.close)
             stack.callback(dispatcher.replays.close)
@@ -146,6 +169,7 @@ class Dispatcher:
     """All parts of the dispatcher, on one event loop. `opened` makes it.
 
     Attributes:
+        log: The event log.
         subscriptions: What consumers pull from.
         dead_letters: The events that were given up.
         replays: The replays.
@@ -162,13 +186,14 @@ class Dispatcher:
         replies: Replies,
         stop: asyncio.Event,
     ) -> None:
-        data, clocks = options.data, options.clocks
+        own, shard, clocks = options.own, options.shard, options.clocks
         self._options = options
         self._files = files
+        self.log = files.log
         self._stop = stop
         errors = FilterErrors()
         self._look = LastLook(options.judge_filter, errors)
-        self._routing = RoutingCache(options.store, self._update)
+        self._routing = RoutingCache(options.store, self._update, shard)
         self._reporter = TargetReporter(options.store, errors)
         self._takeover = Takeover({})
         service = AttemptService(
@@ -179,7 +204,7 @@ class Dispatcher:
             tracing=AttemptTracing(options.tracing) if options.tracing is not None else None,
             clocks=clocks,
         )
-        self.dead_letters = DeadLetters(data / "deadletters.db", service, lambda id_: self.scheduler.find(id_))
+        self.dead_letters = DeadLetters(own.dead_letters, service, lambda id_: self.scheduler.find(id_), shard)
         self.scheduler = Scheduler(
             self,
             events=files.events,
@@ -192,19 +217,20 @@ class Dispatcher:
         self.subscriptions = self._subscriptions(scanner)
         outbox = self._outbox = Outbox(files.writer, self.scheduler.hand, self.rows_walked)
         self.matches = MatchReceiver(outbox, self.scheduler, self._routing, self._takeover, files.ends)
-        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume)
+        self._link = MatchLinkServer(options.token, self._takeover, self.matches, self.matches.resume, shard)
         self.replays = Replaying(
-            data / REPLAYS_FILE,
+            own.replays,
             scanner=scanner,
             events=files.events,
             service=service,
             dead_letters=self.dead_letters,
             trigger=self._routing.trigger,
             rule_of=self._routing.rule_of,
+            shard=shard,
         )
         self._expiry = Expiry(
-            data,
-            files.writer.directory,
+            files.log,
+            files.writer.partition,
             options.bounds,
             scheduler=self.scheduler,
             subscriptions=self.subscriptions,
@@ -219,8 +245,8 @@ class Dispatcher:
     def _subscriptions(self, scanner: Scanner) -> Subscriptions:
         files = self._files
         resources = SubscriptionResources(
-            outbox=OutboxView(files.writer.directory, files.outbox, lambda: self.scheduler.handed),
-            log=self._options.data / "log",
+            outbox=OutboxView(files.writer.partition, files.outbox, lambda: self.scheduler.handed),
+            log=files.log,
             scanner=scanner,
             rule_of=self._routing.rule_of,
             events=files.events,
@@ -248,12 +274,12 @@ class Dispatcher:
             _log.warning("cursors are ahead of the outbox, dropped", position=cursors.position)
             files.cursors.clear()
             cursors = Cursors()
-        await asyncio.to_thread(self._options.store.forget_trouble)
+        await asyncio.to_thread(self._options.store.forget_trouble, self._options.shard.owns)
         await self._routing.refresh()
         self.scheduler.restore(cursors.position, cursors.targets)
         watermarks = dict(cursors.watermarks)
         rows = 0
-        with PartitionReader(files.writer.directory, start=cursors.position) as reader:
+        with PartitionReader(files.writer.partition, start=cursors.position) as reader:
             while (chunk := await asyncio.to_thread(reader.read)) is not None:
                 durable = decode_chunk(chunk.first_offset, chunk.batch)
                 watermarks.update(durable.watermarks)

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.errors import HeadgateError
 from headgate.event.hops import HOPS_HEADER
-from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
+from headgate.ingress.problem import send_problem
 
 _HOPS: Final = HOPS_HEADER.encode()
 
@@ -23,15 +23,11 @@ class DeliveryRefusedError(HeadgateError):
     code = "delivery-refused"
     http_status = 403
 
-
-_REFUSAL: Final = encode_problem(
-    problem(
-        DeliveryRefusedError(
+    def __init__(self) -> None:
+        super().__init__(
             f"this path takes no events, and the header {HOPS_HEADER} says that this is one",
             hint="a subscriber is a program or a broker (/{namespace}/{broker}), never a broker's API",
         )
-    )
-)
 
 
 class NoDeliveries:
@@ -49,6 +45,4 @@ class NoDeliveries:
         if scope["type"] != "http" or not any(name == _HOPS for name, _ in scope["headers"]):
             await self._app(scope, receive, send)
             return
-        headers = [(b"content-type", CONTENT_TYPE), (b"connection", b"close")]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": _REFUSAL})
+        await send_problem(send, DeliveryRefusedError(), (b"connection", b"close"))

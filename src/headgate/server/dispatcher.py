@@ -14,13 +14,14 @@ from headgate.control.store import Store
 from headgate.deadletters.api import DeadLettersApi
 from headgate.limits import ATTEMPTS_MAX, LINK_CONNECTIONS_MAX
 from headgate.observe import tracing
+from headgate.outbox.shards import Shard
 from headgate.replay.api import ReplaysApi
 from headgate.retention.expiry import BacklogBounds
 from headgate.server import child, local_http, ready, retention, rpc
 from headgate.server.composition import Dispatcher, DispatcherOptions, opened
+from headgate.server.inward import InwardTransport
 from headgate.server.policy import url_policy
 from headgate.server.reader_client import ReaderScanner
-from headgate.settings import Settings
 from headgate.subscriptions.api import SubscriptionsApi
 from headgate.subscriptions.rpc import SubscriptionsRpc
 
@@ -33,10 +34,11 @@ def run(context: child.Context) -> None:
 async def _dispatch(context: child.Context) -> None:
     child.raise_file_limit(2 * ATTEMPTS_MAX + LINK_CONNECTIONS_MAX)
     settings = context.settings
+    shard = Shard(context.part.index, settings.dispatchers)
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
-    mark = ready.Mark(settings.run_directory, "dispatcher")
-    tracer = tracing.configure("dispatcher")
+    mark = ready.Mark(settings.run_directory, context.part.name)
+    tracer = tracing.configure(context.part.name)
     mark.note("reads what is unfinished")
     store = Store.open(settings.data / "control.db")
 
@@ -49,24 +51,33 @@ async def _dispatch(context: child.Context) -> None:
         mark.beat()
         mark.note(problem)
 
+    inward = None
+    if not settings.is_reached_plain:
+        others = [(shard.index + number) % settings.fronts for number in range(settings.fronts)]
+        inward = InwardTransport([settings.front_inward(number) for number in others])
     options = DispatcherOptions(
         data=settings.data,
+        on_corrupt=settings.on_corrupt,
         token=context.token,
         store=store,
+        shard=shard,
         ingress_url=settings.url,
+        inward=inward,
         policy=url_policy(settings),
         scanner=ReaderScanner(settings.reader_socket),
         tracing=tracer,
         bounds=BacklogBounds(settings.backlog_hours * 3_600, settings.backlog_mb << 20),
         on_ready=on_ready,
         on_look=on_look,
-        retention=functools.partial(retention.trim_outbox, settings),
+        retention=functools.partial(retention.trim_outbox, settings, shard.index),
     )
     try:
         async with (
             opened(options, stop) as dispatcher,
-            local_http.answering(_api(settings, store, dispatcher), settings.dispatcher_socket),
-            rpc.serving([SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc}"),
+            local_http.answering(_api(options, store, dispatcher), settings.dispatcher_socket(shard.index)),
+            rpc.serving(
+                [SubscriptionsRpc(dispatcher.subscriptions).service()], f"unix:{settings.dispatcher_rpc(shard.index)}"
+            ),
         ):
             await dispatcher.run()
     finally:
@@ -75,11 +86,11 @@ async def _dispatch(context: child.Context) -> None:
             await asyncio.to_thread(tracer.close)
 
 
-def _api(settings: Settings, store: Store, dispatcher: Dispatcher) -> Starlette:
-    """What the front passes on to the dispatcher."""
+def _api(options: DispatcherOptions, store: Store, dispatcher: Dispatcher) -> Starlette:
+    """What the front passes on to a dispatcher, or asks all of them."""
     routes = [
         *SubscriptionsApi(dispatcher.subscriptions).routes(),
-        *DeadLettersApi(settings.data / "deadletters.db", dispatcher.dead_letters).routes(),
-        *ReplaysApi(dispatcher.replays, settings.log_directory, store, url_policy(settings)).routes(),
+        *DeadLettersApi(options.own.dead_letters, dispatcher.dead_letters).routes(),
+        *ReplaysApi(dispatcher.replays, dispatcher.log, store, options.policy).routes(),
     ]
     return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)

@@ -7,21 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 from headgate.delivery.cursors import CursorStore
 from headgate.delivery.events import LogEvents
-from headgate.delivery.journal import DIRECTORY, Journal
+from headgate.delivery.journal import Journal
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.ends import LogEnds
 from headgate.log.files import FileOps
 from headgate.log.writer import PartitionWriter
 from headgate.outbox.reader import OutboxReader
 from headgate.outbox.writer import OUTBOX_SCHEMA
-from headgate.subscriptions.store import FILE as SUBSCRIPTIONS_FILE
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 from headgate.subscriptions.store import SubscriptionStore
-
-_OUTBOX_PARTITION: Final = "0"
 
 
 @dataclass(frozen=True)
@@ -29,6 +26,7 @@ class DispatcherFiles:
     """What is open.
 
     Attributes:
+        log: The event log.
         writer: Of the outbox.
         outbox: Reads it for targets that lag.
         cursors: Which deliveries have ended.
@@ -38,6 +36,7 @@ class DispatcherFiles:
         journal: The attempts.
     """
 
+    log: LogDirectory
     writer: PartitionWriter
     outbox: OutboxReader
     cursors: CursorStore
@@ -49,27 +48,28 @@ class DispatcherFiles:
 
 @asynccontextmanager
 async def dispatcher_files(
-    data: Path, files: FileOps | None, clock_us: Callable[[], int]
+    own: DispatcherDirectory, log: LogDirectory, files: FileOps | None, clock_us: Callable[[], int]
 ) -> AsyncIterator[DispatcherFiles]:
     """Opens them; the outbox is recovered first.
 
     Args:
-        data: The data directory.
+        own: The dispatcher's directory.
+        log: The event log.
         files: The outbox's system calls; None for the real ones.
         clock_us: Microseconds since 1970 UTC.
 
     Raises:
         HeadgateError: One is damaged, or taken.
     """
-    directory = data / "outbox" / _OUTBOX_PARTITION
-    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), directory, OUTBOX_SCHEMA)
+    partition = Partition(own.outbox, log.on_corrupt)
+    writer = await asyncio.to_thread(partial(PartitionWriter, files=files), partition, OUTBOX_SCHEMA)
     with (
         closing(writer),
-        closing(OutboxReader(directory)) as outbox,
-        closing(CursorStore(data / "dispatch.db")) as cursors,
-        closing(SubscriptionStore(data / SUBSCRIPTIONS_FILE)) as subscriptions,
-        closing(LogEnds(data / "log")) as ends,
-        closing(LogEvents(data / "log")) as events,
-        closing(Journal(data / DIRECTORY, clock_us=clock_us)) as journal,
+        closing(OutboxReader(partition)) as backlog,
+        closing(CursorStore(own.cursors)) as cursors,
+        closing(SubscriptionStore(own.subscriptions)) as subscriptions,
+        closing(LogEnds(log)) as ends,
+        closing(LogEvents(log)) as events,
+        closing(Journal(own.attempts, clock_us=clock_us)) as journal,
     ):
-        yield DispatcherFiles(writer, outbox, cursors, subscriptions, ends, events, journal)
+        yield DispatcherFiles(log, writer, backlog, cursors, subscriptions, ends, events, journal)

@@ -7,14 +7,12 @@ Everybody else is told to come back later.
 from __future__ import annotations
 
 import hmac
-from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.delivery.replies import TOKEN_HEADER
 from headgate.errors import UnavailableError
-from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
-from headgate.limits import RETRY_AFTER_UNAVAILABLE_S
+from headgate.ingress.problem import send_problem
 from headgate.server.health import PATHS
 
 
@@ -25,9 +23,6 @@ class ServerStoppingError(UnavailableError):
 
     def __init__(self) -> None:
         super().__init__("the server is stopping", hint="try again in a few seconds")
-
-
-_STOPPING: Final = encode_problem(problem(ServerStoppingError()))
 
 
 class Gate:
@@ -52,13 +47,7 @@ class Gate:
         if not self._closed or scope["type"] != "http" or scope["path"] in PATHS or self._is_own(scope):
             await self._app(scope, receive, send)
             return
-        headers = [
-            (b"content-type", CONTENT_TYPE),
-            (b"retry-after", str(RETRY_AFTER_UNAVAILABLE_S).encode()),
-            (b"connection", b"close"),
-        ]
-        await send({"type": "http.response.start", "status": 503, "headers": headers})
-        await send({"type": "http.response.body", "body": _STOPPING})
+        await send_problem(send, ServerStoppingError(), (b"connection", b"close"))
 
     def _is_own(self, scope: Scope) -> bool:
         shown = [value for name, value in scope["headers"] if name == TOKEN_HEADER.encode()]

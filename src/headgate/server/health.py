@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from headgate.observe.exposition import page
-from headgate.server import ready
+from headgate.observe.metrics import RESTARTS
+from headgate.server import parts, ready
+from headgate.server.addresses import openness
 from headgate.server.ready import PartState
 from headgate.settings import Settings
 
@@ -26,22 +28,28 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
     """The paths of health and numbers.
 
     `/livez` is 200 while this process answers. `/readyz` is 200 while every part is ready, else 503: a JSON object of
-    the parts, with `?verbose` a line for each with what it says. `/metrics` is Prometheus' text format.
+    the parts, with `?verbose` a line for each with what it says, and one where the server is open to everybody.
+    `/metrics` is Prometheus' text format.
 
     Args:
         settings: The server's settings.
         checks: Parts of this process by name; they run in a thread.
     """
+    for part in parts.of_server(settings):
+        RESTARTS.labels(part.name)  # 0 is a number, too
+
+    told = openness(settings)
 
     async def livez(_: Request) -> Response:
         return PlainTextResponse("ok")
 
     def readyz(request: Request) -> Response:
-        parts = _parts(settings, checks)
-        status = 200 if all(state.ready for state in parts.values()) else 503
+        states = _states(settings, checks)
+        status = 200 if all(state.ready for state in states.values()) else 503
         if "verbose" not in request.query_params:
-            return JSONResponse({part: state.ready for part, state in parts.items()}, status)
-        lines = [_line(part, state) for part, state in parts.items()]
+            return JSONResponse({part: state.ready for part, state in states.items()}, status)
+        lines = [_line(part, state) for part, state in states.items()]
+        lines += [f"[!]open: {told}"] if told else []
         lines.append(f"readyz check {'passed' if status == 200 else 'failed'}")
         return PlainTextResponse("\n".join(lines) + "\n", status)
 
@@ -55,12 +63,12 @@ def routes(settings: Settings, checks: Mapping[str, Check]) -> list[Route]:
     return [Route(path, handlers[path]) for path in PATHS]
 
 
-def _parts(settings: Settings, checks: Mapping[str, Check]) -> dict[str, PartState]:
-    parts = ready.states(settings.run_directory)
+def _states(settings: Settings, checks: Mapping[str, Check]) -> dict[str, PartState]:
+    states = {part.name: state for part, state in ready.states(settings).items()}
     for name, check in checks.items():
         problem = check()
-        parts[name] = PartState(not problem, problem)
-    return parts
+        states[name] = PartState(not problem, problem)
+    return states
 
 
 def _line(part: str, state: PartState) -> str:

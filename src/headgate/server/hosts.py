@@ -13,6 +13,7 @@ import re
 import socket
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,11 +21,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headgate.control.kube_status import failure_of
 from headgate.control.publish_uri import RESERVED_NAMESPACES
 from headgate.errors import HeadgateError, InvalidInputError
-from headgate.ingress.problem import CONTENT_TYPE, encode_problem, problem
+from headgate.ingress.problem import send_body, send_problem
 from headgate.limits import HOSTS_KEPT_MAX
 from headgate.observe.metrics import REQUESTS_REFUSED
+from headgate.server.addresses import addresses_of
+from headgate.settings import Settings
 
 ANY: Final = "*"
+_CLOSE: Final = (b"connection", b"close")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOKED_AT: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -55,17 +59,25 @@ class Hosts:
     """The names of this server.
 
     Args:
-        listens: The address or name that the server listens on.
+        listens: The addresses or names that the server listens on.
         allowed: Further names; `*.` and a name for all below it, `*` for any.
     """
 
-    def __init__(self, listens: str, allowed: Iterable[str] = ()) -> None:
-        self._names = {"localhost", listens.lower(), socket.gethostname().lower(), *allowed}
+    def __init__(self, *listens: str, allowed: Iterable[str] = ()) -> None:
+        own = [one.lower() for one in listens]
+        self._names = {"localhost", *own, socket.gethostname().lower(), *allowed}
         self._endings = tuple(name[1:] for name in self._names if name.startswith("*."))
         self._any_name = ANY in self._names
-        bound = _address(listens.lower())
-        self._any_address = bound is not None and bound.is_unspecified
+        bound = map(_address, own)
+        self._any_address = any(address is not None and address.is_unspecified for address in bound)
         self._known: set[bytes] = set()
+
+    @classmethod
+    def of(cls, settings: Settings) -> Hosts:
+        """Those that the settings give to a server; the name in its public URL is one of them."""
+        listens = [address.host for address in addresses_of(settings) if not address.is_grpc]
+        public = urlsplit(settings.public_url).hostname
+        return cls(*listens, allowed=[*settings.allowed_hosts, *([public] if public else [])])
 
     def check(self, value: bytes) -> None:
         """Looks whether a `Host` header means this server; one that did costs a look into a set from then on.
@@ -153,9 +165,7 @@ async def _refuse(error: HeadgateError, scope: Scope, send: Send) -> None:
     """Answers as the path's own application would: the API with a `Status`, anything else with problem details."""
     REQUESTS_REFUSED.labels(error.code).inc()
     if scope["path"].lstrip("/").partition("/")[0] in RESERVED_NAMESPACES:
-        content_type, body = b"application/json", msgspec.json.encode(failure_of(error))
+        body = msgspec.json.encode(failure_of(error))
+        await send_body(send, error.http_status, b"application/json", body, _CLOSE)
     else:
-        content_type, body = CONTENT_TYPE, encode_problem(problem(error))
-    headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": error.http_status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+        await send_problem(send, error, _CLOSE)

@@ -14,7 +14,7 @@ class AddressError(UnavailableError):
     code = "address"
 
 
-def bind(host: str, port: int, option: str, *, listens: bool = False) -> list[socket.socket]:
+def bind(host: str, port: int, option: str, *, listens: bool = False, shared: bool = False) -> list[socket.socket]:
     """Sockets that are bound to every address of a host.
 
     Args:
@@ -22,6 +22,7 @@ def bind(host: str, port: int, option: str, *, listens: bool = False) -> list[so
         port: The port; 0 for a free one.
         option: The option of `headgate serve` that says so, for the message.
         listens: Whether they listen already: from then on nobody else can bind the address.
+        shared: Whether other processes of this user bind it, too, and the system gives each its share of connections.
 
     Raises:
         AddressError: One of them cannot be bound.
@@ -34,6 +35,8 @@ def bind(host: str, port: int, option: str, *, listens: bool = False) -> list[so
             one = socket.socket(family, kind, protocol)
             sockets.append(one)
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             if family == socket.AF_INET6:
                 one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             one.bind(address)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httptools
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from headgate.errors import HeadgateError
 from headgate.limits import PROXY_PIECE_BYTES, READ_DRAIN_S_MAX
@@ -26,7 +26,7 @@ class SocketServerGoneError(HeadgateError):
 
 
 @contextlib.asynccontextmanager
-async def answering(app: Starlette, socket: Path) -> AsyncIterator[None]:
+async def answering(app: ASGIApp, socket: Path) -> AsyncIterator[None]:
     """Serve an application for as long as the block lasts; at its end requests are cut off after READ_DRAIN_S_MAX.
 
     Raises:

@@ -6,6 +6,7 @@ import os
 import threading
 
 from headgate.control.store import Store
+from headgate.log.directory import LogDirectory
 from headgate.match.runner import serve
 from headgate.server import child, ready
 
@@ -24,14 +25,15 @@ def run(context: child.Context) -> None:
         stop.set()
 
     child.on_stop(on_stop)
-    mark = ready.Mark(settings.run_directory, "matcher")
+    mark = ready.Mark(settings.run_directory, context.part.name)
     mark.note("Spark starts")
     store = Store.open(settings.data / "control.db")
     try:
         serve(
             routing=store,
-            log=settings.log_directory,
+            log=LogDirectory(settings.log_directory, settings.on_corrupt),
             partitions=settings.partitions,
+            dispatchers=settings.dispatchers,
             run_directory=settings.run_directory,
             token=context.token,
             stop=stop,

@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from headgate.control.egress import Address, Listener, UrlPolicy, networks, ports
 from headgate.errors import InvalidInputError
-from headgate.settings import OFF, Settings
+from headgate.server.addresses import addresses_of
+from headgate.settings import Settings
 
 T = TypeVar("T")
 
@@ -32,19 +33,16 @@ def url_policy(settings: Settings) -> UrlPolicy:
 
 
 def _listeners(settings: Settings) -> Iterator[Listener]:
-    yield _listener(settings.listen, takes_events=True)
-    if settings.grpc != OFF:
-        yield _listener(settings.grpc, takes_events=False)
+    for address in addresses_of(settings):
+        yield _listener(address.host.lower(), address.port, takes_events=not address.is_grpc)
 
 
-def _listener(listen: str, *, takes_events: bool) -> Listener:
-    host, _, port = listen.rpartition(":")
-    host = host.strip("[]").lower()
-    addresses = frozenset(_addresses(host, int(port)))
+def _listener(host: str, port: int, *, takes_events: bool) -> Listener:
+    addresses = frozenset(_addresses(host, port))
     if any(address.is_unspecified for address in addresses):
-        return Listener("", int(port), _is_local, takes_events)
+        return Listener("", port, _is_local, takes_events)
     named = "" if addresses == frozenset(_literal(host)) else host
-    return Listener(named, int(port), lambda address: address in addresses, takes_events)
+    return Listener(named, port, lambda address: address in addresses, takes_events)
 
 
 def _literal(host: str) -> Iterator[Address]:

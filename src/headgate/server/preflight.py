@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import stat
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import structlog
 
+from headgate.errors import InvalidInputError, UnavailableError
 from headgate.match.requirements import check_java, connector_jar
-from headgate.server import listening
-from headgate.settings import ACCEPTABLE_LOSSES, OFF, Settings
+from headgate.server import addresses, layout, listening, tls
+from headgate.settings import ClientAuth, Settings, TlsMode
 from headgate.storage import sqlite
+from headgate.storage.dispatcher_directory import DispatcherDirectory, directories_of
 
 _log = structlog.get_logger(__name__)
 
@@ -24,16 +28,50 @@ def check(settings: Settings) -> None:
     """Checks what the parts need of the machine; the data directory is checked by who holds it.
 
     Raises:
+        InvalidInputError: A front would have no partition, an address would be open by accident, or settings of TLS
+            contradict each other.
+        TlsFileError: The certificate does not work.
         AddressError: An address is taken or cannot be had.
         SparkMissingError: There is no suitable Java, or no connector.
         UnavailableError: Java does not say its version.
     """
+    if settings.fronts > settings.partitions:
+        raise InvalidInputError(
+            f"{settings.fronts} fronts need as many partitions of the log, and there are {settings.partitions}",
+            hint=f"--fronts {settings.partitions}, or --partitions {settings.fronts}: it may only grow",
+        )
+    check_tls(settings)
+    addresses.check_not_open(settings)
     with contextlib.ExitStack() as stack:
         # All at the same time: one address given twice is taken, too.
-        for host, port, option in _addresses(settings):
-            stack.callback(listening.close, listening.bind(host, port, option, listens=True))
+        for one in addresses.addresses_of(settings):
+            stack.callback(listening.close, listening.bind(one.host, one.port, one.option, listens=True))
     connector_jar()
     check_java()
+
+
+def arrange_dispatchers(settings: Settings) -> Settings:
+    """Makes the dispatchers' directories fit the number of dispatchers; returns settings that name it.
+
+    Raises:
+        LayoutError: The directories are not as a server leaves them.
+        HeadgateError: Their content cannot be read.
+    """
+    settings = layout.settled(settings)
+
+    def rewrite(before: Sequence[DispatcherDirectory], after: Sequence[DispatcherDirectory]) -> None:
+        from headgate.server import repartition  # seconds of imports, which no other start needs
+
+        repartition.rewrite(settings.data, settings.on_corrupt, before, after)
+
+    try:
+        layout.arrange(settings.data, settings.dispatchers, rewrite)
+    except OSError as error:
+        raise UnavailableError(
+            f"the files of the dispatchers cannot be written: {error}",
+            hint="another number of dispatchers needs room for all matches once more; what was there is untouched",
+        ) from error
+    return settings
 
 
 def check_files(settings: Settings) -> None:
@@ -42,16 +80,25 @@ def check_files(settings: Settings) -> None:
     Raises:
         DatabaseMissingError: One is gone.
     """
-    beside = {"control.db": settings.log_directory, "dispatch.db": settings.data / "outbox"}
-    for name in ACCEPTABLE_LOSSES:
-        path = settings.data / name
-        if not sqlite.is_missing(path) or not any(beside[name].glob("*/*.seg")):
-            continue
-        if name not in settings.losses_accepted:
-            raise sqlite.DatabaseMissingError(path, beside[name])
-        _log.warning("goes on without what was in a file", file=str(path), cost=sqlite.LOSSES[name])
-        if name == "control.db":
-            _renew(path)
+    control, log = settings.data / "control.db", settings.log_directory
+    if _is_lost(settings, control, log, any(log.glob("*/*.seg"))):
+        _renew(control)
+    for own in directories_of(settings.data, settings.dispatchers):
+        _is_lost(settings, own.cursors, own.outbox, any(own.outbox.glob("*.seg")))
+
+
+def _is_lost(settings: Settings, path: Path, beside: Path, has_data: bool) -> bool:
+    """Whether a database is gone beside data, which was accepted.
+
+    Raises:
+        DatabaseMissingError: It was not accepted.
+    """
+    if not sqlite.is_missing(path) or not has_data:
+        return False
+    if path.name not in settings.losses_accepted:
+        raise sqlite.DatabaseMissingError(path, beside)
+    _log.warning("goes on without what was in a file", file=str(path), cost=sqlite.LOSSES[path.name])
+    return True
 
 
 def _renew(path: Path) -> None:
@@ -61,9 +108,44 @@ def _renew(path: Path) -> None:
     Store.open(path, targets_from=int(time.time()) - _TARGET_EPOCH_S).close()
 
 
-def _addresses(settings: Settings) -> list[tuple[str, int, str]]:
-    addresses = [(settings.host, settings.port, "--listen")]
-    if settings.grpc != OFF:
-        host, _, port = settings.grpc.rpartition(":")
-        addresses.append((host.strip("[]"), int(port), "--grpc"))
-    return addresses
+def check_tls(settings: Settings) -> None:
+    """Checks the settings of TLS and the files that they name.
+
+    Raises:
+        InvalidInputError: They contradict each other.
+        TlsFileError: A file does not do.
+    """
+    if (settings.tls_cert is None) is not (settings.tls_key is None):
+        there, lacks = ("--tls-cert", "--tls-key") if settings.tls_key is None else ("--tls-key", "--tls-cert")
+        raise InvalidInputError(f"{there} needs {lacks}", hint="a certificate and its key, two files in PEM format")
+    is_permissive = settings.mode is TlsMode.PERMISSIVE
+    if settings.mode is not TlsMode.DISABLED and settings.tls_cert is None:
+        raise InvalidInputError(f"--tls-mode {settings.mode} needs a certificate", hint="--tls-cert and --tls-key")
+    if not is_permissive and (extra := settings.model_fields_set & {"tls_listen", "tls_grpc"}):
+        raise InvalidInputError(
+            f"--{min(extra).replace('_', '-')} is for --tls-mode permissive, and the mode is {settings.mode}",
+            hint="in the mode strict --listen and --grpc speak TLS",
+        )
+    if settings.tls_client_auth is not None and settings.tls_client_ca is None:
+        raise InvalidInputError("--tls-client-auth needs --tls-client-ca", hint="the CA of the clients' certificates")
+    if settings.tls_client_ca is not None and settings.mode is TlsMode.DISABLED:
+        raise InvalidInputError("--tls-client-ca needs TLS", hint="--tls-cert and --tls-key")
+    has_grpc = any(one.is_grpc and one.is_tls for one in addresses.addresses_of(settings))
+    if settings.client_auth is ClientAuth.OPTIONAL and has_grpc:
+        raise InvalidInputError(
+            "gRPC cannot ask for a client certificate that is optional",
+            hint=f"--tls-client-auth required, or {'--tls-grpc' if is_permissive else '--grpc'} off",
+        )
+    if settings.tls_ca is not None:
+        tls.read_ca(settings.tls_ca)
+    if settings.mode is not TlsMode.DISABLED:
+        files = tls.TlsFiles.of(settings)
+        tls.read_certificate(files)
+        if files.key.stat().st_mode & stat.S_IROTH:
+            _log.warning("every user may read the key", file=str(files.key), hint=f"chmod 600 {files.key}")
+
+
+def tell_openness(settings: Settings) -> None:
+    """Warns where the server is open to everybody."""
+    if told := addresses.openness(settings):
+        _log.warning(told, hint="docs/howto/tls.md shows how to ask for client certificates")

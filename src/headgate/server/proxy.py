@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope, Send
 
 from headgate.control.http import while_connected
@@ -14,7 +15,7 @@ from headgate.errors import TooLargeError, UnavailableError
 from headgate.limits import OBJECT_BYTES_MAX
 from headgate.server.local_http import LocalResponse, requested
 
-_PASSED_ON: Final = frozenset({b"accept", b"content-type", b"last-event-id", b"user-agent"})
+_PASSED_ON: Final = frozenset({b"accept", b"content-type", b"if-none-match", b"last-event-id", b"user-agent"})
 _OF_THE_CONNECTION: Final = frozenset({b"connection", b"transfer-encoding", b"date", b"server"})
 
 
@@ -46,11 +47,14 @@ class ProcessProxy:
         """
         request = Request(scope, receive)
         body = bytearray()
-        async for piece in request.stream():
-            body += piece
-            if len(body) > OBJECT_BYTES_MAX:
-                raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
-        path = scope["raw_path"] if "raw_path" in scope else request.url.path.encode()
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > OBJECT_BYTES_MAX:
+                    raise TooLargeError(f"the body is over {OBJECT_BYTES_MAX} bytes")
+        except ClientDisconnect:  # it has died: nobody waits for an answer
+            return
+        path = sent_path(scope).encode("latin-1")
         target = path + b"?" + scope["query_string"] if scope["query_string"] else path
         headers = [(name, value) for name, value in scope["headers"] if name in _PASSED_ON]
         async with contextlib.AsyncExitStack() as stack:
@@ -60,6 +64,12 @@ class ProcessProxy:
             except OSError as error:
                 raise PartUnavailableError from error
             await while_connected(receive, _pass_on(response, send))
+
+
+def sent_path(scope: Scope) -> str:
+    """The path of a request as it was sent: what is decoded may hold the bytes that end a request line."""
+    sent: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    return sent.partition(b"?")[0].decode("latin-1")
 
 
 async def _pass_on(response: LocalResponse, send: Send) -> None:

@@ -11,9 +11,9 @@ from starlette.applications import Starlette
 from headgate.control.http import ERROR_HANDLERS
 from headgate.control.store import Store
 from headgate.limits import HEARTBEAT_S, READERS_MAX
+from headgate.log.directory import LogDirectory
 from headgate.server import child, local_http, ready, rpc
-from headgate.server.reader_client import scan_route
-from headgate.settings import Settings
+from headgate.server.reader_client import count_route, scan_route
 from headgate.stream.api import ReadApi
 from headgate.stream.read_rpc import ReadRpc
 from headgate.stream.readers import Readers
@@ -26,20 +26,21 @@ _OTHER_FILES = 1_024
 
 def run(context: child.Context) -> None:
     """Serves readers until told to stop."""
-    uvloop.run(_serve(context.settings))
+    uvloop.run(_serve(context))
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(context: child.Context) -> None:
+    settings = context.settings
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
     child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
-        readers = Readers(settings.log_directory, store.served)
-        routes = [*ReadApi(readers).routes(), scan_route(readers.scanner)]
+        readers = Readers(LogDirectory(settings.log_directory, settings.on_corrupt), store.served)
+        routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
         app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
         serving = rpc.serving([ReadRpc(readers).service()], f"unix:{settings.reader_rpc}")
         async with local_http.answering(app, settings.reader_socket), serving:
-            mark = ready.Mark(settings.run_directory, "reader")
+            mark = ready.Mark(settings.run_directory, context.part.name)
             mark.ready(True)
             while not stop.is_set():
                 mark.beat()

@@ -1,6 +1,6 @@
-"""Scans of the log for the dispatcher, by the process that reads.
+"""Scans and counts of the log for the dispatcher and the front, by the process that reads.
 
-A page of a scan is one request on the reader's Unix socket, which the front does not pass on. A reader that restarts is
+A page of one is one request on the reader's Unix socket, which the front does not pass on. A reader that restarts is
 waited for: pages know nothing of each other, the next one goes on where the last one ended.
 """
 
@@ -19,10 +19,12 @@ from starlette.routing import Route
 from headgate.control.http import JSON
 from headgate.errors import HeadgateError, UnavailableError
 from headgate.limits import READER_RETRIES_MAX, READER_RETRY_S
+from headgate.scan.counting import CountPage, CountRequest, EventCounter
 from headgate.scan.pages import Scanner, ScanPage, ScanRequest
 from headgate.server.local_http import requested
 
-PATH: Final = "/scan"
+SCAN_PATH: Final = "/scan"
+COUNT_PATH: Final = "/count"
 _OK: Final = 200
 
 
@@ -55,29 +57,51 @@ class ReaderScanner:
             ReaderError: It says that it cannot.
             ReaderUnavailableError: It does not answer for long.
         """
+        return msgspec.json.decode(await self._answer(SCAN_PATH, wanted), type=ScanPage)
+
+    async def count_page(self, request: CountRequest) -> CountPage:
+        """See `scan.counting.EventCounter`.
+
+        Raises:
+            ReaderError: It says that it cannot.
+            ReaderUnavailableError: It does not answer for long.
+        """
+        return msgspec.json.decode(await self._answer(COUNT_PATH, request), type=CountPage)
+
+    async def _answer(self, path: str, wanted: msgspec.Struct) -> bytes:
         body = msgspec.json.encode(wanted)
         for _ in range(READER_RETRIES_MAX):
             try:
-                async with requested(self._socket, b"POST", PATH.encode(), body) as response:
+                async with requested(self._socket, b"POST", path.encode(), body) as response:
                     status = await response.head()
                     answer = b"".join([piece async for piece in response.pieces()])
             except (OSError, EOFError, httptools.HttpParserError):
                 await asyncio.sleep(READER_RETRY_S)
                 continue
             if status == _OK:
-                return msgspec.json.decode(answer, type=ScanPage)
+                return answer
             raise ReaderError(f"the log cannot be read: {_message(answer)}")
         raise ReaderUnavailableError("the process that reads the log does not answer", hint="try again later")
 
 
 def scan_route(scanner: Scanner) -> Route:
-    """Where the reader takes such requests."""
+    """Where the reader takes requests to scan."""
 
     async def scan_page(request: Request) -> Response:
         wanted = msgspec.json.decode(await request.body(), type=ScanRequest)
         return Response(msgspec.json.encode(await scanner.scan_page(wanted)), media_type=JSON)
 
-    return Route(PATH, scan_page, methods=["POST"])
+    return Route(SCAN_PATH, scan_page, methods=["POST"])
+
+
+def count_route(counter: EventCounter) -> Route:
+    """Where the reader takes requests to count."""
+
+    async def count_page(request: Request) -> Response:
+        wanted = msgspec.json.decode(await request.body(), type=CountRequest)
+        return Response(msgspec.json.encode(await counter.count_page(wanted)), media_type=JSON)
+
+    return Route(COUNT_PATH, count_page, methods=["POST"])
 
 
 def _message(answer: bytes) -> str:

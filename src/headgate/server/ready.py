@@ -17,9 +17,9 @@ import msgspec
 
 from headgate.errors import FatalError
 from headgate.limits import HEARTBEAT_S, SILENT_S_MAX
-
-PARTS = ("front", "dispatcher", "reader", "matcher")
-"""The processes of a server, in the order in which they become ready."""
+from headgate.server import parts
+from headgate.server.parts import ServerPart
+from headgate.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Mark:
 
     Args:
         run_directory: Where the files are.
-        part: One of `PARTS`.
+        part: Which process it is, see `parts.ServerPart`.
     """
 
     def __init__(self, run_directory: Path, part: str) -> None:
@@ -122,14 +122,14 @@ def beat_at(run_directory: Path, part: str) -> float | None:
         return None
 
 
-def parts_ready(run_directory: Path) -> dict[str, bool]:
+def parts_ready(settings: Settings) -> dict[ServerPart, bool]:
     """Each part with whether it is ready now."""
-    return {part: state.ready for part, state in states(run_directory).items()}
+    return {part: state.ready for part, state in states(settings).items()}
 
 
-def states(run_directory: Path) -> dict[str, PartState]:
+def states(settings: Settings) -> dict[ServerPart, PartState]:
     """Each part as it is now."""
-    return {part: _state(run_directory, part) for part in PARTS}
+    return {part: _state(settings.run_directory, part.name) for part in parts.of_server(settings)}
 
 
 def _state(run_directory: Path, part: str) -> PartState:

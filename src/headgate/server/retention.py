@@ -1,6 +1,6 @@
 """Removal of old segments: each process trims the files that it writes, down to the retention floor.
 
-The dispatcher finds the floor, trims the outbox and reports; the front trims the event log by the last report.
+A dispatcher finds its floor, trims its outbox and reports; the front trims the event log by the last reports of all.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from headgate.log.writer import PartitionWriter
 from headgate.observe.logs import Recurring
 from headgate.retention.floor import FloorFinder, RetentionFloor
 from headgate.settings import Settings
+from headgate.storage.dispatcher_directory import DispatcherDirectory
 
 _log = structlog.get_logger(__name__)
 
@@ -33,22 +34,22 @@ async def trim_log(settings: Settings, writers: Mapping[int, PartitionWriter]) -
     partitions = [(partition, _Partition(settings, writer)) for partition, writer in writers.items()]
 
     def trim() -> None:
-        floor = RetentionFloor.reported(settings.run_directory)
+        floors = [RetentionFloor.reported(settings.run_directory, one) for one in range(settings.dispatchers)]
         for number, partition in partitions:
-            partition.trim(floor.offsets.get(number, 0))
+            partition.trim(min(floor.offsets.get(number, 0) for floor in floors))
 
     await _repeat(trim)
 
 
-async def trim_outbox(settings: Settings, writer: PartitionWriter) -> None:
-    """Trims the outbox now and then, and reports the floor, until it is cancelled."""
-    finder = FloorFinder(settings.data / "dispatch.db", writer.directory)
+async def trim_outbox(settings: Settings, dispatcher: int, writer: PartitionWriter) -> None:
+    """Trims a dispatcher's outbox now and then, and reports its floor, until it is cancelled."""
+    finder = FloorFinder(DispatcherDirectory.of(settings.data, dispatcher), writer.partition)
     outbox = _Partition(settings, writer)
 
     def trim() -> None:
         floor = finder.find()
         outbox.trim(floor.position)  # first: it may make the room that the report needs
-        floor.report(settings.run_directory)
+        floor.report(settings.run_directory, dispatcher)
 
     await _repeat(trim)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from typing import Protocol
 
@@ -10,6 +11,7 @@ from headgate.control.log_spec import ServedBroker
 from headgate.control.routing import RoutingTable, Target, TargetReport
 from headgate.event.identity import path_of
 from headgate.filter.skipping.filter_value import FilterValueRule
+from headgate.outbox.shards import Shard
 
 
 class RoutingStore(Protocol):
@@ -27,8 +29,8 @@ class RoutingStore(Protocol):
     def report(self, reports: list[TargetReport]) -> None:
         """Add what was seen of filters and subscribers; may block."""
 
-    def forget_trouble(self) -> None:
-        """What an earlier dispatcher reported of subscribers no longer counts; may block."""
+    def forget_trouble(self, owns: Callable[[int], bool]) -> None:
+        """What an earlier dispatcher reported of its own targets no longer counts; may block."""
 
 
 class RoutingCache:
@@ -37,11 +39,13 @@ class RoutingCache:
     Args:
         store: The control database.
         on_table: Called with each newer table, the first one included.
+        shard: Which targets are this dispatcher's: the table has no others.
     """
 
-    def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None]) -> None:
+    def __init__(self, store: RoutingStore, on_table: Callable[[RoutingTable], None], shard: Shard) -> None:
         self._store = store
         self._on_table = on_table
+        self._shard = shard
         self._version = -1
         self._table: RoutingTable | None = None
 
@@ -61,7 +65,7 @@ class RoutingCache:
             self._apply(version, self._store.snapshot())
 
     def trigger(self, name: str) -> Target | None:
-        """A trigger by `namespace/name`."""
+        """A trigger by `namespace/name`; None for one of another dispatcher."""
         targets = self._table.targets if self._table is not None else ()
         return next((target for target in targets if target.name == name and target.pull is None), None)
 
@@ -80,5 +84,11 @@ class RoutingCache:
         self._version = version
         # Two snapshots may be under way: the older one must not win.
         if self._table is None or table.version > self._table.version:
-            self._table = table
-            self._on_table(table)
+            self._table = self._own(table)
+            self._on_table(self._table)
+
+    def _own(self, table: RoutingTable) -> RoutingTable:
+        if self._shard.count == 1:
+            return table
+        own = tuple(target for target in table.targets if self._shard.owns(target.id))
+        return dataclasses.replace(table, targets=own)

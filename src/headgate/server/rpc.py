@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,16 +16,21 @@ import grpc
 from grpc import aio
 
 from headgate import limits
-from headgate.errors import UnavailableError
+from headgate.errors import HeadgateError, UnavailableError
 from headgate.rpc.errors import ERROR, status
-from headgate.rpc.service import READER, SUBSCRIPTIONS, Service
+from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, Service
+from headgate.server.addresses import addresses_of
 from headgate.server.proxy import PartUnavailableError
+from headgate.server.publishers_home import PublishersHome
 from headgate.server.ready import parts_ready
 from headgate.server.rpc_meta import HealthService, reflection_services
-from headgate.settings import OFF, Settings
+from headgate.server.tls import CertificateKeeper
+from headgate.settings import Settings
+
+Choose = Callable[[str, bytes], Awaitable[int]]
+"""The number of the process that answers a call, by its method and first message."""
 
 _OPTIONS: Final = (
-    ("grpc.so_reuseport", 0),  # else a second server on the port would take half of the connections
     ("grpc.max_receive_message_length", limits.RPC_REQUEST_BYTES_MAX),
     ("grpc.max_metadata_size", limits.RPC_METADATA_BYTES_MAX),
     ("grpc.keepalive_time_ms", int(limits.RPC_KEEPALIVE_S * 1_000)),
@@ -38,6 +43,7 @@ _OPTIONS: Final = (
 _OPEN_TO_CLIENTS: Final = (
     ("grpc.max_concurrent_streams", limits.RPC_STREAMS_A_CONNECTION_MAX),
     ("grpc.max_allowed_incoming_connections", limits.RPC_CONNECTIONS_MAX),
+    ("grpc.server_handshake_timeout_ms", int(limits.TLS_HANDSHAKE_S_MAX * 1_000)),
 )
 _CHANNEL: Final = (
     ("grpc.max_receive_message_length", -1),  # of our own process
@@ -49,23 +55,36 @@ _CHANNEL: Final = (
 
 
 @contextlib.asynccontextmanager
-async def serving(handlers: Sequence[grpc.GenericRpcHandler], address: str) -> AsyncIterator[None]:
+async def serving(
+    handlers: Sequence[grpc.GenericRpcHandler],
+    address: str,
+    *,
+    shared: bool = False,
+    option: str = "--grpc",
+    credentials: grpc.ServerCredentials | None = None,
+) -> AsyncIterator[None]:
     """Serve gRPC for as long as the block lasts; at its end calls are cut off after READ_DRAIN_S_MAX.
 
     Args:
         handlers: What is answered.
         address: HOST:PORT, or `unix:` and a path; the socket is for this user only.
+        shared: Whether other processes of this user listen there, too; else nobody can take half of the connections.
+        option: The option of `headgate serve` that says the address, for the message.
+        credentials: For TLS; None for none.
 
     Raises:
         UnavailableError: Nobody can listen there.
     """
     is_ours = address.startswith("unix:")
-    options = _OPTIONS if is_ours else (*_OPTIONS, *_OPEN_TO_CLIENTS)
+    options = (("grpc.so_reuseport", int(shared)), *_OPTIONS, *(() if is_ours else _OPEN_TO_CLIENTS))
     server = aio.server(handlers=handlers, options=options, maximum_concurrent_rpcs=limits.RPCS_MAX)
     try:
-        server.add_insecure_port(address)
+        if credentials is None:
+            server.add_insecure_port(address)
+        else:
+            server.add_secure_port(address, credentials)
     except RuntimeError as error:
-        raise UnavailableError(f"gRPC cannot listen on {address}", hint="--grpc HOST:PORT, or --grpc off") from error
+        raise UnavailableError(f"gRPC cannot listen on {address}", hint=f"{option} HOST:PORT, or off") from error
     await server.start()
     if is_ours:
         Path(address.removeprefix("unix:")).chmod(0o600)
@@ -76,21 +95,49 @@ async def serving(handlers: Sequence[grpc.GenericRpcHandler], address: str) -> A
 
 
 @contextlib.asynccontextmanager
-async def front(settings: Settings, publisher: Service) -> AsyncIterator[None]:
-    """Serve all of the contract, health and reflection where clients find it, unless that is switched off."""
-    if settings.grpc == OFF:
+async def front(
+    settings: Settings,
+    publisher: Service,
+    owner_of: Choose | None = None,
+    number: int = 0,
+    certificate: CertificateKeeper | None = None,
+) -> AsyncIterator[None]:
+    """Serve all of the contract, health and reflection where clients find it, unless that is switched off.
+
+    Args:
+        settings: The server's settings.
+        publisher: What this process answers itself.
+        owner_of: The number of the dispatcher that answers a call; None where there is one.
+        number: Of this front.
+        certificate: The server's; None without TLS.
+    """
+    addresses = [address for address in addresses_of(settings) if address.is_grpc]
+    if not addresses:
         yield
         return
+    fronts = settings.fronts
+    others = {one: HandedOn(PUBLISHER, [settings.front_rpc(one)]) for one in range(fronts) if one != number}
     handed_on = [
-        HandedOn(READER, settings.reader_rpc),
-        HandedOn(SUBSCRIPTIONS, settings.dispatcher_rpc),
+        HandedOn(READER, [settings.reader_rpc]),
+        HandedOn(SUBSCRIPTIONS, [settings.dispatcher_rpc(number) for number in range(settings.dispatchers)], owner_of),
     ]
-    health = HealthService(lambda: parts_ready(settings.run_directory)).service()
+    health = HealthService(lambda: parts_ready(settings)).service()
     try:
-        async with serving([publisher, *handed_on, health, *reflection_services()], settings.grpc):
+        async with contextlib.AsyncExitStack() as stack:
+            publishing: grpc.GenericRpcHandler = publisher
+            if others:
+                publishing = PublishersHome(publisher, others, settings.partitions)
+                await stack.enter_async_context(serving([publisher], f"unix:{settings.front_rpc(number)}"))
+            handlers = [publishing, *handed_on, health, *reflection_services()]
+            for address in addresses:
+                credentials = certificate.grpc_credentials() if certificate is not None and address.is_tls else None
+                server = serving(
+                    handlers, address.text, shared=bool(others), option=address.option, credentials=credentials
+                )
+                await stack.enter_async_context(server)
             yield
     finally:
-        for service in handed_on:
+        for service in (*handed_on, *others.values()):
             await service.close()
 
 
@@ -99,13 +146,15 @@ class HandedOn(grpc.GenericRpcHandler):
 
     Args:
         service: Its name in full.
-        socket: Where that process serves it.
+        sockets: Where that process serves it; several when each answers its own share of the calls.
+        choose: The number of the one that answers, by the method and the call's first message.
     """
 
-    def __init__(self, service: str, socket: Path) -> None:
+    def __init__(self, service: str, sockets: Sequence[Path], choose: Choose | None = None) -> None:
         self._prefix = f"/{service}/"
-        self._socket = socket
-        self._channel: aio.Channel | None = None
+        self._sockets = sockets
+        self._choose = choose if len(sockets) > 1 else None
+        self._channels: dict[int, aio.Channel] = {}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         """Hands a call on; None when it is not of this service."""
@@ -114,20 +163,43 @@ class HandedOn(grpc.GenericRpcHandler):
             return None
 
         async def answer(_: object, context: aio.ServicerContext[bytes, bytes]) -> None:
-            await self._hand_on(method, context)
+            await self.hand_on(method, context)
 
         return grpc.stream_stream_rpc_method_handler(answer)
 
     async def close(self) -> None:
         """Ends what is under way."""
-        if self._channel is not None:
-            await self._channel.close()
+        for channel in self._channels.values():
+            await channel.close()
 
-    async def _hand_on(self, method: str, context: aio.ServicerContext[bytes, bytes]) -> None:
-        if self._channel is None:
-            self._channel = aio.insecure_channel(f"unix:{self._socket}", options=_CHANNEL)
-        call: aio.StreamStreamCall[bytes, bytes] = self._channel.stream_stream(method)(timeout=context.time_remaining())
-        sending = asyncio.create_task(_send(context, call))
+    def _channel(self, number: int) -> aio.Channel:
+        channel = self._channels.get(number)
+        if channel is None:
+            channel = self._channels[number] = aio.insecure_channel(f"unix:{self._sockets[number]}", options=_CHANNEL)
+        return channel
+
+    async def hand_on(
+        self, method: str, context: aio.ServicerContext[bytes, bytes], first: bytes | None = None
+    ) -> None:
+        """Hands a call on.
+
+        Args:
+            method: Its path.
+            context: gRPC's.
+            first: The message that has been read of it; None for none.
+        """
+        number = 0
+        if self._choose is not None:
+            opening = await context.read()
+            first = opening if isinstance(opening, bytes) else None
+            try:
+                number = await self._choose(method, first or b"")
+            except HeadgateError as error:
+                await context.abort(*status(error))
+        call: aio.StreamStreamCall[bytes, bytes] = self._channel(number).stream_stream(method)(
+            timeout=context.time_remaining()
+        )
+        sending = asyncio.create_task(_send(context, call, first))
         try:
             while isinstance(message := await call.read(), bytes):
                 await context.write(message)
@@ -142,9 +214,13 @@ class HandedOn(grpc.GenericRpcHandler):
             call.cancel()
 
 
-async def _send(context: aio.ServicerContext[bytes, bytes], call: aio.StreamStreamCall[bytes, bytes]) -> None:
-    """The client's messages, until its last one or the answer's end."""
+async def _send(
+    context: aio.ServicerContext[bytes, bytes], call: aio.StreamStreamCall[bytes, bytes], first: bytes | None
+) -> None:
+    """The client's messages, until its last one or the answer's end; the first one may have been read."""
     with contextlib.suppress(aio.AioRpcError, aio.UsageError, asyncio.InvalidStateError):
+        if first is not None:
+            await call.write(first)
         while isinstance(message := await context.read(), bytes):
             await call.write(message)
         await call.done_writing()

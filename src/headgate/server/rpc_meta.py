@@ -18,16 +18,16 @@ from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, Serv
 from headgate.errors import NotFoundError
 from headgate.limits import HEALTH_POLL_S
 from headgate.rpc.service import PUBLISHER, READER, SUBSCRIPTIONS, RpcCall, Service
-from headgate.server.ready import PARTS
+from headgate.server.parts import Role, ServerPart
 
 HEALTH: Final = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 REFLECTION: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 """Two names of the same messages: newer clients ask for the first, the library has the second."""
 _ANSWER: Final = {
-    "": PARTS,
-    PUBLISHER: ("front",),
-    READER: ("front", "reader"),
-    SUBSCRIPTIONS: ("front", "dispatcher"),
+    "": frozenset(Role),
+    PUBLISHER: frozenset({Role.FRONT}),
+    READER: frozenset({Role.FRONT, Role.READER}),
+    SUBSCRIPTIONS: frozenset({Role.FRONT, Role.DISPATCHER}),
 }
 
 HealthCall = RpcCall[HealthCheckRequest, HealthCheckResponse]
@@ -38,12 +38,12 @@ class HealthService:
     """The health service. Belongs to an event loop.
 
     Args:
-        parts: Says which parts are ready, by name; runs in a thread.
+        parts: Says of each part whether it is ready; runs in a thread.
     """
 
-    def __init__(self, parts: Callable[[], Mapping[str, bool]]) -> None:
+    def __init__(self, parts: Callable[[], Mapping[ServerPart, bool]]) -> None:
         self._parts = parts
-        self._known: Mapping[str, bool] = {}
+        self._known: Mapping[ServerPart, bool] = {}
         self._look_at = 0.0
         self._looking = asyncio.Lock()
 
@@ -75,7 +75,7 @@ class HealthService:
             if now >= self._look_at:
                 self._known = await asyncio.to_thread(self._parts)
                 self._look_at = now + HEALTH_POLL_S
-        serving = all(self._known.get(part, False) for part in _ANSWER[service])
+        serving = all(is_ready for part, is_ready in self._known.items() if part.role in _ANSWER[service])
         return HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
 
 

@@ -16,14 +16,21 @@ import structlog
 from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
-from headgate.server import child, datadir, preflight, ready
+from headgate.server import child, datadir, parts, preflight, ready
+from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 
 _log = structlog.get_logger()
 
-DRAIN_S: Final = {"reader": 3.0, "matcher": 8.0, "dispatcher": 12.0, "front": 7.0}
-"""The parts in the order in which they stop, with the seconds that each may take, DRAIN_S_MAX in all. Before that front
-takes nothing more from outside. It ends last: what is delivered meanwhile may be answered with events to be stored."""
+DRAIN: Final = (
+    (frozenset({Role.CONTROL, Role.READER}), 3.0),
+    (frozenset({Role.MATCHER}), 8.0),
+    (frozenset({Role.DISPATCHER}), 12.0),
+    (frozenset({Role.FRONT}), 7.0),
+)
+"""The roles in the order in which they stop, with the seconds that their processes may take, DRAIN_S_MAX in all.
+Before that the fronts take nothing more from outside. They end last: what is delivered meanwhile may be answered with
+events to be stored."""
 
 
 class Supervisor:
@@ -38,7 +45,7 @@ class Supervisor:
         self._settings = settings
         self._on_ready = on_ready
         self._token = secrets.token_bytes(32)
-        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._processes: dict[ServerPart, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._starting = asyncio.Lock()
@@ -52,14 +59,16 @@ class Supervisor:
             HeadgateError: The data directory cannot be had.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stopping.set)
         with datadir.owned(self._settings):
+            # Before signals are caught: it may last, and may be broken off at any instant.
+            self._settings = preflight.arrange_dispatchers(self._settings)
             preflight.check_files(self._settings)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stopping.set)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")
             if self._settings.metrics:
                 publisher.start()
-            keepers = [self._task(self._keep(part)) for part in ready.PARTS]
+            keepers = [self._task(self._keep(part)) for part in parts.of_server(self._settings)]
             others = [self._task(self._announce()), self._task(self._watch())]
             await self._stopping.wait()
             for task in others:
@@ -83,7 +92,7 @@ class Supervisor:
             self._failure = self._failure or error
             self._stopping.set()
 
-    async def _keep(self, part: str) -> None:
+    async def _keep(self, part: ServerPart) -> None:
         """Starts the process of `part` again whenever it ends, after a pause that grows while it keeps failing.
 
         Raises:
@@ -101,20 +110,20 @@ class Supervisor:
                     return
                 status = await process.wait()
                 if status == child.FATAL_STATUS and not self._stopping.is_set():
-                    raise ready.refusal(self._settings.run_directory, part)
+                    raise ready.refusal(self._settings.run_directory, part.name)
                 why = f"ended with status {status}"
-            ready.ended(self._settings.run_directory, part, f"{why}, is started again")
+            ready.ended(self._settings.run_directory, part.name, f"{why}, is started again")
             if self._stopping.is_set():
                 return
             lived_s = time.monotonic() - started
             pause_s = limits.RESTART_PAUSE_S_MIN if lived_s > limits.RESTART_PAUSE_S_MAX else pause_s * 2
             pause_s = min(pause_s, limits.RESTART_PAUSE_S_MAX)
-            metrics.RESTARTS.labels(part).inc()
-            _log.error("process ended, restarting", part=part, why=why, lived_s=round(lived_s, 1), pause_s=pause_s)
+            metrics.RESTARTS.labels(part.name).inc()
+            _log.error("process ended, restarting", part=part.name, why=why, lived_s=round(lived_s, 1), pause_s=pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
 
-    async def _start(self, part: str) -> asyncio.subprocess.Process | None:
+    async def _start(self, part: ServerPart) -> asyncio.subprocess.Process | None:
         """The process of `part`; None when it is too late for one."""
         async with self._starting:
             if self._stopping.is_set():
@@ -123,49 +132,62 @@ class Supervisor:
                 sys.executable,
                 "-m",
                 "headgate.server",
-                part,
+                part.name,
                 stdin=asyncio.subprocess.PIPE,
                 env=child.environment(self._settings, self._token),
             )
             return process
 
     async def _watch(self) -> None:
-        """Kills a process that lives and hangs; its keeper starts it again."""
+        """Counts the parts that work, and kills a process that lives and hangs; its keeper starts it again."""
         beats = Beats()
         while True:
             await asyncio.sleep(limits.HEARTBEAT_S)
+            for part, is_ready in ready.parts_ready(self._settings).items():
+                metrics.READY.labels(part.name).set(is_ready)
             for part, process in self._processes.items():
-                beat_at = ready.beat_at(self._settings.run_directory, part)
-                if beats.hangs(part, beat_at, time.monotonic()) and process.returncode is None:
-                    _log.error("process hangs, killed", part=part, silent_s=limits.HUNG_S_MAX)
+                beat_at = ready.beat_at(self._settings.run_directory, part.name)
+                if beats.hangs(part.name, beat_at, time.monotonic()) and process.returncode is None:
+                    _log.error("process hangs, killed", part=part.name, silent_s=limits.HUNG_S_MAX)
                     process.kill()
 
     async def _announce(self) -> None:
         started = time.monotonic()
-        while not all(ready.parts_ready(self._settings.run_directory).values()):
+        while not all(ready.parts_ready(self._settings).values()):
             await asyncio.sleep(0.05)
         self._on_ready(time.monotonic() - started)
 
     async def _drain(self) -> bool:
-        """Stops the parts one after the other; True when each ended by itself within its share of the time."""
-        clean = True
+        """Stops role after role; True when each ended by itself within its share of the time."""
         async with self._starting:
             pass  # the process that was just being started is known now, and no other follows
-        front = self._processes.get("front")
-        if front is not None and front.returncode is None:
-            front.send_signal(signal.SIGUSR1)
-        for part, seconds_max in DRAIN_S.items():
-            process = self._processes.get(part)
-            if process is None or process.returncode is not None:
-                continue
-            process.terminate()
-            try:
-                await asyncio.wait_for(process.wait(), seconds_max)
-            except TimeoutError:
-                _log.error("process did not stop in time, killed", part=part)
-                process.kill()
-                clean = False
+        for process in self._alive(frozenset({Role.FRONT})).values():
+            process.send_signal(signal.SIGUSR1)
+        clean = True
+        for roles, seconds_max in DRAIN:
+            stops = [_stop(part, process, seconds_max) for part, process in self._alive(roles).items()]
+            clean &= all(await asyncio.gather(*stops))
         return clean
+
+    def _alive(self, roles: frozenset[Role]) -> dict[ServerPart, asyncio.subprocess.Process]:
+        """The processes of some roles that have not ended."""
+        return {
+            part: process
+            for part, process in self._processes.items()
+            if part.role in roles and process.returncode is None
+        }
+
+
+async def _stop(part: ServerPart, process: asyncio.subprocess.Process, seconds_max: float) -> bool:
+    """Stops a process; False when it did not end by itself in time."""
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), seconds_max)
+    except TimeoutError:
+        _log.error("process did not stop in time, killed", part=part.name)
+        process.kill()
+        return False
+    return True
 
 
 class Beats:

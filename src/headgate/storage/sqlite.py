@@ -52,6 +52,18 @@ class DatabaseNewerError(FatalError):
         )
 
 
+class DatabaseOlderError(FatalError):
+    """An older Headgate wrote a file, and who reads it may not change it."""
+
+    code = "database-older"
+
+    def __init__(self, path: Path, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} was written by an older Headgate: its tables have version {found}, this one reads {known}",
+            hint="start a server of this version on it, which brings it up to date; or read with the older version",
+        )
+
+
 class DatabaseMissingError(FatalError):
     """A file is gone that belongs to events that are there."""
 
@@ -104,7 +116,7 @@ def examine(data: Path) -> None:
     Raises:
         DatabaseDamagedError: Of the first damaged one.
     """
-    for path in (data / name for name in LOSSES):
+    for path in (data / "control.db", *sorted(data.glob("dispatcher/*/*.db"))):
         if not path.is_file():
             continue
         try:
@@ -158,6 +170,18 @@ class StoreFile:
         """Close the file."""
         self._connection.close()
 
+    def _last_id(self, table: str) -> int:
+        """The highest id that a table with AUTOINCREMENT ever gave."""
+        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(found[0]) if found else 0
+
+    def _raise_last_id(self, table: str, last_id: int) -> None:
+        """Ids of a table with AUTOINCREMENT are above this one from now on."""
+        before = self._last_id(table)
+        with self._transaction() as connection:
+            connection.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
+            connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, max(before, last_id)))
+
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         """Everything in the block, or nothing."""
@@ -171,12 +195,17 @@ class StoreFile:
 
 
 @contextlib.contextmanager
-def read_only(path: Path) -> Iterator[sqlite3.Connection]:
+def read_only(path: Path, *, is_at_rest: bool = False) -> Iterator[sqlite3.Connection]:
     """A file that another process writes, and which exists.
+
+    Args:
+        path: The file.
+        is_at_rest: No process has it open: SQLite looks for no change, and makes no files beside it.
 
     Raises:
         sqlite3.OperationalError: It is busy, or cannot be opened.
     """
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     with contextlib.closing(connection):
         yield connection

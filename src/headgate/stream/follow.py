@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from headgate.event.model import Event
 from headgate.limits import READ_EVENTS_PER_TURN, READ_PROGRESS_S
+from headgate.log.directory import LogDirectory
 from headgate.log.errors import PositionError
 from headgate.rpc.credits import Credits
 from headgate.scan.pages import LogScanner, scanning
@@ -56,7 +56,7 @@ class Turn:
 
 
 async def turns(
-    log: Path,
+    log: LogDirectory,
     request: ReadRequest,
     threads: Executor,
     growth: LogGrowth,
@@ -68,7 +68,7 @@ async def turns(
     Closing the iterator closes the files.
 
     Args:
-        log: Directory of the log's partitions.
+        log: What is read.
         request: What is wanted.
         threads: Where the log is read; shared by all readers, a turn holds one for SCAN_TURN_S.
         growth: Wakes the reader at the end of the log.
@@ -121,7 +121,7 @@ def _progress_turn(scan: Scan) -> Turn:
     return Turn([], scan.positions, scan.positions, replace(scan.counters), scan.at_end())
 
 
-async def _start(log: Path, request: ReadRequest, threads: Executor) -> dict[int, int]:
+async def _start(log: LogDirectory, request: ReadRequest, threads: Executor) -> dict[int, int]:
     """Where to begin, by partition.
 
     `latest` is the broker's last event of each partition, whatever others have stored behind it. With `first` it is the

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from pathlib import Path
 
 from headgate.limits import READ_POLL_S
+from headgate.log.directory import LogDirectory
 from headgate.log.ends import LogEnds
 
 
@@ -18,11 +18,11 @@ class LogGrowth:
     For one event loop.
 
     Args:
-        directory: Directory of the partitions.
+        log: What is watched.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._ends = LogEnds(directory)
+    def __init__(self, log: LogDirectory) -> None:
+        self._ends = LogEnds(log)
         self._waiting = 0
         self._grown = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None

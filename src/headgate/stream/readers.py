@@ -7,23 +7,19 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from pathlib import Path
 
+from headgate.control.errors import UnknownBrokerError
 from headgate.control.log_spec import ServedBroker
-from headgate.errors import NotFoundError, OverloadedError
+from headgate.errors import OverloadedError
 from headgate.event.identity import path_of
 from headgate.limits import READ_PROGRESS_S, READ_THREADS, READERS_MAX
+from headgate.log.directory import LogDirectory
 from headgate.rpc.credits import Credits
+from headgate.scan.counting import EventCounter, LogCounter
 from headgate.scan.pages import LogScanner, Scanner
 from headgate.stream.follow import Turn, turns
 from headgate.stream.growth import LogGrowth
 from headgate.stream.request import ReadRequest
-
-
-class BrokerNotFoundError(NotFoundError):
-    """There is no such broker."""
-
-    code = "unknown-broker"
 
 
 class ReadersOverloadError(OverloadedError):
@@ -36,20 +32,22 @@ class Readers:
     """All readers of a log.
 
     Args:
-        directory: Directory of the log's partitions.
+        log: What they read.
         served: The broker "namespace/name", None when there is none that accepts events; may block.
     """
 
-    def __init__(self, directory: Path, served: Callable[[str], ServedBroker | None]) -> None:
-        self._directory = directory
+    def __init__(self, log: LogDirectory, served: Callable[[str], ServedBroker | None]) -> None:
+        self._log = log
         self._served = served
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
-        self._growth = LogGrowth(directory)
+        self._growth = LogGrowth(log)
         self._followed: dict[str, tuple[float, str]] = {}
         """By path of a broker that is followed: when it was last looked up, and its identity then."""
         self._count = 0
-        self.scanner: Scanner = LogScanner(directory, self._threads)
+        self.scanner: Scanner = LogScanner(log, self._threads)
         """Scans the log in the readers' threads."""
+        self.counter: EventCounter = LogCounter(log, self._threads)
+        """Counts in them."""
 
     async def close(self) -> None:
         """Wait for the threads; readers have been closed."""
@@ -60,11 +58,11 @@ class Readers:
         """The broker "namespace/name" as it is in the store now, so that a deletion or creation is seen at once.
 
         Raises:
-            BrokerNotFoundError: There is none.
+            UnknownBrokerError: There is none.
         """
         broker = await asyncio.to_thread(self._served, path)
         if broker is None:
-            raise BrokerNotFoundError(f"there is no broker {path!r}", hint="headgate get brokers lists them")
+            raise UnknownBrokerError(f"there is no broker {path!r}", hint="headgate get brokers lists them")
         return broker
 
     def check_room(self) -> None:
@@ -76,11 +74,11 @@ class Readers:
         """One reader's turns, see `follow.turns`.
 
         Raises:
-            BrokerNotFoundError: The broker has been deleted, and nothing more comes.
+            UnknownBrokerError: The broker has been deleted, and nothing more comes.
         """
         self._count += 1
         try:
-            pages = turns(self._directory, wanted, self._threads, self._growth, credits)
+            pages = turns(self._log, wanted, self._threads, self._growth, credits)
             async with aclosing(pages) as reading:
                 async for turn in reading:
                     if not turn.pieces and wanted.follow:
@@ -96,4 +94,4 @@ class Readers:
             found = (await self.broker(path)).identity
             self._followed[path] = now_s, found
         if found != identity:
-            raise BrokerNotFoundError(f"the broker {path!r} has been made anew", hint="read again, from earliest")
+            raise UnknownBrokerError(f"the broker {path!r} has been made anew", hint="read again, from earliest")

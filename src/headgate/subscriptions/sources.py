@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from headgate import limits
 from headgate.delivery.dead_letter import DeadLetterQueue
 from headgate.delivery.events import Events
 from headgate.delivery.verdicts import LastLook
+from headgate.log.directory import LogDirectory, Partition
 from headgate.log.reader import PartitionReader
 from headgate.outbox.reader import Backlog, OutboxRow, RowPage, position_at_time
 from headgate.scan.pages import RuleOf, Scanner
@@ -19,13 +19,13 @@ class OutboxView:
     """The outbox, up to the row that was last handed over.
 
     Args:
-        directory: The outbox partition.
+        outbox: The outbox's partition.
         backlog: Reads it.
         end: The position below which every row is durable and known to the dispatcher.
     """
 
-    def __init__(self, directory: Path, backlog: Backlog, end: Callable[[], int]) -> None:
-        self._directory = directory
+    def __init__(self, outbox: Partition, backlog: Backlog, end: Callable[[], int]) -> None:
+        self._outbox = outbox
         self._backlog = backlog
         self._end = end
 
@@ -49,11 +49,11 @@ class OutboxView:
 
     def position_at(self, time_us: int) -> int:
         """The first row that was written at or after a time, microseconds since 1970 UTC; blocking."""
-        return position_at_time(self._directory, time_us)
+        return position_at_time(self._outbox, time_us)
 
     def stored_end(self) -> int:
         """The position behind the last row on disk; a cursor beyond it is of another outbox."""
-        with PartitionReader(self._directory, start=0) as reader:
+        with PartitionReader(self._outbox, start=0) as reader:
             return reader.committed_offset()
 
 
@@ -63,7 +63,7 @@ class SubscriptionResources:
 
     Attributes:
         outbox: Their rows.
-        log: Directory of the log's partitions.
+        log: The event log.
         scanner: Scans the log's past, for seeks and histories.
         rule_of: How a broker's events get their filter values.
         events: The log's events, by partition and offset.
@@ -74,7 +74,7 @@ class SubscriptionResources:
     """
 
     outbox: OutboxView
-    log: Path
+    log: LogDirectory
     scanner: Scanner
     rule_of: RuleOf
     events: Events

@@ -12,7 +12,6 @@ import msgspec
 from headgate.storage.sqlite import StoreFile, decoding, read_only
 from headgate.subscriptions.saved import SavedCursor
 
-FILE: Final = "subscriptions.db"
 _SCHEMA: Final = "CREATE TABLE IF NOT EXISTS subscriptions (id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(SavedCursor)

@@ -7,7 +7,7 @@ names. `And` and `Or` take any number of operands. Every consumer ends its `matc
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, assert_never, get_args
@@ -241,13 +241,19 @@ def map_children(node: Node, change: Callable[[Node], Node]) -> Node:
     kind = type(node)
     if kind is Literal or kind is Name:
         return node
+    return kind(*_changed([getattr(node, field) for field in kind.__match_args__], change))  # type: ignore[arg-type]
 
-    def changed(part: object) -> object:
-        if type(part) in _KINDS:
-            return change(part)  # type: ignore[arg-type]
-        return tuple([changed(inner) for inner in part]) if isinstance(part, tuple) else part
 
-    return kind(*[changed(getattr(node, field)) for field in kind.__match_args__])  # type: ignore[arg-type]
+def _changed(parts: Iterable[object], change: Callable[[Node], Node]) -> list[object]:
+    """`parts` with `change` applied to each node, also to those in tuples."""
+    return [
+        change(part)  # type: ignore[arg-type]
+        if type(part) in _KINDS
+        else tuple(_changed(part, change))
+        if isinstance(part, tuple)
+        else part
+        for part in parts
+    ]
 
 
 def children(node: Node) -> tuple[Node, ...]:

@@ -33,6 +33,16 @@ from headgate.filter.cel.ast import (
 from headgate.filter.cel.errors import FilterError
 
 _COMPARISONS: Final = {f"_{comparison}_": comparison for comparison in Comparison}
+_LITERALS: Final = {
+    "null_value": LiteralKind.NULL,
+    "bool_value": LiteralKind.BOOL,
+    "int64_value": LiteralKind.INT,
+    "uint64_value": LiteralKind.UINT,
+    "double_value": LiteralKind.DOUBLE,
+    "string_value": LiteralKind.STRING,
+    "bytes_value": LiteralKind.BYTES,
+}
+"""By the field of the constant that holds it."""
 
 
 def decode(expression: pb.Expr) -> Node:
@@ -63,7 +73,7 @@ def decode(expression: pb.Expr) -> Node:
 
 def _literal(constant: pb.Constant) -> Node:
     field = constant.WhichOneof("constant_kind")
-    kind = LiteralKind(field.removesuffix("_value").removesuffix("64"))
+    kind = _LITERALS[field]
     return Literal(kind, None if kind is LiteralKind.NULL else getattr(constant, field))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.filter.cel.ast import FALSE, TRUE, Node, Not
+from headgate.filter.cel.ast import FALSE, TRUE, Literal, Node, Not
 from headgate.filter.cel.fold import Fold
 from headgate.filter.cel.unparse import unparse
 from headgate.filter.compile.atoms import atoms
@@ -59,10 +59,11 @@ def conjunctions(node: Node) -> tuple[Conjunction, ...]:
 
 
 def _leaf(node: Node) -> tuple[Conjunction, ...]:
-    if node in _TRUE:
-        return _ALWAYS
-    if node in _FALSE:
-        return ()
+    if isinstance(node, (Literal, Not)):  # few conditions are constants, and comparing all costs more
+        if node in _TRUE:
+            return _ALWAYS
+        if node in _FALSE:
+            return ()
     predicates = atoms(node)
     if isinstance(predicates, Unsupported):
         return (Conjunction(predicates.necessary, (_reason(node, predicates.why),)),)

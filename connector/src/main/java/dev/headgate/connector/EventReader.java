@@ -12,6 +12,7 @@ import java.util.List;
 import java.util.function.Predicate;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
@@ -89,6 +90,11 @@ final class EventReader implements Closeable {
   /** The offset behind everything that `next` has looked at. */
   long position() {
     return log.position();
+  }
+
+  /** What the reading took so far. */
+  CustomTaskMetric[] metrics() {
+    return ChunkCounts.of(log);
   }
 
   private void release() {

@@ -8,6 +8,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -57,6 +58,11 @@ final class EventScan implements Scan, Batch {
   }
 
   @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return ChunkCounts.metrics();
+  }
+
+  @Override
   public Batch toBatch() {
     return this;
   }
@@ -66,7 +72,7 @@ final class EventScan implements Scan, Batch {
     return new EventStream(this);
   }
 
-  /** From each partition's start to what is committed now. */
+  /** From each partition's start to what is committed now, or to the end that was asked for. */
   @Override
   public InputPartition[] planInputPartitions() {
     return ranges(starts(), ends());
@@ -88,7 +94,9 @@ final class EventScan implements Scan, Batch {
 
   Map<Integer, Long> ends() {
     Map<Integer, Long> ends = new TreeMap<>();
-    options.partitions().forEach(partition -> ends.put(partition, next(partition)));
+    for (int partition : options.partitions()) {
+      ends.put(partition, Math.min(next(partition), options.endOffsets().getOrDefault(partition, Long.MAX_VALUE)));
+    }
     return ends;
   }
 
@@ -113,6 +121,9 @@ final class EventScan implements Scan, Batch {
 
   /** Ranges without end, one for each partition. */
   InputPartition[] unending(Map<Integer, Long> starts) {
+    if (!options.endOffsets().isEmpty()) {
+      throw new IllegalArgumentException("option 'endOffsets' is for reads that end, real-time mode has no end");
+    }
     return options.partitions().stream()
         .map(partition -> range(partition, starts.get(partition), LogRange.NO_END))
         .toArray(InputPartition[]::new);

@@ -19,14 +19,18 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param partitions option `partitions`: numbers with commas between
  * @param startOffsets option `startOffsets`: a JSON object of partition to offset; a partition that is not named starts at its
  *     first kept offset
+ * @param endOffsets option `endOffsets`: likewise, the offset behind the last one; a partition that is not named is read to what is
+ *     committed
  * @param filterValues option `filterValues`: a JSON list; null in it asks for records without filter value; absent: no pruning
  * @param skipsCorrupt option `onCorrupt`: `skip`, or `stop` (the default)
- * @param link options `linkHost`, `linkPort`, `linkToken` (hex), `run`, `generation`: all five, or none
+ * @param link options `linkEndpoints` (`HOST:PORT` of every dispatcher, with commas between), `linkToken` (hex), `run`,
+ *     `generation`: all four, or none
  */
 record SourceOptions(
     Path path,
     List<Integer> partitions,
     Map<Integer, Long> startOffsets,
+    Map<Integer, Long> endOffsets,
     Optional<List<String>> filterValues,
     boolean skipsCorrupt,
     Optional<LinkAddress> link) {
@@ -36,12 +40,11 @@ record SourceOptions(
     List<Integer> partitions =
         Arrays.stream(required(options, "partitions").split(",")).map(String::strip).map(Integer::valueOf).toList();
     Optional<LinkAddress> link =
-        Optional.ofNullable(options.get("linkHost"))
+        Optional.ofNullable(options.get("linkEndpoints"))
             .map(
-                host ->
+                endpoints ->
                     new LinkAddress(
-                        host,
-                        Integer.parseInt(required(options, "linkPort")),
+                        Arrays.stream(endpoints.split(",")).map(LinkAddress.Endpoint::parse).toList(),
                         HexFormat.of().parseHex(required(options, "linkToken")),
                         Long.parseLong(required(options, "run")),
                         Long.parseLong(required(options, "generation")),
@@ -50,6 +53,7 @@ record SourceOptions(
         Path.of(required(options, "path")),
         partitions,
         Optional.ofNullable(options.get("startOffsets")).map(SourceOptions::offsets).orElse(Map.of()),
+        Optional.ofNullable(options.get("endOffsets")).map(SourceOptions::offsets).orElse(Map.of()),
         Optional.ofNullable(options.get("filterValues")).map(text -> json(text, new TypeReference<List<String>>() {})),
         skipsCorrupt(options.getOrDefault("onCorrupt", "stop")),
         link);

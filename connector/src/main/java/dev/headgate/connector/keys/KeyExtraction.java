@@ -67,7 +67,7 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
     return "the keys of an event and the values of the operands that its broker's filters compare";
   }
 
-  /** Called by the code that Spark generates. */
+  /** Called by the code that Spark generates. Without a key spec, of a broker without filters, there is no key. */
   public static InternalRow invoke(
       long number,
       UTF8String written,
@@ -87,6 +87,9 @@ public final class KeyExtraction implements ScalarFunction<InternalRow>, Unbound
       long appendTimeUs,
       byte dataKind,
       byte[] data) {
+    if (written == null) {
+      return KeyHashes.NOTHING;
+    }
     KeySpec spec = KeySpec.of(number, written);
     Value[] values = new Value[spec.valueCount];
     for (int i = 0; i < values.length; i++) {

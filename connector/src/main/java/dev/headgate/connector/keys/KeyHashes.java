@@ -24,6 +24,11 @@ final class KeyHashes {
   private static final long DOUBT = 1L << 32;
   private static final UTF8String DOUBT_TEXT = UTF8String.fromString("\0");
   private static final Digest[] NONE = {};
+  private static final ArrayData NO_NUMBERS = UnsafeArrayData.fromPrimitiveArray(new long[0]);
+
+  /** What `headgate.extract` returns for an event without a key spec. */
+  static final InternalRow NOTHING =
+      new GenericInternalRow(new Object[] {NO_NUMBERS, NO_NUMBERS, new GenericArrayData(new Value[0])});
 
   /** Both hashes of one value. */
   private record Digest(long hash, int check, boolean doubtful) {}

@@ -29,6 +29,8 @@ public final class LogReader implements Closeable {
       ByteBuffer.allocateDirect(ChunkHeader.BYTES + ChunkHeader.BLOOM_BYTES_MAX).order(ByteOrder.LITTLE_ENDIAN);
 
   private long position;
+  private long chunksRead;
+  private long chunksSkipped;
   private Segment segment;
   /** The first offset and the byte of the next chunk in `segment`. */
   private long chunkOffset;
@@ -50,6 +52,16 @@ public final class LogReader implements Closeable {
   /** The next offset that `next` looks at; skipped chunks advance it too. */
   public long position() {
     return position;
+  }
+
+  /** Chunks handed out so far. */
+  public long chunksRead() {
+    return chunksRead;
+  }
+
+  /** Chunks passed over so far because they hold nothing that is wanted. */
+  public long chunksSkipped() {
+    return chunksSkipped;
   }
 
   /**
@@ -107,8 +119,10 @@ public final class LogReader implements Closeable {
       Chunk chunk = mayHold ? read(header, at) : null;
       position = chunkOffset;
       if (mayHold) {
+        chunksRead++;
         return chunk;
       }
+      chunksSkipped++;
     }
     return null;
   }

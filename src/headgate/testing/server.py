@@ -1,7 +1,4 @@
-"""A real server for tests, benchmarks and examples: a child process, and the few API calls they need.
-
-Used by our own tests, benchmarks and examples; nothing in the server imports it.
-"""
+"""A real Headgate as a child process, and the few API calls that tests, benchmarks and examples need."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -50,6 +48,7 @@ class Server:
         arguments: More arguments of `headgate serve`.
         log: Where its standard error goes; None leaves it on ours.
         program: The `headgate` command; None for the one beside our interpreter.
+        secure: What it is called with over TLS; None for plain HTTP.
     """
 
     def __init__(
@@ -60,13 +59,15 @@ class Server:
         arguments: tuple[str, ...] = (),
         log: Path | None = None,
         program: Path | None = None,
+        secure: ssl.SSLContext | None = None,
     ) -> None:
         self.data = data
         self.port = port if port is not None else free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if secure is None else 'https'}://127.0.0.1:{self.port}"
         self.grpc = f"127.0.0.1:{free_port()}"
         self._arguments = arguments
         self._log = log
+        self._secure = secure
         self._program = program if program is not None else Path(sys.executable).with_name("headgate")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -107,7 +108,7 @@ class Server:
     def is_ready(self) -> bool:
         """Whether /readyz answers 200 now."""
         try:
-            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as answer:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5, context=self._secure) as answer:
                 return bool(answer.status == 200)
         except OSError:
             return False
@@ -152,7 +153,7 @@ class Server:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=60, context=self._secure) as answer:
                 return json.loads(answer.read())  # type: ignore[no-any-return]
         except urllib.error.HTTPError as error:
             raise ApiError(error.code, json.loads(error.read())) from error
@@ -199,6 +200,24 @@ def object_of(kind: str, namespace: str, name: str, spec: Object) -> Object:
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
     }
+
+
+def parts_of(supervisor: int) -> dict[str, int]:
+    """The processes of a server that live now: process ids by the names of the parts.
+
+    Args:
+        supervisor: Process id of `headgate serve`.
+    """
+    found = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(stat.read_text().rsplit(")", 1)[1].split()[1])
+            words = (stat.parent / "cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has just ended
+            continue
+        if parent == supervisor and b"headgate.server" in words:
+            found[words[-2].decode()] = int(stat.parent.name)
+    return found
 
 
 def condition(item: Object, kind: str) -> Object:

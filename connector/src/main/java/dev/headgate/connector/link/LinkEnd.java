@@ -1,0 +1,81 @@
+package dev.headgate.connector.link;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.StandardSocketOptions;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.channels.SocketChannel;
+
+/** The connection to one dispatcher, of one partition of one run: frames are collected, and sent by `flush`. */
+final class LinkEnd implements Closeable {
+  private static final byte[] MAGIC = {'H', 'G', 'M', '1'};
+  private static final int HELLO_BYTES = 84;
+  private static final int ACCEPTED = 0x06;
+  private static final int ANSWER_TIMEOUT_MS = 10_000;
+  private static final int FRAME_BYTES = 14;
+  private static final int BUFFER_BYTES = 64 * 1024 / FRAME_BYTES * FRAME_BYTES;
+
+  private final SocketChannel channel;
+  private final ByteBuffer buffer = ByteBuffer.allocateDirect(BUFFER_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+
+  private LinkEnd(SocketChannel channel) {
+    this.channel = channel;
+  }
+
+  /** Connects to a dispatcher by its number, says hello and waits for the answer; blocks for ten seconds at most. */
+  static LinkEnd open(LinkAddress address, int dispatcher, int partition, long startOffset) throws IOException {
+    // A channel, not a stream: a write that waits for a slow dispatcher must end when Spark interrupts the task.
+    SocketChannel channel = SocketChannel.open();
+    try {
+      LinkAddress.Endpoint endpoint = address.dispatchers().get(dispatcher);
+      channel.setOption(StandardSocketOptions.TCP_NODELAY, true);
+      channel.socket().connect(new InetSocketAddress(endpoint.host(), endpoint.port()), ANSWER_TIMEOUT_MS);
+      LinkEnd end = new LinkEnd(channel);
+      end.hello(address, dispatcher, partition, startOffset);
+      return end;
+    } catch (IOException | RuntimeException e) {
+      channel.close();
+      throw e;
+    }
+  }
+
+  private void hello(LinkAddress address, int dispatcher, int partition, long startOffset) throws IOException {
+    ByteBuffer hello = ByteBuffer.allocate(HELLO_BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    hello.put(MAGIC).put(address.token()).putLong(address.run()).putLong(address.generation());
+    hello.putInt(partition).putInt(address.partitions()).putLong(startOffset);
+    hello.putInt(dispatcher).putInt(address.dispatchers().size());
+    write(hello.rewind());
+    channel.socket().setSoTimeout(ANSWER_TIMEOUT_MS);
+    if (channel.socket().getInputStream().read() != ACCEPTED) {
+      throw new IOException("dispatcher " + dispatcher + " refused the match link " + address + " partition " + partition);
+    }
+  }
+
+  /** Adds a frame; whether earlier ones had to be sent to make room. */
+  boolean frame(byte kind, byte verdict, int target, long offset) throws IOException {
+    boolean full = buffer.remaining() < FRAME_BYTES;
+    if (full) {
+      flush();
+    }
+    buffer.put(kind).put(verdict).putInt(target).putLong(offset);
+    return full;
+  }
+
+  void flush() throws IOException {
+    write(buffer.flip());
+    buffer.clear();
+  }
+
+  private void write(ByteBuffer bytes) throws IOException {
+    while (bytes.hasRemaining()) {
+      channel.write(bytes);
+    }
+  }
+
+  @Override
+  public void close() throws IOException {
+    channel.close();
+  }
+}

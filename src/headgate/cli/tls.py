@@ -1,0 +1,181 @@
+"""The TLS of commands that talk to a server: the options that each of them has, and failed handshakes as errors."""
+
+from __future__ import annotations
+
+import functools
+import ssl
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
+
+import typer
+from typer.main import get_command
+
+from headgate.errors import InvalidInputError, UnavailableError
+
+if TYPE_CHECKING:
+    from typer._click import Command
+
+_PROBE_S_MAX: Final = 5.0
+"""How long a port is asked whether it speaks TLS."""
+_WRONG_NAME: Final = frozenset({62, 64})
+"""OpenSSL's codes for a host name and an address that the certificate does not bear."""
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+_CLIENT_REFUSED: Final = ("CERTIFICATE_REQUIRED", "UNKNOWN_CA", "BAD_CERTIFICATE", "HANDSHAKE_FAILURE")
+"""Parts of the alerts with which a server ends a handshake for the client's certificate."""
+
+
+class TlsFailedError(UnavailableError):
+    """No TLS connection to the server is possible as things are."""
+
+    code = "tls"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """What a command knows servers by, and shows them.
+
+    Attributes:
+        cacert: File of the CAs that are trusted; empty for those of the system.
+        client_cert: File of the client's certificate; empty for none.
+        client_key: File of its key.
+    """
+
+    cacert: str = ""
+    client_cert: str = ""
+    client_key: str = ""
+
+
+_NOTHING: Final = TlsOptions()
+_options: Final = ContextVar("tls", default=_NOTHING)
+
+
+def with_tls_options(command: Command) -> Command:
+    """Gives the options of TLS to a command that has --server, and to all below it."""
+    for one in getattr(command, "commands", {}).values():
+        with_tls_options(one)
+    if any(parameter.name == "server" for parameter in command.params):
+        command.params += _parameters()
+    return command
+
+
+def context() -> ssl.SSLContext:
+    """What a request to an https URL uses, by the options of the command.
+
+    Raises:
+        InvalidInputError: A file cannot be used.
+    """
+    return _context(_options.get())
+
+
+def handshake_error(server: str, error: BaseException) -> TlsFailedError | None:
+    """What a failure of a request means for TLS, and what to do; None when it is none of TLS."""
+    where = urlsplit(server)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _WRONG_NAME:
+            return TlsFailedError(
+                f"the certificate of {where.netloc} does not bear the name {where.hostname}: {error.verify_message}",
+                hint="name the server as its certificate does",
+            )
+        return TlsFailedError(
+            f"the certificate of {where.netloc} is not trusted: {error.verify_message}",
+            hint="--cacert FILE (HEADGATE_CACERT) names the CA that signed it",
+        )
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        if any(name in reason for name in _NO_TLS):
+            return TlsFailedError(f"{where.netloc} does not speak TLS", hint=f"http://{where.netloc}")
+        if any(name in reason for name in _CLIENT_REFUSED):
+            return TlsFailedError(
+                f"{where.netloc} does not accept this client: {reason.replace('_', ' ').lower()}",
+                hint="--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows",
+            )
+        return TlsFailedError(f"no TLS connection to {where.netloc}: {reason}", hint="check --server")
+    is_broken = isinstance(error, ConnectionError) and not isinstance(error, ConnectionRefusedError)
+    if where.scheme == "https" and is_broken:  # in TLS 1.3 a server refuses a client after the client's handshake
+        return TlsFailedError(
+            f"{where.netloc} closed the connection: perhaps it does not accept this client's certificate",
+            hint="--client-cert FILE and --client-key FILE show a certificate of a CA that the server knows",
+        )
+    if where.scheme == "http" and is_broken and _speaks_tls(where.hostname, where.port):
+        return TlsFailedError(f"{where.netloc} speaks TLS", hint=f"--server https://{where.netloc}")
+    return None
+
+
+@functools.lru_cache(1)
+def _context(options: TlsOptions) -> ssl.SSLContext:
+    try:
+        made = ssl.create_default_context(cafile=options.cacert or None)
+    except OSError as error:
+        raise _unusable("--cacert", options.cacert, error) from error
+    if bool(options.client_cert) is not bool(options.client_key):
+        raise InvalidInputError("--client-cert and --client-key go together", hint="two files in PEM format")
+    if options.client_cert:
+        try:
+            made.load_cert_chain(options.client_cert, options.client_key)
+        except OSError as error:
+            raise _unusable("--client-cert", options.client_cert, error) from error
+    return made
+
+
+def _unusable(option: str, path: str, error: OSError) -> InvalidInputError:
+    why = (error.reason or "no PEM").replace("_", " ").lower() if isinstance(error, ssl.SSLError) else error.strerror
+    return InvalidInputError(f"{option} {path} cannot be used: {why}", hint="a file in PEM format")
+
+
+def _speaks_tls(host: str | None, port: int | None) -> bool:
+    """Whether a handshake gets an answer of TLS; nothing is sent but the handshake."""
+    import socket
+
+    asking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    asking.check_hostname = False
+    asking.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host or "", port or 80), _PROBE_S_MAX) as plain,
+            asking.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except OSError:
+        return False
+
+
+def _kept(parameter: typer.CallbackParam, value: str | None) -> str | None:
+    assert parameter.name is not None
+    _options.set(replace(_options.get(), **{parameter.name: value or ""}))
+    return value
+
+
+def _parameters() -> list[Any]:
+    """The parameters of TLS as typer makes them; each keeps its value by itself."""
+
+    def options(
+        cacert: Annotated[
+            str | None,
+            typer.Option(
+                envvar="HEADGATE_CACERT",
+                help="PEM file of the CAs that sign the server's certificate. Default: the system's.",
+                callback=_kept,
+                expose_value=False,
+            ),
+        ] = None,
+        client_cert: Annotated[
+            str | None,
+            typer.Option(
+                envvar="HEADGATE_CLIENT_CERT",
+                help="PEM file of the certificate to show.",
+                callback=_kept,
+                expose_value=False,
+            ),
+        ] = None,
+        client_key: Annotated[
+            str | None,
+            typer.Option(envvar="HEADGATE_CLIENT_KEY", help="PEM file of its key.", callback=_kept, expose_value=False),
+        ] = None,
+    ) -> None:
+        pass
+
+    holder = typer.Typer(add_completion=False)
+    holder.command()(options)
+    return list(get_command(holder).params)

@@ -1,0 +1,108 @@
+"""The Kafka protocol binding of CloudEvents: binary and structured mode of one record.
+
+Names and values of headers are UTF-8, as they are: nothing is percent-encoded, unlike in HTTP. A record has one event;
+the batched mode does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headgate.event.attributes import media_type
+from headgate.event.errors import EventError, EventTooLargeError
+from headgate.event.http import STRUCTURED_JSON, canonical
+from headgate.event.json_format import decode_event
+from headgate.event.model import Event
+from headgate.event.modes import check_format, event_of_binary, is_structured
+from headgate.limits import EVENT_BYTES_MAX, HEADER_ATTRIBUTES_BYTES_MAX
+
+Header = tuple[str, bytes | None]
+"""A record's header; Kafka allows one without a value."""
+PREFIX: Final = "ce_"
+CONTENT_TYPE: Final = "content-type"
+
+
+def decode_record(headers: Iterable[Header], value: bytes | None) -> Event:
+    """Reads the event of a record that any producer may have written.
+
+    Args:
+        headers: In order, duplicates included. Those that the binding does not define are passed over.
+        value: None is no data, in binary mode.
+
+    Raises:
+        EventError: Names the attribute and the rule.
+    """
+    if value is not None and len(value) > EVENT_BYTES_MAX:
+        raise EventTooLargeError(f"an event must not be larger than {EVENT_BYTES_MAX} bytes")
+    attributes, content_type = read_headers(headers, HEADER_ATTRIBUTES_BYTES_MAX)
+    if content_type is not None:
+        media = media_type(content_type)
+        if media is None:
+            raise EventError("must be a media type as in RFC 2046 (type/subtype)", attribute="datacontenttype")
+        if is_structured(media):
+            check_format(media, (STRUCTURED_JSON,))
+            return decode_event(value or b"")
+    return event_of_binary(dict(attributes), content_type, value)
+
+
+def read_headers(headers: Iterable[Header], bytes_max: int) -> tuple[dict[str, str], str | None]:
+    """The attributes that a record's headers hold, as text, and its content type.
+
+    Raises:
+        EventError: A header of the binding is there twice, has no value, or is no UTF-8.
+        EventTooLargeError: Names and values together are over `bytes_max`.
+    """
+    attributes: dict[str, str] = {}
+    content_type: str | None = None
+    size_bytes = 0
+    for name, raw in headers:
+        size_bytes += len(name) + len(raw or b"")
+        if size_bytes > bytes_max:
+            raise EventTooLargeError(f"headers together must not exceed {bytes_max} bytes")
+        if name == CONTENT_TYPE:
+            if content_type is not None:
+                raise EventError("the header content-type must appear only once", attribute="datacontenttype")
+            content_type = text_of(raw, "datacontenttype").strip(" \t")
+        elif name.startswith(PREFIX):
+            attribute = name[len(PREFIX) :]
+            if attribute in attributes:
+                raise EventError("an attribute must appear only once", attribute=attribute[:64])
+            attributes[attribute] = text_of(raw, attribute)
+    return attributes, content_type
+
+
+def text_of(raw: bytes | None, attribute: str) -> str:
+    """A header's value as text.
+
+    Raises:
+        EventError: It has none, or is no UTF-8.
+    """
+    if raw is None:
+        raise EventError("the header has no value", attribute=attribute[:64])
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise EventError("a header's value must be UTF-8", attribute=attribute[:64]) from None
+
+
+def encode_headers(event: Event) -> list[tuple[str, bytes]]:
+    """The headers of an event in binary mode; its data is the record's value, None for no data.
+
+    Without a media type there is no content type, also for JSON: who reads the record back must not find one. An
+    extension that is a map becomes its JSON text.
+    """
+    fields: Sequence[tuple[str, str | None]] = (
+        ("specversion", event.specversion),
+        ("id", event.id),
+        ("source", event.source),
+        ("type", event.type),
+        ("subject", event.subject),
+        ("time", event.time),
+        ("dataschema" if event.specversion == "1.0" else "schemaurl", event.dataschema),
+    )
+    headers = [(PREFIX + name, text.encode()) for name, text in fields if text is not None]
+    headers += [(PREFIX + name, canonical(value).encode()) for name, value in event.extensions.items()]
+    if event.datacontenttype is not None:
+        headers.append((CONTENT_TYPE, event.datacontenttype.encode()))
+    return headers

@@ -1,0 +1,258 @@
+"""The link between fronts: a chunk goes to the front that writes its partition, and a question to whoever knows.
+
+A message is two lengths (little-endian, 32 bits), a MessagePack head and a body; a chunk's body is an Arrow record
+batch without its schema. Each message has one answer, in order. Who sends is a thread that waits: group commit's, which
+has one chunk of a partition under way at a time. So what is encoded once is stored as it came, whole or not at all.
+
+`epoch` tells the starts of a front, and the times that it lost an answer: what it sent in an earlier epoch and has not
+arrived when it asks for a producer's numbers is refused, else it could be stored behind the answer.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headgate.errors import HeadgateError
+from headgate.limits import FRONT_LINK_BYTES_MAX, FRONT_LINK_S_MAX
+from headgate.log.errors import LogUnavailableError
+from headgate.log.format import Codec
+from headgate.log.writer import Encoded
+
+_LENGTHS: Final = struct.Struct("<II")
+
+
+class AppendChunk(msgspec.Struct, array_like=True, tag=0, frozen=True):
+    """Store a chunk.
+
+    Attributes:
+        front: Who sends it.
+        epoch: Of that front.
+        partition: Where it goes.
+        filter_values: See `log.writer.Encoded`, as all that follow.
+        also: More values for the chunk's filter.
+        bloom_bytes: Size of the chunk's filter.
+        codec: Compression of the chunk.
+    """
+
+    front: int
+    epoch: int
+    partition: int
+    filter_values: list[str | None]
+    also: list[str | None]
+    bloom_bytes: int | None
+    codec: Codec | None
+
+
+class AskProducer(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    """Which of a producer's events are stored?
+
+    Attributes:
+        front: Who asks; all that it sent before is stored, or never will be, when the answer comes.
+        epoch: Of that front.
+        broker: The broker's identity.
+        producer: Its name; empty for no more than a sign of life.
+    """
+
+    front: int
+    epoch: int
+    broker: str
+    producer: str
+
+
+class FrontAnswer(msgspec.Struct, array_like=True, frozen=True):
+    """The answer to either.
+
+    Attributes:
+        problem: Why nothing was done; empty when it was.
+        first: The offset of the chunk's first event.
+        newest: By partition, the producer's newest number.
+    """
+
+    problem: str = ""
+    first: int = 0
+    newest: dict[int, int] = {}
+
+
+Message = AppendChunk | AskProducer
+_decoder: Final = msgspec.msgpack.Decoder(Message)
+_answers: Final = msgspec.msgpack.Decoder(FrontAnswer)
+encode: Final = msgspec.msgpack.Encoder().encode
+decode: Final = _decoder.decode
+
+
+class FrontLinkError(HeadgateError):
+    """Bytes on the link between fronts that no front sends."""
+
+    code = "front-link"
+
+
+class FrontUnavailableError(LogUnavailableError):
+    """The front that writes the partition does not take events now."""
+
+
+def lengths(head: int, body: int) -> bytes:
+    """What a message begins with."""
+    return _LENGTHS.pack(head, body)
+
+
+LENGTHS_BYTES: Final = _LENGTHS.size
+
+
+def read_lengths(data: bytes) -> tuple[int, int]:
+    """The lengths of head and body.
+
+    Raises:
+        FrontLinkError: They are over FRONT_LINK_BYTES_MAX.
+    """
+    head, body = _LENGTHS.unpack(data)
+    if head + body > FRONT_LINK_BYTES_MAX:
+        raise FrontLinkError(f"a message of {head + body} bytes is over {FRONT_LINK_BYTES_MAX}")
+    return head, body
+
+
+class OwnerLink:
+    """What one front knows of another one that it sends chunks to.
+
+    Args:
+        socket: Of the other one.
+        front: Our number.
+    """
+
+    def __init__(self, socket: Path, front: int) -> None:
+        self.socket = socket
+        self.front = front
+        self.epoch = time.time_ns()
+
+    def renew(self) -> None:
+        """An answer was lost: what was sent may be stored later."""
+        self.epoch = max(self.epoch + 1, time.time_ns())
+
+    def newest(self, broker: str, producer: str) -> dict[int, int]:
+        """The numbers of a producer in the other front's partitions; blocks.
+
+        Raises:
+            FrontUnavailableError: It does not answer.
+        """
+        connection = FrontConnection(self.socket)
+        try:
+            return connection.call(AskProducer(self.front, self.epoch, broker, producer)).newest
+        finally:
+            connection.close()
+
+
+class RemotePartition:
+    """A partition that another front writes, as group commit's writer. Called in one thread.
+
+    Args:
+        owner: The front that writes it.
+        partition: Its number.
+    """
+
+    def __init__(self, owner: OwnerLink, partition: int) -> None:
+        self._owner = owner
+        self._partition = partition
+        self._connection = FrontConnection(owner.socket)
+
+    def append(self, chunk: Encoded) -> int:
+        """See `log.commit.Appender`.
+
+        Raises:
+            FrontUnavailableError: It is not known to be stored.
+        """
+        message = AppendChunk(
+            self._owner.front,
+            self._owner.epoch,
+            self._partition,
+            list(chunk.filter_values),
+            list(chunk.also),
+            chunk.bloom_bytes,
+            chunk.codec,
+        )
+        try:
+            return self._connection.call(message, chunk.batch.serialize()).first
+        except FrontUnavailableError:
+            self._owner.renew()
+            raise
+
+    def probe(self) -> None:
+        """See `log.commit.Appender`."""
+        self._owner.newest("", "")
+
+    def close(self) -> None:
+        """Ends the connection; no call is under way."""
+        self._connection.close()
+
+
+class FrontConnection:
+    """A connection that waits for each answer; opened when it is needed, and anew where it broke meanwhile.
+
+    Args:
+        path: Where the other front listens.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+
+    def call(self, message: Message, body: memoryview | bytes = b"") -> FrontAnswer:
+        """Sends a message and waits for its answer, FRONT_LINK_S_MAX at most.
+
+        Raises:
+            FrontUnavailableError: There is none, or it says that nothing was done.
+        """
+        head = encode(message)
+        body = memoryview(body)
+        try:
+            connection = self._open()
+            connection.sendall(lengths(len(head), body.nbytes) + head)
+            connection.sendall(body)
+            size, _ = read_lengths(_read(connection, LENGTHS_BYTES))
+            answer = _answers.decode(_read(connection, size))
+        except (OSError, EOFError, msgspec.DecodeError, FrontLinkError) as error:
+            self.close()
+            raise FrontUnavailableError(
+                "the process that writes this partition does not answer",
+                hint="try again in a few seconds",
+                detail=f"{self._path}: {error}",
+            ) from error
+        if answer.problem:
+            raise FrontUnavailableError(answer.problem, hint="try again in a few seconds")
+        return answer
+
+    def _open(self) -> socket.socket:
+        if self._socket is not None and _is_readable(self._socket):
+            self.close()  # nothing is due to come: the other end is gone
+        if self._socket is None:
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.settimeout(FRONT_LINK_S_MAX)
+            self._socket.connect(str(self._path))
+        return self._socket
+
+    def close(self) -> None:
+        """Ends it; the next call opens another one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _is_readable(connection: socket.socket) -> bool:
+    poll = select.poll()  # not `select`, which takes no file above 1,023
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < count:
+        piece = connection.recv(count - len(pieces))
+        if not piece:
+            raise EOFError("the other end is gone")
+        pieces += piece
+    return bytes(pieces)

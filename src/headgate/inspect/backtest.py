@@ -1,0 +1,192 @@
+"""Backtests: how many stored events a filter would have taken, by hour, beside a second one and the broker's triggers.
+
+One request counts a bounded piece of the log and says where to go on, so a long backtest holds nothing on the server,
+is cancelled by asking no further, and its progress is known. Who asks adds the pages up (`BacktestResult`). The pages
+of the filter come first, then, with a second filter, that one's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.control.errors import ObjectNotFoundError
+from headgate.control.log_spec import ServedBroker
+from headgate.control.object_reader import ObjectReader
+from headgate.control.objects import Kind
+from headgate.control.store import Store
+from headgate.errors import InvalidInputError, OverloadedError
+from headgate.event import rfc3339
+from headgate.filter.compile.request import condition
+from headgate.inspect.backtest_messages import BacktestPage, BacktestRequest, HourCount, TriggerOverlap
+from headgate.limits import BACKTEST_SHARE_MIN, BACKTEST_TRIGGERS_MAX, BACKTESTS_MAX
+from headgate.log import positions
+from headgate.log.directory import LogDirectory
+from headgate.log.errors import PositionError
+from headgate.scan.counting import HOUR_US, CountPage, CountRequest, EventCounter
+from headgate.scan.starts import EARLIEST, NEXT, start_offsets
+
+_FILTER: Final = "filter"
+_AGAINST: Final = "against"
+_NEXT_HINT: Final = "give back what the server gave as next"
+
+
+class BacktestsOverloadError(OverloadedError):
+    """BACKTESTS_MAX requests are being answered."""
+
+    code = "backtests"
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """Where a backtest is: what `next` says.
+
+    Attributes:
+        of: Which filter is being counted.
+        first: Where the count begins, by partition.
+        at: Where it goes on.
+        end: Where it ends.
+    """
+
+    of: str
+    first: Mapping[int, int]
+    at: Mapping[int, int]
+    end: Mapping[int, int]
+
+    @property
+    def stored(self) -> int:
+        return sum(end - self.first[partition] for partition, end in self.end.items())
+
+    @property
+    def passed(self) -> int:
+        return sum(at - self.first[partition] for partition, at in self.at.items())
+
+    def token(self) -> str:
+        return "/".join((self.of, *map(positions.write, (self.first, self.at, self.end))))
+
+
+class Backtests:
+    """Answers requests.
+
+    Args:
+        store: The objects.
+        log: What is counted.
+        counter: Counts events.
+    """
+
+    def __init__(self, store: Store | ObjectReader, log: LogDirectory, counter: EventCounter) -> None:
+        self._store = store
+        self._log = log
+        self._counter = counter
+        self._running = 0
+
+    async def page(self, broker: str, request: BacktestRequest) -> BacktestPage:
+        """The next piece.
+
+        Args:
+            broker: `namespace/name`.
+            request: The same for all pages, but for `next`.
+
+        Raises:
+            ObjectNotFoundError: There is no such broker.
+            FilterError: A filter is refused.
+            PositionError: A place is none of this log.
+            InvalidInputError: Something else of the request makes no sense.
+            BacktestsOverloadError: There is enough to do.
+            CorruptChunkError: A chunk is damaged.
+        """
+        if self._running >= BACKTESTS_MAX:
+            raise BacktestsOverloadError(f"{BACKTESTS_MAX} backtests are being counted", hint="try again later")
+        self._running += 1
+        try:
+            return await self._page(broker, request)
+        finally:
+            self._running -= 1
+
+    async def _page(self, broker: str, request: BacktestRequest) -> BacktestPage:
+        if not BACKTEST_SHARE_MIN <= request.share <= 1:
+            raise InvalidInputError(f"share {request.share} is not in {BACKTEST_SHARE_MIN}..1")
+        served = await asyncio.to_thread(self._store.served, broker)
+        if served is None:
+            raise ObjectNotFoundError(Kind.BROKER, broker.partition("/")[2])
+        filters = await asyncio.to_thread(_conditions, request)
+        progress = await asyncio.to_thread(self._progress, request)
+        is_first = progress.of == _FILTER
+        if not is_first and not filters[_AGAINST]:
+            raise InvalidInputError("next belongs to a backtest with against", hint=_NEXT_HINT)
+        names, texts = await asyncio.to_thread(self._triggers, served) if is_first and request.triggers else ([], [])
+        left_out, texts = max(0, len(texts) - BACKTEST_TRIGGERS_MAX), texts[:BACKTEST_TRIGGERS_MAX]
+        counted = await self._counter.count_page(
+            CountRequest(
+                broker=served.identity,
+                rule=served.rule.value,
+                cel=filters[progress.of],
+                beside=filters[_AGAINST] or None if is_first else None,
+                others=tuple(texts),
+                first=dict(progress.first),
+                start=dict(progress.at),
+                end=dict(progress.end),
+                share=request.share,
+            )
+        )
+        now = _Progress(progress.of, progress.first, counted.positions, progress.end)
+        return _answer(now, counted, names, left_out, has_second=bool(filters[_AGAINST]))
+
+    def _triggers(self, served: ServedBroker) -> tuple[list[str], list[str]]:
+        """Names and CEL texts of the broker's triggers; blocking."""
+        targets = [one for one in self._store.snapshot().targets if one.broker == served.identity and one.pull is None]
+        targets.sort(key=lambda one: one.name)
+        return [one.name for one in targets], [one.filter.cel for one in targets]
+
+    def _progress(self, request: BacktestRequest) -> _Progress:
+        """Where to go on; blocking."""
+        ends = start_offsets(self._log, NEXT)
+        if not request.next:
+            kept, wanted, end = (start_offsets(self._log, place) for place in (EARLIEST, request.from_, request.to))
+            first = {partition: min(max(at, kept[partition]), ends[partition]) for partition, at in wanted.items()}
+            end = {partition: max(first[partition], min(at, ends[partition])) for partition, at in end.items()}
+            return _Progress(_FILTER, first, first, end)
+        of, _, rest = request.next.partition("/")
+        parts = [positions.parse(part) for part in rest.split("/")]
+        if of not in (_FILTER, _AGAINST) or len(parts) != 3 or any(part.keys() != ends.keys() for part in parts):
+            raise PositionError(f"{request.next[:64]!r} is no next of a backtest of this log", hint=_NEXT_HINT)
+        first, at, end = parts
+        if any(not first[one] <= at[one] <= end[one] <= ends[one] for one in ends):
+            raise PositionError(f"{request.next[:64]!r} is behind the end of this log", hint=_NEXT_HINT)
+        return _Progress(of, first, at, end)
+
+
+def _conditions(request: BacktestRequest) -> dict[str, str]:
+    """Canonical CEL of both filters; blocking."""
+    if not request.filter:
+        raise InvalidInputError("the request has no filter", hint="CEL text, or an object as in spec.filter")
+    return {_FILTER: condition(request.filter, _FILTER), _AGAINST: condition(request.against, _AGAINST)}
+
+
+def _answer(now: _Progress, counted: CountPage, names: list[str], left_out: int, *, has_second: bool) -> BacktestPage:
+    hours = [
+        HourCount(f"{rfc3339.text(hour * HOUR_US)[:13]}:00Z", taken) for hour, taken in sorted(counted.hours.items())
+    ]
+    following = now
+    if now.passed >= now.stored:
+        following = _Progress(_AGAINST, now.first, now.first, now.end)
+    is_last = following is not now and (now.of == _AGAINST or not has_second)
+    return BacktestPage(
+        of=now.of,
+        stored=now.stored,
+        passed=now.passed,
+        scanned=counted.scanned,
+        taken=counted.taken,
+        errors=counted.errors,
+        hours=hours,
+        both=counted.both,
+        compared=counted.compared,
+        triggers=[TriggerOverlap(name, both) for name, both in zip(names, counted.others, strict=False)],
+        chunks_read=counted.chunks_read,
+        chunks_skipped=counted.chunks_skipped,
+        triggers_left_out=left_out,
+        windows=counted.windows,
+        next="" if is_last else following.token(),
+    )

@@ -1,0 +1,84 @@
+"""A log and its partitions for reading: where they are, and what readers do at damaged chunks.
+
+Damaged bytes are never handed out, either way. The policy goes with the directory and is no reader's own, so that no
+two readers of one log disagree about what is in it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+from headgate.limits import DAMAGES_KEPT
+from headgate.log.errors import CorruptChunkError
+from headgate.observe import metrics
+
+OnCorrupt = Literal["stop", "skip"]
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition; it need not exist.
+
+    Attributes:
+        directory: Where its segments are.
+        on_corrupt: What readers do at damaged chunks: stop there, or skip them and log it.
+        reported: Places that were logged.
+    """
+
+    directory: Path
+    on_corrupt: OnCorrupt
+    reported: OrderedDict[tuple[Path, int], None] = field(default_factory=OrderedDict, repr=False, compare=False)
+
+    @property
+    def skips(self) -> bool:
+        """Whether damage is passed over."""
+        return self.on_corrupt == "skip"
+
+    def pass_over(self, error: CorruptChunkError, first_offset: int, next_offset: int) -> None:
+        """Logs, once for each place, which records are skipped.
+
+        Raises:
+            CorruptChunkError: The error, where readers stop.
+        """
+        if not self.skips:
+            raise error
+        place = error.path, error.byte
+        if place in self.reported:
+            return
+        self.reported[place] = None
+        while len(self.reported) > DAMAGES_KEPT:
+            self.reported.popitem(last=False)
+        metrics.LOG_DAMAGES.inc()
+        _log.error(
+            "damaged chunk passed over",
+            file=str(error.path),
+            byte=error.byte,
+            reason=error.reason,
+            first_offset=first_offset,
+            next_offset=next_offset,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirectory:
+    """A directory of partitions; attributes as of `Partition`."""
+
+    directory: Path
+    on_corrupt: OnCorrupt
+    reported: OrderedDict[tuple[Path, int], None] = field(default_factory=OrderedDict, repr=False, compare=False)
+
+    def partition(self, number: int) -> Partition:
+        """The partition of a number."""
+        return Partition(self.directory / str(number), self.on_corrupt, self.reported)
+
+    def partitions(self) -> list[int]:
+        """Numbers of the partitions there are; none of a log that is not written yet."""
+        if not self.directory.is_dir():
+            return []
+        return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdecimal())

@@ -1,0 +1,66 @@
+"""News of brokers: whoever writes a broker waits until every front knows it, so that its first event is not refused.
+
+Each front has a Unix socket; the process of the objects asks there, and the front reads the brokers before it answers.
+A front that is not there reads them when it starts, after its socket is open; one that does not answer finds out by
+itself within ROUTING_POLL_S, once it works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import httptools
+import structlog
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.served import ServedBrokers
+from headgate.limits import BROKER_NEWS_S_MAX
+from headgate.server.local_http import requested
+
+PATH: Final = "/brokers"
+_log = structlog.get_logger(__name__)
+
+
+class BrokerNews:
+    """Tells all fronts that a broker has been written.
+
+    Args:
+        fronts: Their sockets.
+        loop: Where the requests are made; whoever tells is in another thread.
+    """
+
+    def __init__(self, fronts: Sequence[Path], loop: asyncio.AbstractEventLoop) -> None:
+        self._fronts = fronts
+        self._loop = loop
+
+    def tell(self) -> None:
+        """Returns when every front has read the brokers, or does not answer; blocks."""
+        asyncio.run_coroutine_threadsafe(self._tell_all(), self._loop).result(2 * BROKER_NEWS_S_MAX)
+
+    async def _tell_all(self) -> None:
+        await asyncio.gather(*map(_told, self._fronts))
+
+
+async def _told(socket: Path) -> None:
+    try:
+        async with asyncio.timeout(BROKER_NEWS_S_MAX), requested(socket, b"POST", PATH.encode(), b"") as response:
+            await response.head()
+    except TimeoutError:
+        _log.warning("a front does not read the brokers", socket=str(socket))
+    except (OSError, EOFError, httptools.HttpParserError):
+        return  # it is not there
+
+
+def news_route(brokers: ServedBrokers) -> Route:
+    """Where a front is told."""
+
+    def read(_: Request) -> Response:
+        brokers.refresh()
+        return Response()
+
+    return Route(PATH, read, methods=["POST"])

@@ -1,0 +1,140 @@
+"""The process of the objects: API, admission, statuses, compiling; the fronts pass its requests on.
+
+Alone, so that no list, no watch and no large `apply` delays a producer. While it is away events are accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+import uvloop
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from headgate.control.admission import Admission
+from headgate.control.api import ControlApi
+from headgate.control.database import StoreUnavailableError
+from headgate.control.http import ERROR_HANDLERS
+from headgate.control.manifests import load
+from headgate.control.recompile import recompile_all
+from headgate.control.reconciler import Reconciler
+from headgate.control.served import ServedBrokers
+from headgate.control.status import ServerUrls
+from headgate.control.store import Store
+from headgate.inspect.api import InspectApi
+from headgate.inspect.backtest import Backtests
+from headgate.inspect.backtest_api import BacktestApi
+from headgate.inspect.records import Records
+from headgate.limits import CONNECTIONS_MAX, METRICS_WRITE_S
+from headgate.log.directory import LogDirectory
+from headgate.observe import metrics
+from headgate.server import child, local_http, parts, ready, tending, tls
+from headgate.server.broker_news import BrokerNews
+from headgate.server.parts import Role
+from headgate.server.policy import url_policy
+from headgate.server.reader_client import ReaderScanner
+from headgate.settings import Settings
+
+_OTHER_FILES = 1_024
+"""The database, files that are looked into, the event loop's own."""
+_log = structlog.get_logger(__name__)
+
+
+def run(context: child.Context) -> None:
+    """Serves until told to stop."""
+    uvloop.run(_serve(context))
+
+
+async def _serve(context: child.Context) -> None:
+    settings = context.settings
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
+    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    with contextlib.closing(Store.open(settings.data / "control.db")) as store:
+        fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
+        store.on_broker(BrokerNews(fronts, loop).tell)
+        store.set_public_url(settings.url)
+        policy = url_policy(settings)
+        if settings.manifests is not None:
+            counts = await asyncio.to_thread(load, Admission(store, policy), settings.manifests)
+            _log.info("manifests applied", **counts)
+        ca_certs = tls.read_ca(settings.tls_ca) if settings.tls_ca is not None else ""
+        reconciler = Reconciler(store, server=ServerUrls(settings.urls, ca_certs))
+        await asyncio.to_thread(reconciler.step)
+        api = ControlApi(store, policy)
+        state = _State(ready.Mark(settings.run_directory, context.part.name), store)
+        async with local_http.answering(paths(settings, store, api), settings.control_socket):
+            works = (reconciler.run(stop), _recompile(store, state), state.show())
+            tasks = [asyncio.create_task(one) for one in works]
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+            state.stopping()
+            api.close()
+        failure = await tending.ended(*tasks)
+        if failure is not None:
+            raise failure
+
+
+def paths(settings: Settings, store: Store, api: ControlApi) -> Starlette:
+    """What the fronts pass on: the API of objects, and what became of events."""
+    log = LogDirectory(settings.log_directory, settings.on_corrupt)
+    backtests = Backtests(store, log, ReaderScanner(settings.reader_socket))
+    routes = [
+        *InspectApi(Records(settings.data, log, settings.dispatchers), store).routes(),
+        *BacktestApi(backtests).routes(),
+        Mount("/", api.app),
+    ]
+    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+
+
+async def _recompile(store: Store, state: _State) -> None:
+    """Compiles stored filters anew where that is due; never ends, as the end of a task ends the process."""
+    await recompile_all(store, state.compiling)
+    await asyncio.Event().wait()
+
+
+class _State:
+    """What the process says of itself, and its gauges.
+
+    Args:
+        mark: Says it.
+        store: The objects.
+    """
+
+    def __init__(self, mark: ready.Mark, store: Store) -> None:
+        self._mark = mark
+        self._store = store
+        self._brokers = ServedBrokers(store)
+        self._compiling = ""
+
+    def compiling(self, progress: str) -> None:
+        """How far the compiling of stored filters is; empty when it is done."""
+        self._compiling = progress
+        self._mark.note(progress)
+
+    def stopping(self) -> None:
+        """The process takes no more requests."""
+        self._mark.ready(False)
+
+    async def show(self) -> None:
+        """Looks at the store now and then, until it is cancelled."""
+        was: str | None = None
+        while True:
+            self._mark.beat()
+            problem = await asyncio.to_thread(self._look)
+            if problem != was:
+                was = problem
+                self._mark.ready(not problem)
+            self._mark.note(problem or self._compiling)
+            await asyncio.sleep(METRICS_WRITE_S)
+
+    def _look(self) -> str:
+        try:
+            metrics.GENERATION_DESIRED.set(self._store.desired_generation())
+            self._brokers.refresh()
+            metrics.BROKERS.set(len(self._brokers))
+        except StoreUnavailableError as error:
+            return error.message
+        return ""

@@ -1,0 +1,197 @@
+"""Dead letters of all dispatchers: one list, one selection, a page at a time.
+
+Each dispatcher has its own ids, which no other one gives, and its own page of a selection. `next` and `ceiling` of an
+answer are texts with a number for each dispatcher, `120.37`; `-` stands for one that has no more. So a page never shows
+a dead letter twice and leaves none out, whatever comes or goes meanwhile. What they mean is in `deadletters/api.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate import limits
+from headgate.control.http import JSON, decode_as, json_response, read_body
+from headgate.control.objects import JsonObject
+from headgate.deadletters.api import BASE, LIST, DeadLetterNotFoundError
+from headgate.errors import InvalidInputError
+from headgate.server.dispatcher_group import DispatcherGroup, refusal
+from headgate.server.proxy import sent_path
+
+_TYPES: Final = frozenset({JSON})
+_IDS_NAMED: Final = 10
+_DONE: Final = "-"
+_Places = tuple[int | None, ...]
+"""Of each dispatcher an id; None for one that has no more."""
+
+
+class _Selection(msgspec.Struct, frozen=True):
+    """What is read here of a selection; the rest is the dispatchers' (`deadletters.api.Selection`)."""
+
+    ids: tuple[int, ...] = ()
+    after: str = ""
+    ceiling: str = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=limits.DEADLETTER_PAGE_MAX)] = limits.DEADLETTER_PAGE_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class _Pages:
+    """One page of each dispatcher that was asked.
+
+    Attributes:
+        after: Behind which ids they begin.
+        answers: By the numbers of the dispatchers.
+    """
+
+    after: _Places
+    answers: dict[int, JsonObject]
+
+    def next_places(self, taken: dict[int, int | None]) -> _Places:
+        """Where the next pages begin.
+
+        Args:
+            taken: Of the dispatchers whose items were not all taken the last one's id, None for none.
+        """
+        places = list[int | None](self.after)
+        for number, answer in self.answers.items():
+            if number in taken:
+                places[number] = taken[number] if taken[number] is not None else self.after[number]
+            else:
+                places[number] = answer.get("next")
+        return tuple(places)
+
+    def where(self, places: _Places) -> JsonObject:
+        """`next` and `ceiling` of the answer; nothing behind the last page."""
+        if all(place is None for place in places):
+            return {}
+        ceilings = [answer["ceiling"] for _, answer in sorted(self.answers.items())]
+        known = iter(ceilings)
+        return {
+            "next": _written(places),
+            "ceiling": _written([next(known) if number in self.answers else None for number in range(len(places))]),
+        }
+
+
+class DeadLettersFront:
+    """The handlers.
+
+    Args:
+        group: The dispatchers.
+    """
+
+    def __init__(self, group: DispatcherGroup) -> None:
+        self._group = group
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(LIST, self._list, methods=["GET"])
+        yield Route(BASE, self._list, methods=["GET"])
+        yield Route(f"{BASE}/redrive", self._change, methods=["POST"])
+        yield Route(f"{BASE}/discard", self._change, methods=["POST"])
+        yield Route(f"{BASE}/{{id}}", self._show, methods=["GET"])
+
+    async def _list(self, request: Request) -> Response:
+        query: JsonObject = dict(request.query_params)
+        selection = _converted(query)
+        found = await self._pages(request, "GET", query, selection, selection.limit)
+        if isinstance(found, Response):
+            return found
+        ids = merge(*([(item["id"], number) for item in one["items"]] for number, one in found.answers.items()))
+        page = [pair for pair, _ in zip(ids, range(selection.limit), strict=False)]
+        items = {(item["id"], number): item for number, one in found.answers.items() for item in one["items"]}
+        taken: dict[int, int | None] = {}
+        for number, one in found.answers.items():
+            own = [id_ for id_, owner in page if owner == number]
+            if len(own) < len(one["items"]):
+                taken[number] = own[-1] if own else None
+        return json_response({"items": [items[pair] for pair in page], **found.where(found.next_places(taken))})
+
+    async def _show(self, request: Request) -> Response:
+        return (await self._group.ask_for_one("GET", sent_path(request.scope))).response()
+
+    async def _change(self, request: Request) -> Response:
+        """A redrive or a discard, a page of it: each dispatcher takes its share of the page."""
+        body = await read_body(request, _TYPES)
+        selection = decode_as(body, _Selection, "the body is no selection of dead letters")
+        if selection.ids and not selection.after:  # a later page has taken the earlier ones away
+            await self._check_ids(request, selection.ids)
+        query: JsonObject = msgspec.json.decode(body)
+        found = await self._pages(request, "POST", query, selection, max(1, selection.limit // self._group.count))
+        if isinstance(found, Response):
+            return found
+        count = sum(answer["count"] for answer in found.answers.values())
+        return json_response({"count": count, **found.where(found.next_places({}))})
+
+    async def _pages(
+        self, request: Request, method: str, query: JsonObject, selection: _Selection, limit: int
+    ) -> _Pages | Response:
+        """A page of each dispatcher that has more; or what one of them refuses it with."""
+        after = _places(selection.after, self._group.count, 0)
+        ceiling = _places(selection.ceiling, self._group.count, 0)
+        numbers = [number for number, place in enumerate(after) if place is not None]
+
+        async def one(number: int) -> Any:  # noqa: ANN401 - a `DispatcherAnswer`
+            asked = query | {"after": after[number], "ceiling": ceiling[number] or 0, "limit": limit}
+            if method == "GET":
+                return await self._group.ask(number, method, f"{sent_path(request.scope)}?{urlencode(asked)}")
+            return await self._group.ask(number, method, sent_path(request.scope), msgspec.json.encode(asked))
+
+        answers = await asyncio.gather(*map(one, numbers))
+        refused = refusal(answers)
+        if refused is not None:
+            return refused
+        return _Pages(after, {number: answer.content for number, answer in zip(numbers, answers, strict=True)})
+
+    async def _check_ids(self, request: Request, ids: tuple[int, ...]) -> None:
+        """Refuses ids of dead letters that are not there, before anything is done with the others.
+
+        Raises:
+            DeadLetterNotFoundError: One or more are not.
+        """
+        target = f"{sent_path(request.scope).rpartition('/')[0]}/known"
+        answers = await self._group.ask_all("POST", target, msgspec.json.encode({"ids": ids}))
+        if refusal(answers) is not None:
+            return  # the same ids will be refused for the same reason
+        known = {id_ for answer in answers for id_ in answer.content["known"]}
+        unknown = sorted(set(ids) - known)
+        if unknown:
+            named = ", ".join(map(str, unknown[:_IDS_NAMED])) + (", ..." if len(unknown) > _IDS_NAMED else "")
+            noun = "dead letter" if len(unknown) == 1 else "dead letters"
+            hint = "it may have been sent or discarded: `headgate deadletter list` shows those that are kept"
+            raise DeadLetterNotFoundError(f"there is no {noun} {named} in this namespace; nothing was done", hint=hint)
+
+
+def _converted(query: JsonObject) -> _Selection:
+    try:
+        return msgspec.convert({k: v for k, v in query.items() if k != "ids"}, _Selection, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"the query is no selection of dead letters: {error}") from error
+
+
+def _places(text: str, dispatchers: int, default: int) -> _Places:
+    """What `next` or `ceiling` of an answer said; the default for each dispatcher when it is empty.
+
+    Raises:
+        InvalidInputError: No answer of this server can have said it.
+    """
+    if not text:
+        return (default,) * dispatchers
+    parts = text.split(".")
+    numbers = [part for part in parts if part != _DONE]
+    if len(parts) != dispatchers or not all(one.isascii() and one.isdigit() and len(one) < 19 for one in numbers):
+        hint = "give `after` and `ceiling` what the last page gave as `next` and `ceiling`, or begin anew"
+        raise InvalidInputError(f"{text[:64]!r} is no place in this server's dead letters", hint=hint)
+    return tuple(None if part == _DONE else int(part) for part in parts)
+
+
+def _written(places: Sequence[int | None]) -> str:
+    return ".".join(_DONE if place is None else str(place) for place in places)

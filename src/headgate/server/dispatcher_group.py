@@ -1,0 +1,172 @@
+"""All dispatchers as one, for the process that passes requests on: who owns what, and what they answer together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import httptools
+import msgspec
+from google.protobuf.message import DecodeError
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headgate.control.http import JSON
+from headgate.control.objects import JsonObject, Kind, ObjectKey
+from headgate.control.store import Store
+from headgate.limits import DISPATCHER_ANSWER_BYTES_MAX
+from headgate.outbox.shards import dispatcher_of
+from headgate.rpc import headgate_pb2 as pb
+from headgate.server.local_http import requested
+from headgate.server.proxy import PartUnavailableError, ProcessProxy
+from headgate.settings import Settings
+
+_NOT_FOUND: Final = 404
+_REDIRECTED: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherAnswer:
+    """What a dispatcher answered.
+
+    Attributes:
+        status: Of HTTP.
+        body: JSON.
+    """
+
+    status: int
+    body: bytes
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is 2xx."""
+        return self.status < _REDIRECTED
+
+    @property
+    def content(self) -> JsonObject:
+        """The body, decoded."""
+        found: JsonObject = msgspec.json.decode(self.body)
+        return found
+
+    def response(self) -> Response:
+        """The same answer, for a client."""
+        headers = Headers() if self.is_good or self.status < 500 else Headers({"retry-after": "1"})
+        return Response(self.body, self.status, headers, media_type=JSON)
+
+
+class DispatcherGroup:
+    """The dispatchers of a server.
+
+    Args:
+        settings: The server's settings.
+        store: The objects.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self.count = settings.dispatchers
+        self._sockets = [settings.dispatcher_socket(number) for number in range(self.count)]
+        self._store = store
+
+    async def owner(self, kind: Kind, namespace: str, name: str) -> int:
+        """The dispatcher that owns a trigger or subscription; of one that does not exist any, which will say so.
+
+        Raises:
+            StoreUnavailableError: The objects cannot be read now.
+        """
+        if self.count == 1:
+            return 0
+        target = await asyncio.to_thread(self._store.target_id, ObjectKey(kind, namespace, name))
+        return 0 if target is None else dispatcher_of(target, self.count)
+
+    async def owner_of_call(self, method: str, first: bytes) -> int:
+        """The dispatcher that answers a gRPC call about a subscription, by the call's first message."""
+        namespace, _, name = _subscription(method, first).partition("/")
+        return await self.owner(Kind.SUBSCRIPTION, namespace, name)
+
+    async def ask(self, number: int, method: str, target: str, body: bytes = b"") -> DispatcherAnswer:
+        """What one of them answers.
+
+        Args:
+            number: Which one.
+            method: Of HTTP.
+            target: Path and query.
+            body: JSON, as a whole.
+
+        Raises:
+            PartUnavailableError: It does not answer, or without an end.
+        """
+        headers = [(b"content-type", JSON.encode())] if body else []
+        try:
+            async with requested(
+                self._sockets[number], method.encode(), target.encode("latin-1"), body, headers
+            ) as response:
+                status, answer = await response.head(), bytearray()
+                async for piece in response.pieces():
+                    answer += piece
+                    if len(answer) > DISPATCHER_ANSWER_BYTES_MAX:
+                        raise PartUnavailableError
+        except (OSError, EOFError, httptools.HttpParserError) as error:
+            raise PartUnavailableError from error
+        return DispatcherAnswer(status, bytes(answer))
+
+    async def ask_all(self, method: str, target: str, body: bytes = b"") -> list[DispatcherAnswer]:
+        """What each of them answers, by their numbers; raises as `ask` does."""
+        return await asyncio.gather(*(self.ask(number, method, target, body) for number in range(self.count)))
+
+    async def ask_for_one(self, method: str, target: str, body: bytes = b"") -> DispatcherAnswer:
+        """What the one answers that knows the thing; where nobody does, that it is not found.
+
+        Raises:
+            PartUnavailableError: Nobody who answers knows it, and somebody does not answer.
+        """
+        asked = (self.ask(number, method, target, body) for number in range(self.count))
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        answers = [answer for answer in found if isinstance(answer, DispatcherAnswer)]
+        known = next((answer for answer in answers if answer.status != _NOT_FOUND), None)
+        failure = next((error for error in found if isinstance(error, BaseException)), None)
+        if known is None and failure is not None:
+            raise failure
+        return known or answers[0]
+
+
+def refusal(answers: Iterable[DispatcherAnswer]) -> Response | None:
+    """The first answer that is not good, for the client; None when all are."""
+    return next((answer.response() for answer in answers if not answer.is_good), None)
+
+
+class OwnerProxy:
+    """An ASGI application: requests about a subscription, passed on to the dispatcher that owns it.
+
+    Args:
+        settings: The server's settings.
+        group: The dispatchers.
+    """
+
+    def __init__(self, settings: Settings, group: DispatcherGroup) -> None:
+        self._group = group
+        self._proxies = [ProcessProxy(settings.dispatcher_socket(number)) for number in range(group.count)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; the path names `namespace` and `name`."""
+        named = scope["path_params"]
+        owner = await self._group.owner(Kind.SUBSCRIPTION, named["namespace"], named["name"])
+        await self._proxies[owner](scope, receive, send)
+
+
+_FIRST_MESSAGES: Final = {"Seek": pb.SeekRequest, "Stats": pb.StatsRequest, "Analyze": pb.AnalyzeRequest}
+
+
+def _subscription(method: str, first: bytes) -> str:
+    """The subscription that a call's first message names; empty when it names none that can be read."""
+    kind = _FIRST_MESSAGES.get(method.rpartition("/")[2])
+    try:
+        named = pb.SubscribeRequest.FromString(first).open if kind is None else kind.FromString(first)
+    except DecodeError:
+        return ""
+    return str(named.subscription)

@@ -1,0 +1,140 @@
+"""The event log as one of several fronts has it: the partitions that it writes, and the ways to those of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.ingress.encode import Entries, Forwarded, check_events, event_commit
+from headgate.ingress.front_link import OwnerLink, RemotePartition
+from headgate.ingress.front_owner import FrontOwner
+from headgate.ingress.partitions import Partitions
+from headgate.ingress.producers import Producers
+from headgate.limits import LOG_PROBE_S
+from headgate.log.commit import GroupCommit
+from headgate.log.directory import LogDirectory, Partition
+from headgate.log.writer import PartitionWriter
+from headgate.server.parts import front_of
+from headgate.settings import Settings
+
+
+@dataclass(frozen=True)
+class FrontLog:
+    """What is open.
+
+    Attributes:
+        writers: Of this front's partitions, by number.
+        commits: The same, as many requests share them.
+        partitions: All of the log's.
+        producers: Those that number their events.
+    """
+
+    writers: Mapping[int, PartitionWriter]
+    commits: Mapping[int, GroupCommit[Entries | Forwarded]]
+    partitions: Partitions
+    producers: Producers
+
+    def ends(self) -> dict[int, int]:
+        """The next offset of each partition of this front."""
+        return {partition: writer.next_offset for partition, writer in self.writers.items()}
+
+    @property
+    def problem(self) -> str:
+        """Why one of this front's partitions takes nothing; empty when all do."""
+        return next((commit.problem for commit in self.commits.values() if commit.problem), "")
+
+    async def probe(self) -> None:
+        """Notices that a disk has room again, also when no event comes; until it is cancelled."""
+        while True:
+            await asyncio.sleep(LOG_PROBE_S)
+            for commit in self.commits.values():
+                await commit.probe()
+
+
+@contextlib.asynccontextmanager
+async def front_log(settings: Settings, number: int) -> AsyncIterator[FrontLog]:
+    """Opens the log for a front; at the block's end everything that waits is stored and closed.
+
+    Args:
+        settings: The server's settings.
+        number: Of the front.
+
+    Raises:
+        HeadgateError: A partition cannot be opened.
+    """
+    directory = LogDirectory(settings.log_directory, settings.on_corrupt)
+    async with contextlib.AsyncExitStack() as stack:
+        writers = {
+            one: stack.enter_context(contextlib.closing(_writer(directory.partition(one), settings)))
+            for one in range(settings.partitions)
+            if front_of(one, settings.fronts) == number
+        }
+        commits = {one: event_commit(writer) for one, writer in writers.items()}
+        owners = {
+            one: OwnerLink(settings.front_log_socket(one), number) for one in range(settings.fronts) if one != number
+        }
+        elsewhere = _Elsewhere(tuple(owners.values())).newest if owners else None
+        producers = Producers(directory, number, elsewhere)
+        log = FrontLog(writers, commits, _partitions(settings, commits, owners, stack), producers)
+        await asyncio.to_thread(producers.recover, log.ends())
+        stack.push_async_callback(_close, log)
+        if owners:
+            others = FrontOwner(commits, producers)
+            await stack.enter_async_context(others.listening(settings.front_log_socket(number)))
+        yield log
+
+
+async def _close(log: FrontLog) -> None:
+    for commit in log.commits.values():
+        await commit.close()
+    await log.producers.try_snapshot(log.ends())
+
+
+def _partitions(
+    settings: Settings,
+    commits: Mapping[int, GroupCommit[Entries | Forwarded]],
+    owners: Mapping[int, OwnerLink],
+    stack: contextlib.AsyncExitStack,
+) -> Partitions:
+    """All partitions; the chunks of those that other fronts write go there."""
+    logs = []
+    for one in range(settings.partitions):
+        commit = commits.get(one)
+        if commit is None:
+            remote = RemotePartition(owners[front_of(one, settings.fronts)], one)
+            stack.callback(remote.close)
+            commit = event_commit(remote)
+            stack.push_async_callback(commit.close)
+        logs.append(commit)
+    return Partitions(logs, tuple(commits))
+
+
+class _Elsewhere:
+    """What the other fronts know.
+
+    Args:
+        owners: The ways to them.
+    """
+
+    def __init__(self, owners: Sequence[OwnerLink]) -> None:
+        self._owners = owners
+
+    async def newest(self, broker: str, producer: str) -> dict[int, int]:
+        """See `ingress.producers.Elsewhere`; all are asked at the same time.
+
+        Raises:
+            FrontUnavailableError: One does not answer.
+        """
+        asked = [asyncio.to_thread(owner.newest, broker, producer) for owner in self._owners]
+        found: dict[int, int] = {}
+        for one in await asyncio.gather(*asked):
+            found |= one
+        return found
+
+
+def _writer(partition: Partition, settings: Settings) -> PartitionWriter:
+    check_events(partition)
+    return PartitionWriter(partition, EVENT_SCHEMA, segment_bytes_max=settings.segment_mb << 20)

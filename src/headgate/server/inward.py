@@ -1,0 +1,98 @@
+"""The way from a dispatcher into this server's own brokers: the fronts' Unix sockets, whatever clients speak.
+
+Replies go this way, and events for a broker that is a subscriber or a sink, where the address of the server is not the
+plain one that it listens on: no certificate is needed, and no proxy in front is passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import httptools
+
+from headgate import limits
+from headgate.control.egress import UrlPolicy, UrlRefusedError
+from headgate.delivery.post import Transport
+from headgate.delivery.retry import RETRY_AFTER_STATUSES, Outcome
+from headgate.server.local_http import requested
+
+
+class InwardTransport:
+    """A transport into the server itself.
+
+    Args:
+        sockets: Of the fronts, the preferred one first.
+    """
+
+    def __init__(self, sockets: Sequence[Path]) -> None:
+        self._sockets = sockets
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+        """See `Transport`; of the URL the path counts."""
+        target = _target(url)
+        sent = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+        outcome = Outcome(0, "connection", "there is no front", unsent=True)
+        try:
+            async with asyncio.timeout(timeout_s):
+                for socket in self._sockets:
+                    outcome = await _posted(socket, target, sent, body)
+                    if not outcome.unsent:
+                        break
+        except TimeoutError:
+            return Outcome(0, "timeout", f"no answer within {timeout_s:g} s")
+        return outcome
+
+
+class SplitTransport:
+    """A transport that sends what is for this server's own brokers inward, and everything else out.
+
+    Args:
+        policy: Knows the server's URL.
+        inward: Into the server.
+        outward: To everybody else; it judges by itself.
+    """
+
+    def __init__(self, policy: UrlPolicy, inward: Transport, outward: Transport) -> None:
+        self._inward = inward
+        self._outward = outward
+        self._inside = lru_cache(limits.ROUTES_KEPT_MAX)(lambda url: _inside(policy, url))
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes, timeout_s: float) -> Outcome:
+        """See `Transport`."""
+        inside = self._inside(url)
+        if inside:
+            return await self._inward.post(inside, headers, body, timeout_s)
+        return await self._outward.post(url, headers, body, timeout_s)
+
+
+def _inside(policy: UrlPolicy, url: str) -> str:
+    """The URL, as it is read, when it is that of a broker of this server; else nothing."""
+    try:
+        found = policy.check(url)
+    except UrlRefusedError:
+        return ""
+    return found.url if found.trusted else ""
+
+
+def _target(url: str) -> bytes:
+    """Path and query."""
+    rest = url.partition("://")[2].partition("#")[0]
+    return b"/" + rest.partition("/")[2].encode("ascii")
+
+
+async def _posted(socket: Path, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> Outcome:
+    try:
+        async with requested(socket, b"POST", target, body, headers) as response:
+            status = await response.head()
+            answer = b"".join([piece async for piece in response.pieces()])
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        return Outcome(0, "connection", str(error), unsent=True)
+    except (OSError, EOFError, httptools.HttpParserError) as error:
+        return Outcome(0, "connection", str(error))
+    if 200 <= status < 300:
+        return Outcome(status)
+    asked = dict(response.headers).get(b"retry-after", b"") if status in RETRY_AFTER_STATUSES else b""
+    return Outcome(status, retry_after=asked.decode("latin-1"), body=answer[: limits.ERROR_BODY_BYTES_MAX])

@@ -1,0 +1,63 @@
+"""Replays of all dispatchers: a replay is with the dispatcher that owns its trigger, one to a URL with the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.http import JSON, json_response, read_body
+from headgate.control.objects import Kind
+from headgate.replay.api import BASE
+from headgate.server.dispatcher_group import DispatcherGroup, refusal
+from headgate.server.proxy import sent_path
+
+_TYPES: Final = frozenset({JSON})
+
+
+class _Target(msgspec.Struct, frozen=True):
+    """What is read here of a request for a replay; the rest is the dispatcher's."""
+
+    trigger: str = ""
+
+
+class ReplaysFront:
+    """The handlers.
+
+    Args:
+        group: The dispatchers.
+    """
+
+    def __init__(self, group: DispatcherGroup) -> None:
+        self._group = group
+
+    def routes(self) -> Iterator[Route]:
+        """Where they answer."""
+        yield Route(BASE, self._list, methods=["GET"])
+        yield Route(BASE, self._create, methods=["POST"])
+        yield Route(f"{BASE}/{{id}}", self._one, methods=["GET"])
+        yield Route(f"{BASE}/{{id}}/cancel", self._one, methods=["POST"])
+
+    async def _list(self, request: Request) -> Response:
+        answers = await self._group.ask_all("GET", sent_path(request.scope))
+        refused = refusal(answers)
+        if refused is not None:
+            return refused
+        items = [item for answer in answers for item in answer.content["items"]]
+        return json_response({"items": sorted(items, key=lambda item: (item["created"], item["id"]), reverse=True)})
+
+    async def _create(self, request: Request) -> Response:
+        body = await read_body(request, _TYPES)
+        try:
+            trigger = msgspec.json.decode(body, type=_Target).trigger
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            trigger = ""  # the dispatcher says what is wrong
+        owner = await self._group.owner(Kind.TRIGGER, request.path_params["namespace"], trigger) if trigger else 0
+        return (await self._group.ask(owner, "POST", sent_path(request.scope), body)).response()
+
+    async def _one(self, request: Request) -> Response:
+        return (await self._group.ask_for_one(request.method, sent_path(request.scope))).response()

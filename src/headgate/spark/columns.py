@@ -1,0 +1,157 @@
+"""The CloudEvents columns of a DataFrame: which are expected, and in which form the match reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs leave them out
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, REQUIRED_ATTRIBUTES
+from headgate.spark.admission import ADMITTED_TYPE, SPECVERSION_DEFAULT, admitted
+from headgate.spark.errors import EventColumnsError
+
+_TEXT: Final = (StringType,)
+_TYPES: Final[Mapping[str, tuple[type[DataType], ...]]] = {
+    **dict.fromkeys(CONTEXT_ATTRIBUTES, _TEXT),
+    "time": (StringType, TimestampType),
+    "extensions": (StringType, MapType),
+    "data": (BinaryType, StringType),
+    "data_kind": (ByteType,),
+    "time_us": (LongType,),
+    "append_time_us": (LongType,),
+}
+_REQUIRED: Final = ("id", "source", "type")
+_OF_THE_LOG: Final[Mapping[str, type[DataType]]] = {
+    "specversion": StringType,
+    "time": StringType,
+    "time_us": LongType,
+    "extensions": StringType,
+    "data": BinaryType,
+}
+"""What must be there, and in which type, where `data_kind` says that the rows have passed an ingress."""
+_NAMES: Final[Mapping[type[DataType], str]] = {
+    StringType: "STRING",
+    TimestampType: "TIMESTAMP",
+    MapType: "MAP<STRING, STRING>",
+    BinaryType: "BINARY",
+    ByteType: "TINYINT",
+    LongType: "BIGINT",
+}
+READ: Final = (*CONTEXT_ATTRIBUTES, "extensions", "data_kind", "data", "time_us", "append_time_us")
+"""Columns that the match reads, in the form of the log."""
+_ADMITTED: Final = "admitted"
+
+
+@dataclass(frozen=True, slots=True)
+class EventRows:
+    """Events in the form in which the match reads them.
+
+    Attributes:
+        frame: The columns of READ, and those of the given DataFrame under the names in `carried`. Rows that are no
+            events are left out.
+        carried: Names in `frame` of the given columns, in their order.
+        names: The given names.
+        has_append_time: Whether it is known when the events were stored.
+    """
+
+    frame: DataFrame
+    carried: tuple[str, ...]
+    names: tuple[str, ...]
+    has_append_time: bool
+
+
+def event_rows(events: DataFrame) -> EventRows:
+    """Reads the columns of a DataFrame as CloudEvents.
+
+    Args:
+        events: `id`, `source` and `type` STRING. Beside them, where there are any: `specversion` (1.0 by default),
+            `subject`, `datacontenttype`, `dataschema` STRING, `time` STRING (RFC 3339) or TIMESTAMP, `extensions`
+            STRING (a JSON object) or MAP<STRING, STRING>, `data` BINARY or STRING (JSON unless `datacontenttype` says
+            otherwise), `append_time_us` BIGINT (when the event was stored), and any others. With a column `data_kind`
+            TINYINT the rows are taken as a log's: valid, with `specversion`, `time`, `time_us`, `extensions` and `data`
+            as a log has them.
+
+    Raises:
+        EventColumnsError: A column is missing, of another type, or named twice.
+    """
+    names = tuple(events.columns)
+    _check(names, events.schema)
+    carried = tuple(f"given_{number}" for number in range(len(names)))
+    given = dict(zip(names, carried, strict=True))
+    types = {field.name: field.dataType for field in events.schema.fields}
+    frame = events.toDF(*carried)
+
+    def column(name: str, kind: str = "string") -> Column:
+        return F.col(given[name]) if name in given else F.lit(None).cast(kind)
+
+    read = {name: column(name) for name in (*CONTEXT_ATTRIBUTES, "extensions")}
+    read["data"] = column("data", "binary").cast("binary")
+    read["append_time_us"] = column("append_time_us", "bigint")
+    if "data_kind" in given:
+        read |= {"data_kind": column("data_kind"), "time_us": column("time_us")}
+    else:
+        time, extensions = read["time"], read["extensions"]
+        is_time = isinstance(types.get("time"), TimestampType)
+        read["specversion"] = F.coalesce(read["specversion"], F.lit(SPECVERSION_DEFAULT))
+        read["time"] = F.unix_micros(time) if is_time else time
+        read["extensions"] = F.to_json(extensions) if isinstance(types.get("extensions"), MapType) else extensions
+        # Nondeterministic in name only: else Spark may evaluate it once for every column that is read of it.
+        admit = arrow_udf(admitted, ADMITTED_TYPE).asNondeterministic()
+        frame = frame.withColumn(
+            _ADMITTED, admit(*(read[name] for name in (*CONTEXT_ATTRIBUTES, "extensions", "data")))
+        )
+        read |= {name: F.col(f"{_ADMITTED}.{name}") for name in ("data_kind", "time_us", "extensions")}
+        read["time"] = F.col(f"{_ADMITTED}.time") if is_time else time
+    frame = frame.select(*carried, *(read[name].alias(name) for name in READ))
+    for name in (*sorted(REQUIRED_ATTRIBUTES), "data_kind"):
+        frame = frame.where(F.col(name).isNotNull())
+    return EventRows(frame, carried, names, "append_time_us" in given)
+
+
+def _check(names: tuple[str, ...], schema: StructType) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise EventColumnsError(f"the events have two columns {twice[0]!r}", hint="name them apart, or drop one")
+    types = {field.name: field.dataType for field in schema.fields}
+    wrong = [
+        f"{name} is {_shown(types[name])}, expected is {' or '.join(_NAMES[one] for one in expected)}"
+        for name, expected in _TYPES.items()
+        if name in types and not _is(types[name], expected)
+    ]
+    wrong += [f"{name} is missing, expected is STRING" for name in _REQUIRED if name not in types]
+    if "data_kind" in types:
+        wrong += [
+            f"{name} is {_shown(types.get(name))}, expected beside data_kind is {_NAMES[expected]}"
+            for name, expected in _OF_THE_LOG.items()
+            if not isinstance(types.get(name), expected)
+        ]
+    if wrong:
+        raise EventColumnsError(
+            f"the events do not have the columns of CloudEvents: {'; '.join(dict.fromkeys(wrong))}",
+            hint="select and cast them; docs/howto/spark.md lists the columns",
+        )
+
+
+def _is(given: DataType, expected: tuple[type[DataType], ...]) -> bool:
+    if isinstance(given, MapType):
+        texts = isinstance(given.keyType, StringType) and isinstance(given.valueType, StringType)
+        return MapType in expected and texts
+    return isinstance(given, expected)
+
+
+def _shown(given: DataType | None) -> str:
+    return "missing" if given is None else given.simpleString().upper()

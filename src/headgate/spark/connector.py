@@ -1,0 +1,48 @@
+"""The connector in a Spark session that somebody else has started."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from headgate.limits import SPARK_ARROW_BATCH_BYTES_MAX
+from headgate.match.requirements import connector_jar
+from headgate.match.session import FUNCTIONS_SETTING, FUNCTIONS_VALUE
+from headgate.spark.errors import ConnectorMissingError
+
+BATCH_BYTES_SETTING: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_HINT: Final = (
+    "start Spark with the jar: SparkSession.builder.config('spark.jars', headgate.spark.connector_jar()), "
+    "or spark-submit --jars"
+)
+
+
+def use_connector(spark: SparkSession) -> None:
+    """Names the connector's functions in the session.
+
+    Raises:
+        ConnectorMissingError: The session was started without the connector's jar, or has no JVM of its own.
+    """
+    try:
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        jvm.org.apache.spark.util.Utils.classForName(FUNCTIONS_VALUE, True, False)
+    except Py4JError as error:
+        raise ConnectorMissingError(
+            f"this Spark session does not have the connector, {connector_jar().name}", hint=_HINT
+        ) from error
+    except NotImplementedError as error:  # Spark Connect: another process has the JVM
+        raise ConnectorMissingError("the match needs the driver's own JVM, not Spark Connect", hint=_HINT) from error
+    spark.conf.set(FUNCTIONS_SETTING, FUNCTIONS_VALUE)
+
+
+def bound_batches(spark: SparkSession) -> None:
+    """Lets no batch of rows that goes to Python be larger than SPARK_ARROW_BATCH_BYTES_MAX and its last row.
+
+    Spark takes the bound from the session when a query runs, so the session has it from now on. A smaller one stays.
+    """
+    found: int = spark._jsparkSession.sessionState().conf().arrowMaxBytesPerBatch()
+    if found > SPARK_ARROW_BATCH_BYTES_MAX:
+        spark.conf.set(BATCH_BYTES_SETTING, str(SPARK_ARROW_BATCH_BYTES_MAX))

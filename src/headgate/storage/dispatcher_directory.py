@@ -1,0 +1,66 @@
+"""The directories of the dispatchers: what each of them keeps, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PARENT: Final = "dispatcher"
+"""In the data directory: a directory for each dispatcher, by its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherDirectory:
+    """One dispatcher's directory. It alone writes there.
+
+    Attributes:
+        path: The directory.
+    """
+
+    path: Path
+
+    @classmethod
+    def of(cls, data: Path, number: int) -> DispatcherDirectory:
+        """That of a dispatcher, by its number from 0 on, in a data directory."""
+        return cls(data / PARENT / str(number))
+
+    @property
+    def outbox(self) -> Path:
+        """The matches for its targets: a partition of the chunk log."""
+        return self.path / "outbox"
+
+    @property
+    def cursors(self) -> Path:
+        """Which deliveries have ended."""
+        return self.path / "dispatch.db"
+
+    @property
+    def dead_letters(self) -> Path:
+        """The dead letters of its targets."""
+        return self.path / "deadletters.db"
+
+    @property
+    def replays(self) -> Path:
+        """The replays to its targets."""
+        return self.path / "replays.db"
+
+    @property
+    def subscriptions(self) -> Path:
+        """Where the consumers of its subscriptions stand."""
+        return self.path / "subscriptions.db"
+
+    @property
+    def attempts(self) -> Path:
+        """The journal of its attempts."""
+        return self.path / "attempts"
+
+    @property
+    def floor(self) -> Path:
+        """What its first rows need of the log, after a change of the number of dispatchers."""
+        return self.path / "floor.json"
+
+
+def directories_of(data: Path, dispatchers: int) -> tuple[DispatcherDirectory, ...]:
+    """Those of all dispatchers, by their numbers."""
+    return tuple(DispatcherDirectory.of(data, number) for number in range(dispatchers))

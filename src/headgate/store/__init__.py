@@ -1,0 +1,1 @@
+"""Stores of events: the embedded log and Kafka behind one interface."""

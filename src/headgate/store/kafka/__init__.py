@@ -1,0 +1,1 @@
+"""Events and state in Kafka topics."""

@@ -1,0 +1,354 @@
+"""Appending to the topic `events`: single events by an idempotent producer, batches in transactions.
+
+Both wait for all in-sync copies (acks=all). A transaction costs some milliseconds more than a single event, and is what
+makes a batch readable as a whole or not at all: batches that wait while one is committed share the next one, as chunks
+of the embedded log share an fsync. docs/adr/0014-batches-are-transactions.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headgate.errors import HeadgateError, OverloadedError, TooLargeError, UnavailableError
+from headgate.ingress.encode import Entries
+from headgate.limits import (
+    COMMIT_BATCH_BYTES_MAX,
+    COMMIT_CHUNK_EVENTS_MAX,
+    COMMIT_QUEUE_BYTES_MAX,
+    COMMIT_QUEUE_EVENTS_MAX,
+    KAFKA_APPEND_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    KAFKA_RECORDS_WAITING_MAX,
+    KAFKA_TRANSACTION_S_MAX,
+)
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.records import KafkaRecord, encode_record
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+_POLL_S: Final = 0.1
+"""How long the thread that takes acknowledgements waits for one: a close is noticed so late."""
+_DOING: Final = "events cannot be stored"
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(eq=False, slots=True)
+class _Batch:
+    """A batch on its way into a transaction."""
+
+    parts: Mapping[int, Sequence[KafkaRecord]]
+    size_bytes: int
+    done: asyncio.Future[Mapping[int, Sequence[int]]]
+
+    def __len__(self) -> int:
+        return sum(len(records) for records in self.parts.values())
+
+
+class KafkaAppender:
+    """Appends to one topic; see `EventAppender`. Belongs to the running event loop.
+
+    Args:
+        config: Of the deployment.
+        name: Of this process, the same after a restart and no other one's: what a crash left open is ended by the
+            next process of that name, instead of after KAFKA_TRANSACTION_S_MAX.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig, name: str) -> None:
+        self._config = config
+        self._topic = config.topic("events")
+        self._transactional_id = config.topic(f"front-{name}")
+        self._faults = Faults()
+        self._loop = asyncio.get_running_loop()
+        self._single = self._idempotent()
+        self._batching: Producer | None = None  # made by the first batch
+        self._waiting: deque[_Batch] = deque()
+        self._events = 0
+        self._bytes = 0
+        self._singles: set[asyncio.Future[int]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-batches")
+        self._closing = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="kafka-acknowledgements", daemon=True)
+        self._poller.start()
+
+    def _producer(self, own: Mapping[str, object]) -> Producer:
+        kafka = library()
+        every = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            "queue.buffering.max.messages": KAFKA_RECORDS_WAITING_MAX,
+            "queue.buffering.max.kbytes": 4 * COMMIT_QUEUE_BYTES_MAX >> 10,
+            "linger.ms": 0,
+        }
+        try:
+            return kafka.Producer(options(self._config, self._faults, {**every, **own}))  # type: ignore[no-any-return]
+        except kafka.KafkaException as error:
+            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+
+    async def append(self, parts: Mapping[int, Entries], size_bytes: int) -> Mapping[int, Sequence[int]]:
+        """See `EventAppender.append`."""
+        count = sum(len(entries) for entries in parts.values())
+        self._admit(count, size_bytes)
+        records = {partition: _records(entries) for partition, entries in parts.items()}
+        self._events += count
+        self._bytes += size_bytes
+        try:
+            if count == 1:
+                ((partition, (record,)),) = records.items()
+                return {partition: [await self._send(partition, record)]}
+            batch = _Batch(records, size_bytes, self._loop.create_future())
+            self._waiting.append(batch)
+            if self._task is None:
+                self._task = asyncio.create_task(self._run(), name="kafka-batches")
+            return await batch.done
+        finally:
+            self._events -= count
+            self._bytes -= size_bytes
+
+    def _admit(self, count: int, size_bytes: int) -> None:
+        if self._closing.is_set():
+            raise UnavailableError("the connection to Kafka is closing")
+        if count > COMMIT_QUEUE_EVENTS_MAX or size_bytes > COMMIT_QUEUE_BYTES_MAX:
+            raise TooLargeError(
+                f"{count} events of {size_bytes} bytes are too much at once", hint="send fewer at a time"
+            )
+        if self._events + count > COMMIT_QUEUE_EVENTS_MAX or self._bytes + size_bytes > COMMIT_QUEUE_BYTES_MAX:
+            raise OverloadedError(f"{self._events} events wait for Kafka already", hint="try again later")
+
+    # --- single events ---------------------------------------------------------------------------------
+
+    def _send(self, partition: int, record: KafkaRecord) -> asyncio.Future[int]:
+        """Hands one record to the producer; done with its offset once every in-sync copy has it."""
+        done: asyncio.Future[int] = self._loop.create_future()
+        producer = self._single
+
+        def delivered(error: KafkaError | None, message: Message) -> None:  # in the thread that polls
+            offset = message.offset()
+            self._loop.call_soon_threadsafe(self._settle, done, producer, error, -1 if offset is None else offset)
+
+        kafka = library()
+        try:
+            producer.produce(
+                self._topic,
+                record.value,
+                record.key,
+                partition,
+                on_delivery=delivered,
+                headers=record.headers,  # type: ignore[arg-type] # a list of pairs, as documented
+            )
+        except BufferError as error:
+            raise OverloadedError("too many records wait for Kafka", hint="try again later") from error
+        except kafka.KafkaException as error:
+            self._renew(producer, error.args[0])
+            raise translated(error.args[0], _DOING, self._config) from error
+        self._singles.add(done)
+        done.add_done_callback(self._singles.discard)
+        return done
+
+    def _settle(self, done: asyncio.Future[int], producer: Producer, error: KafkaError | None, offset: int) -> None:
+        if error is not None:
+            self._renew(producer, error)
+        if done.done():
+            return
+        if error is None:
+            done.set_result(offset)
+        else:
+            done.set_exception(translated(self._faults.cause(error), _DOING, self._config))
+
+    def _renew(self, failed: Producer, error: KafkaError) -> None:
+        """A producer whose order is broken for good takes nothing more: the next event gets a new one."""
+        if error.fatal() or error.code() == library().KafkaError._FATAL:
+            self._replace(failed, error.str())
+
+    def _replace(self, failed: Producer, problem: str) -> None:
+        if failed is not self._single:
+            return
+        _log.error("the producer for Kafka is made anew", problem=problem)
+        self._single = self._idempotent()
+        failed.purge()
+        with suppress(library().KafkaException, SystemError):  # the fatal error once more
+            failed.poll(0)  # what it still held fails now
+
+    def _idempotent(self) -> Producer:
+        return self._producer({"message.timeout.ms": round(KAFKA_APPEND_S_MAX * 1_000)})
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            producer = self._single
+            try:
+                producer.poll(_POLL_S)
+            except (library().KafkaException, SystemError) as error:  # fatal: no callback gets it
+                self._loop.call_soon_threadsafe(self._replace, producer, str(error))
+
+    # --- batches ---------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Commits group after group until none waits; the next batch starts it again."""
+        try:
+            while group := self._take():
+                await self._commit(group)
+        finally:
+            self._task = None
+
+    def _take(self) -> list[_Batch]:
+        group: list[_Batch] = []
+        events = size = 0
+        while self._waiting:
+            batch = self._waiting[0]
+            if not batch.done.done():  # else it was given up while it waited
+                events += len(batch)
+                size += batch.size_bytes
+                if group and (events > COMMIT_CHUNK_EVENTS_MAX or size > COMMIT_BATCH_BYTES_MAX):
+                    break
+                group.append(batch)
+            self._waiting.popleft()
+        return group
+
+    async def _commit(self, group: list[_Batch]) -> None:
+        try:
+            offsets = await self._loop.run_in_executor(self._thread, self._transaction, group)
+        except Exception as error:  # noqa: BLE001 - handed to those who wait
+            if len(group) > 1 and not isinstance(error, UnavailableError):
+                for batch in group:  # none fails for what another one holds
+                    await self._commit([batch])
+                return
+            for batch in group:
+                if not batch.done.done():
+                    batch.done.set_exception(_own(error))
+            return
+        for batch, found in zip(group, offsets, strict=True):
+            if not batch.done.done():
+                batch.done.set_result(found)
+
+    def _transaction(self, group: Sequence[_Batch]) -> list[dict[int, list[int]]]:
+        """Stores some batches in one transaction; blocking. Returns their offsets by partition.
+
+        Raises:
+            HeadgateError: It is aborted, or its outcome is not known.
+        """
+        kafka = library()
+        if self._batching is None:
+            self._batching = self._begun()
+        producer = self._batching
+        offsets: list[dict[int, list[int]]] = [{partition: [] for partition in batch.parts} for batch in group]
+        try:
+            producer.begin_transaction()
+            for batch, found in zip(group, offsets, strict=True):
+                for partition, records in batch.parts.items():
+                    self._produce(producer, partition, records, found[partition])
+            producer.flush(KAFKA_TRANSACTION_S_MAX)  # acknowledgements bring the offsets
+            producer.commit_transaction(KAFKA_TRANSACTION_S_MAX)
+        except kafka.KafkaException as error:
+            with suppress(kafka.KafkaException, SystemError):  # the fatal error once more
+                producer.poll(0)  # brings what the connections report
+            self._give_up(producer, error.args[0])
+            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
+        except SystemError as error:  # how the library tells a fatal error where it meets a callback
+            self._drop(producer, str(error))
+            raise UnavailableError(f"{_DOING}: the producer for Kafka has failed", hint="try again later") from error
+        return offsets
+
+    def _produce(self, producer: Producer, partition: int, records: Sequence[KafkaRecord], offsets: list[int]) -> None:
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                offsets.append(offset)
+
+        for record in records:
+            while True:
+                try:
+                    producer.produce(
+                        self._topic,
+                        record.value,
+                        record.key,
+                        partition,
+                        on_delivery=delivered,
+                        headers=record.headers,  # type: ignore[arg-type]
+                    )
+                    break
+                except BufferError:  # its queue is full: acknowledgements make room
+                    producer.poll(_POLL_S)
+        producer.poll(0)
+
+    def _begun(self) -> Producer:
+        """A producer of our name, which has ended whatever an earlier one left open."""
+        kafka = library()
+        timeout_ms = round(KAFKA_TRANSACTION_S_MAX * 1_000)
+        own = {
+            "transactional.id": self._transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+        }
+        producer = self._producer(own)
+        try:
+            producer.init_transactions(KAFKA_TRANSACTION_S_MAX)
+        except kafka.KafkaException as error:
+            producer.poll(0)
+            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
+        return producer
+
+    def _give_up(self, producer: Producer, error: KafkaError) -> None:
+        """Aborts; where that is not possible the next batch gets a new producer, which ends this transaction first."""
+        kafka = library()
+        if error.txn_requires_abort():
+            try:
+                producer.abort_transaction(KAFKA_TRANSACTION_S_MAX)
+                return
+            except kafka.KafkaException as failed:
+                error = failed.args[0]
+        self._drop(producer, error.str())
+
+    def _drop(self, producer: Producer, problem: str) -> None:
+        _log.error("the producer of batches for Kafka is made anew", problem=problem)
+        producer.purge()
+        self._batching = None
+
+    async def close(self) -> None:
+        """See `EventAppender.close`."""
+        if self._closing.is_set():
+            return
+        if self._task is not None:
+            await self._task
+        if self._singles:
+            await asyncio.wait(self._singles)
+        self._closing.set()
+        await asyncio.to_thread(self._poller.join)
+        self._thread.shutdown()
+
+
+def _own(error: Exception) -> Exception:
+    """An exception of the waiter's own: one object raised in many tasks would collect all their tracebacks."""
+    return type(error)(error.message, hint=error.hint) if isinstance(error, HeadgateError) else error
+
+
+def _records(entries: Entries) -> list[KafkaRecord]:
+    """The records of some events, each small enough for the topic.
+
+    Raises:
+        TooLargeError: One is not.
+    """
+    found = []
+    for event, produced in zip_longest(entries.events, entries.produced):
+        record = encode_record(entries.broker, event, produced)
+        if record.size_bytes > KAFKA_RECORD_BYTES_MAX:
+            raise TooLargeError(
+                f"an event of {record.size_bytes} bytes is over the {KAFKA_RECORD_BYTES_MAX} of a record"
+            )
+        found.append(record)
+    return found

@@ -1,0 +1,80 @@
+"""What the readers of topics share: a consumer of committed records outside of a group, and a partition's bounds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import UnavailableError
+from headgate.limits import KAFKA_FETCH_BYTES_MAX, KAFKA_READ_S_MAX, KAFKA_RECORD_BYTES_MAX
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
+ELECTION_S: Final = 0.1
+"""Pause before a group or partition is asked again whose leader is being elected: nothing tells when there is one."""
+_FETCH_WAIT_MS: Final = 50
+"""How long a broker keeps a fetch that finds nothing new: behind a transaction, the end of a partition is known so
+late."""
+
+
+def committed_reader(config: KafkaConfig, faults: Faults) -> Consumer:
+    """A consumer that reads committed records and tells the end of a partition; it joins no group.
+
+    Args:
+        config: Of the deployment.
+        faults: Where its connections report.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+    kafka = library()
+    own = {
+        "group.id": config.topic("reader"),  # demanded by the library; no group is joined, nothing is committed
+        "enable.auto.commit": False,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": _FETCH_WAIT_MS,
+        "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+        "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+    }
+    try:
+        consumer: Consumer = kafka.Consumer(options(config, faults, own))
+    except kafka.KafkaException as error:
+        raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+    return consumer
+
+
+def watermarks(
+    consumer: Consumer, place: TopicPartition, config: KafkaConfig, faults: Faults, doing: str
+) -> tuple[int, int]:
+    """The first offset that a partition still has, and its end; blocking. Asks again while a leader is elected.
+
+    Args:
+        consumer: Asks.
+        place: The partition.
+        config: Of the deployment.
+        faults: Of the consumer.
+        doing: What fails without an answer, as the beginning of a sentence.
+
+    Raises:
+        UnavailableError: No answer within KAFKA_READ_S_MAX.
+        KafkaDeniedError: We may not.
+    """
+    kafka = library()
+    deadline = time.monotonic() + KAFKA_READ_S_MAX
+    while True:
+        try:
+            found: tuple[int, int] | None = consumer.get_watermark_offsets(place, timeout=KAFKA_READ_S_MAX)
+        except kafka.KafkaException as error:
+            problem = translated(faults.cause(error.args[0]), doing, config)
+            if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
+                raise problem from error
+            time.sleep(ELECTION_S)
+            continue
+        if found is None:
+            raise UnavailableError(f"{doing}: {place.topic}/{place.partition} does not answer")
+        return found

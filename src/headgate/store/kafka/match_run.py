@@ -1,0 +1,285 @@
+"""One run on Kafka: a Spark query from the topic `events` to the topic `outbox` (docs/spec/outbox-topic.md).
+
+The driver writes a run's `hello` before the query starts, its first `passed` once every task has begun, and its `over`
+when it has ended. What lies between is written by the tasks (`kafka/OutboxWriter.java`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from py4j.java_gateway import JavaObject, JVMView
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headgate.errors import InvalidInputError
+from headgate.limits import (
+    KAFKA_ADMIN_S_MAX,
+    KAFKA_APPEND_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    LINK_ROWS_PER_EVENT_MAX,
+    OUTBOX_PASSED_MS,
+    OUTBOX_RECORD_TARGETS_MAX,
+    OUTBOX_WAITING_MAX,
+    REAL_TIME_BATCH_S,
+    RUN_TASKS_S_MAX,
+)
+from headgate.match.dataframe import EVENT_IDENTITY, MARK, MatchTable, match_events
+from headgate.match.errors import RunFailedError
+from headgate.match.query import SparkRun, start_query
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.event_columns import RECORD, read_topic
+from headgate.store.kafka.java_options import java_options
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.outbox_records import HEADER, encode_hello, encode_over, encode_passed
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message, Producer
+
+_RUNS: Final = 2
+"""Runs that stand beside each other: one in force, one that takes over."""
+_POLL_S: Final = 0.02
+"""Nothing tells when a task has begun."""
+_DOING: Final = "the outbox cannot be written"
+
+
+def check_slots(slots: int, partitions: int) -> None:
+    """Checks that every task of two runs has a slot. Without one a task waits for ever, and its run is silent.
+
+    Args:
+        slots: Tasks that the session can run at once.
+        partitions: Source partitions: each is a task of a run.
+
+    Raises:
+        InvalidInputError: There are too few.
+    """
+    needed = _RUNS * partitions
+    if slots < needed:
+        raise InvalidInputError(
+            f"Spark has {slots} task slots, and two runs of {partitions} partitions beside each other need {needed}",
+            hint=f"give Spark {needed} cores: spark.master local[{needed}], or more executors of the cluster",
+        )
+
+
+class OutboxDriver:
+    """What a driver writes into the outbox: blocking, with one producer for all its runs.
+
+    Args:
+        config: Of the deployment.
+
+    Raises:
+        InvalidInputError: The Kafka library is missing, or an option is none of its own.
+        KafkaUnreachableError: No broker answers.
+        UnavailableError: There is no topic `outbox`.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        kafka = library()
+        self._config = config
+        self._topic = config.topic("outbox")
+        self._faults = Faults()
+        own = {
+            "enable.idempotence": True,
+            "acks": "all",
+            "linger.ms": 0,
+            "message.timeout.ms": KAFKA_APPEND_S_MAX * 1e3,
+        }
+        try:
+            self._producer: Producer = kafka.Producer(options(config, self._faults, own))
+        except kafka.KafkaException as error:
+            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self.partitions = self._partitions()
+
+    def _partitions(self) -> int:
+        kafka = library()
+        try:
+            topic = self._producer.list_topics(self._topic, timeout=KAFKA_ADMIN_S_MAX).topics[self._topic]
+        except kafka.KafkaException as error:
+            raise translated(self._faults.cause(error.args[0]), _DOING, self._config) from error
+        if topic.error is not None:
+            raise translated(topic.error, _DOING, self._config)
+        return len(topic.partitions)
+
+    def hello(self, run: int, generation: int, start: Mapping[int, int]) -> None:
+        """A run begins; `start` has the first offset of every source partition."""
+        counts = {"partitions": len(start), "outbox_partitions": self.partitions}
+        self._write(
+            [
+                encode_hello(run=run, generation=generation, partition=partition, start=offset, **counts)
+                for partition, offset in start.items()
+            ]
+        )
+
+    def began(self, run: int, generation: int, start: Mapping[int, int]) -> None:
+        """Every task of a run has begun."""
+        self._write(
+            [
+                encode_passed(run=run, generation=generation, partition=partition, passed=offset)
+                for partition, offset in start.items()
+            ]
+        )
+
+    def over(self, run: int, generation: int) -> None:
+        """A run has ended."""
+        self._write([encode_over(run=run, generation=generation)])
+
+    def over_before(self, run: int) -> None:
+        """Every run below this number has ended: they were of drivers before this one."""
+        self._write([encode_over(run=run - 1, generation=0, and_lower=True)])
+
+    def _write(self, headers: list[bytes]) -> None:
+        """Writes each into every partition, and waits for all acknowledgements."""
+        failures: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        for partition in range(self.partitions):
+            for header in headers:
+                self._producer.produce(
+                    self._topic, partition=partition, headers=[(HEADER, header)], on_delivery=delivered
+                )
+        self._producer.flush()  # each ends by message.timeout.ms
+        if failures:
+            raise translated(self._faults.cause(failures[0]), _DOING, self._config)
+
+
+class KafkaRun:
+    """A started query on Kafka; made by `start_kafka_run`.
+
+    Attributes:
+        number: The run's number.
+        generation: Version of the set of filters that it evaluates.
+    """
+
+    def __init__(self, query: SparkRun, driver: OutboxDriver) -> None:
+        self.number = query.number
+        self.generation = query.generation
+        self._query = query
+        self._driver = driver
+
+    @property
+    def alive(self) -> bool:
+        """See `SparkRun.alive`."""
+        return self._query.alive
+
+    def failure(self) -> str:
+        """See `SparkRun.failure`."""
+        return self._query.failure()
+
+    def stop(self) -> None:
+        """Ends the query, and says so in the outbox.
+
+        Raises:
+            RunFailedError: Spark could not stop it.
+            SparkGoneError: There is no JVM any more.
+            KafkaUnreachableError: The outbox does not hear of it.
+        """
+        self._query.stop()
+        self._driver.over(self.number, self.generation)
+
+
+def start_kafka_run(
+    spark: SparkSession,
+    table: MatchTable,
+    *,
+    config: KafkaConfig,
+    driver: OutboxDriver,
+    start: Mapping[int, int],
+    run: int,
+    generation: int,
+    scratch: Path,
+    batch_s: int = REAL_TIME_BATCH_S,
+) -> KafkaRun:
+    """Starts a query; returns when every task of it has begun and the outbox knows that.
+
+    Args:
+        spark: From `start_session`, with the jars of `spark_jars`.
+        table: The filters, built on `spark`.
+        config: Of the deployment.
+        driver: Writes beside the query.
+        start: The first offset of every partition of `events`.
+        run: Grows with every run, and from driver to driver.
+        generation: Version of the filters in `table`.
+        scratch: Directory for the checkpoint.
+        batch_s: Length of a batch. At its end the tasks begin anew where they were.
+
+    Raises:
+        InvalidInputError: Spark has too few task slots, or an option has no counterpart in Java.
+        RunFailedError: Spark refuses the query, or a task of it does not begin within `RUN_TASKS_S_MAX`.
+        SparkGoneError: There is no JVM any more.
+        KafkaUnreachableError: The outbox cannot be written.
+    """
+    check_slots(spark.sparkContext.defaultParallelism, len(start))
+    driver.hello(run, generation, start)
+
+    def sink(jvm: JVMView) -> JavaObject:
+        return _writer(jvm, config, driver.partitions, run, generation)
+
+    query: SparkRun | None = None
+    try:
+        query = start_query(
+            spark,
+            lambda: sink_rows(match_events(read_topic(spark, config, start), table, SINK_IDENTITY, marks=True)),
+            sink,
+            run=run,
+            generation=generation,
+            scratch=scratch,
+            batch_s=batch_s,
+        )
+        _wait_begun(query, len(start))
+        driver.began(run, generation, start)
+    except BaseException:
+        if query is not None:
+            query.stop()
+        driver.over(run, generation)
+        raise
+    return KafkaRun(query, driver)
+
+
+SINK_IDENTITY: Final = (*EVENT_IDENTITY, "append_time_us", *RECORD)
+"""What the sink is told of an event."""
+
+
+def sink_rows(matches: DataFrame) -> DataFrame:
+    """The rows that `OutboxWriter` takes: only an event's mark carries its record."""
+    of_mark = [F.when(F.col("target") == MARK, F.col(name)).alias(name) for name in SINK_IDENTITY[2:]]
+    return matches.select(*EVENT_IDENTITY, "target", "verdict", *of_mark)
+
+
+def _writer(jvm: JVMView, config: KafkaConfig, partitions: int, run: int, generation: int) -> JavaObject:
+    client = jvm.java.util.HashMap()
+    for name, value in java_options(config).items():
+        client.put(name, value)
+    kafka = jvm.dev.headgate.connector.kafka
+    settings = kafka.OutboxSettings(
+        client,
+        config.topic("outbox"),
+        partitions,
+        run,
+        generation,
+        KAFKA_RECORD_BYTES_MAX,
+        OUTBOX_RECORD_TARGETS_MAX,
+        LINK_ROWS_PER_EVENT_MAX,
+        OUTBOX_WAITING_MAX,
+        int(KAFKA_APPEND_S_MAX * 1_000),
+        OUTBOX_PASSED_MS,
+    )
+    return kafka.OutboxWriter(settings)
+
+
+def _wait_begun(query: SparkRun, tasks: int) -> None:
+    deadline = time.monotonic() + RUN_TASKS_S_MAX
+    while query.running_tasks() < tasks:
+        if not query.alive:
+            raise RunFailedError(f"run {query.number} did not start: {query.failure()}")
+        if time.monotonic() > deadline:
+            raise RunFailedError(
+                f"run {query.number} has {query.running_tasks()} of {tasks} tasks after {RUN_TASKS_S_MAX:.0f} s",
+                hint="other programs may use the cluster's cores",
+            )
+        time.sleep(_POLL_S)

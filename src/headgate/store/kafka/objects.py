@@ -1,0 +1,373 @@
+"""Objects on Kafka: the topic `objects` holds them, control.db is a cache of it, and one process at a time leads.
+
+Every process follows the topic, so that each answers reads and watches with the same resourceVersions. The leader
+writes: a change of control.db goes to the topic as one transaction, and into its own cache once that is committed.
+docs/adr/0015-objects-are-rows-of-a-topic.md has the reasons, docs/spec/objects-topic.md the format.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from headgate.control.commit import NotLeaderError
+from headgate.control.database import BUSY_TIMEOUT_MS, translated_errors
+from headgate.control.rows import counter
+from headgate.errors import InvalidInputError, UnavailableError
+from headgate.limits import OBJECT_CACHE_AGE_S_MAX
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.object_reader import ObjectTopicReader, lost
+from headgate.store.kafka.object_rows import (
+    CachePosition,
+    CacheTables,
+    ObjectRecordError,
+    RowCapture,
+    position,
+    prepare,
+    put_position,
+    tables,
+)
+from headgate.store.kafka.object_writer import ObjectTopicWriter
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
+
+_WAIT_S: Final = 0.5
+"""How long a look for news waits: a stop, and the wish to lead, are noticed so late."""
+_RETRY_S: Final = 1.0
+"""Between two tries while Kafka does not answer."""
+_log = structlog.get_logger(__name__)
+
+
+class KafkaObjects:
+    """The cache control.db of the topic, and its `Committer` (see `control/commit.py`).
+
+    A process opens it, then the `Store` of the same file with it; calls `lead` when it is to write; and lets a thread
+    `follow`. A write that needs the lead fails without it. Who leads loses the lead when another process takes it, and
+    when Kafka fails in a write: then it may take it again.
+
+    Args:
+        connection: Of the cache, whose tables are there; this object's own.
+        path: The cache.
+        config: Of the deployment.
+        reader: Of the topic; this object's own.
+        name: Of this process, for the others: where writes go while it leads.
+        on_lost: Called with the reason when the lead is lost, by the thread that notices; must not block.
+        clock_s: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: Path,
+        config: KafkaConfig,
+        reader: ObjectTopicReader,
+        name: str,
+        *,
+        on_lost: Callable[[str], object],
+        clock_s: Callable[[], float],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._config = config
+        self._topic = config.topic("objects")
+        self._reader = reader
+        self._name = name
+        self._on_lost = on_lost
+        self._clock_s = clock_s
+        self._cache = CacheTables(connection)
+        self._capture: RowCapture | None = None
+        # Changes only under SQLite's lock for writing, but for the step from None: a write looks at it under that lock.
+        self._writer: ObjectTopicWriter | None = None
+        self._topic_id = ""
+        self._seen_s = 0.0
+        self._asking, self._using = threading.Lock(), threading.Lock()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        config: KafkaConfig,
+        name: str,
+        *,
+        on_lost: Callable[[str], object] = lambda _reason: None,
+        clock_s: Callable[[], float] = time.time,
+    ) -> KafkaObjects:
+        """Opens the cache, making it when it is missing, and reads everything that the topic has now.
+
+        Args:
+            path: The cache, control.db.
+            config: Of the deployment.
+            name: Of this process.
+            on_lost: See the class.
+            clock_s: Seconds since 1970.
+
+        Raises:
+            UnavailableError: Kafka or SQLite does not work.
+            ObjectsLostError: The topic is not the one that the cache was read from.
+            ObjectRecordError: A record is none that this version can apply.
+            InvalidInputError: The file holds objects of a server without Kafka.
+            DatabaseNewerError: A newer Headgate wrote the file.
+        """
+        reader = ObjectTopicReader(config)
+        connection = None
+        try:
+            with translated_errors(path):
+                connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = NORMAL")  # what a power cut takes is read again
+                with _transaction(connection):
+                    _prepare(connection, path)
+            objects = cls(connection, path, config, reader, name, on_lost=on_lost, clock_s=clock_s)
+            objects._restore(reader.topic_id())
+        except BaseException:
+            reader.close()
+            if connection is not None:
+                connection.close()
+            raise
+        return objects
+
+    # --- following -------------------------------------------------------------------------------------
+
+    def _restore(self, topic_id: str) -> None:
+        """Brings the cache to the end of the topic in one transaction: others read it as it was before, or as it is."""
+        with translated_errors(self._path), _transaction(self._connection):
+            was = position(self._connection)
+            start = was.next_offset if was is not None else 0
+            if was is not None and was.topic != topic_id:
+                raise lost(self._topic, "Kafka has another topic of this name now")
+            if was is not None and self._clock_s() - was.read_at_s > OBJECT_CACHE_AGE_S_MAX:
+                self._cache.empty()
+                start = 0
+            end = self._reader.end()
+            if was is not None and was.next_offset > end:
+                raise lost(self._topic, f"it ends at {end}, and the cache has read it up to {was.next_offset}")
+            self._topic_id = topic_id
+            self._apply(start, end)
+
+    def catch_up(self) -> int:
+        """Applies every change that is in the topic now and not yet in the cache, in one transaction.
+
+        Returns:
+            How many records that were.
+
+        Raises:
+            UnavailableError: Kafka or SQLite does not work.
+            ObjectsLostError: The topic ends before what was read.
+            ObjectRecordError: A record is none that this version can apply.
+        """
+        with self._turn():
+            return self._catch_up()
+
+    def _catch_up(self) -> int:
+        if self._clock_s() - self._seen_s > OBJECT_CACHE_AGE_S_MAX:
+            self._restore(self._topic_id)  # this process stood still
+        end = self._reader.end()
+        if not self._is_behind(end):
+            self._seen_s = self._clock_s()
+            return 0
+        with translated_errors(self._path), _transaction(self._connection):
+            return self._apply(self._position().next_offset, end)
+
+    def _is_behind(self, end: int) -> bool:
+        """Whether there are records below `end` that the cache has not."""
+        start = self._position().next_offset
+        return start < end and self._reader.has_record(start, end)
+
+    def _apply(self, start: int, end: int) -> int:
+        """Applies records in the open transaction, which waited for a write of our own that was under way."""
+        count = 0
+        for message in self._reader.records(start, end):
+            if self._writer is not None:
+                self._step_down("another control process has taken the lead")
+            try:
+                self._cache.apply(message.key(), message.value(), _headers(message))
+            except ObjectRecordError as error:
+                place = f"{self._topic} at offset {message.offset()}"
+                raise ObjectRecordError(f"{place}: {error.message}", hint=error.hint) from error
+            count += 1
+        self._seen_s = self._clock_s()
+        put_position(self._connection, self._at(max(start, end)))
+        return count
+
+    def follow(self, stop: threading.Event) -> None:
+        """Applies changes as they come, until told to stop; blocking, for a thread of its own.
+
+        Kafka that does not answer is asked again.
+
+        Raises:
+            ObjectsLostError: The topic ends before what was read.
+            ObjectRecordError: A record is none that this version can apply.
+        """
+        while not stop.is_set():
+            try:
+                with self._turn():
+                    if self._reader.comes(self._position().next_offset, _WAIT_S):
+                        self._catch_up()
+            except UnavailableError as error:
+                _log.warning("objects are not followed now", error=error.message, hint=error.hint)
+                stop.wait(_RETRY_S)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Uses the reader and the connection alone, in the order of asking: `follow` asks again at once."""
+        with self._asking:
+            self._using.acquire()
+        try:
+            yield
+        finally:
+            self._using.release()
+
+    def _position(self) -> CachePosition:
+        with translated_errors(self._path):
+            found = position(self._connection)
+        assert found is not None, "`open` has written it"
+        return found
+
+    def _at(self, next_offset: int) -> CachePosition:
+        return CachePosition(self._topic_id, next_offset, int(self._clock_s()))
+
+    # --- leading ---------------------------------------------------------------------------------------
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process may write, as far as it knows."""
+        return self._writer is not None
+
+    def leader(self) -> str:
+        """The name of the process that took the lead last; empty when none ever did."""
+        with self._turn(), translated_errors(self._path):
+            return _leader(self._connection)
+
+    def lead(self) -> None:
+        """Takes the lead, whoever has it: what another process then still writes fails.
+
+        Raises:
+            NotLeaderError: Yet another process has taken it meanwhile.
+            UnavailableError: Kafka or SQLite does not work.
+        """
+        with self._turn():
+            if self._writer is not None:
+                return
+            writer = ObjectTopicWriter(self._config)  # from here on the topic has the last word of those before
+            try:
+                self._catch_up()
+                with translated_errors(self._path), _transaction(self._connection) as connection:
+                    connection.execute(
+                        "INSERT OR REPLACE INTO topic_leader"
+                        " VALUES (1, ?, ifnull((SELECT term FROM topic_leader), 0) + 1)",
+                        (self._name,),
+                    )
+                    last = writer.send([tables(connection)["topic_leader"].record(connection, [1])])
+                    put_position(connection, self._at(last + 1))
+                    writer.commit()
+            except BaseException:
+                writer.close()
+                raise
+            self._writer = writer
+            _log.info("leads the objects", name=self._name)
+
+    def _step_down(self, reason: str) -> None:
+        """Writes no more; under SQLite's lock for writing."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            _log.warning("leads the objects no more", name=self._name, reason=reason)
+            self._on_lost(reason)
+
+    # --- the committer of the store --------------------------------------------------------------------
+
+    def attach(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.attach`."""
+        connection.execute("PRAGMA synchronous = NORMAL")  # the topic is what is durable
+        self._capture = RowCapture(connection)
+
+    def begin(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.begin`."""
+        connection.execute("BEGIN IMMEDIATE")
+        if self._writer is None:
+            leader = _leader(connection)
+            connection.execute("ROLLBACK")
+            raise NotLeaderError(
+                "this control process does not lead, so it cannot write objects",
+                hint=f"{leader} leads" if leader not in ("", self._name) else "no control process leads now",
+            )
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """See `Committer.commit`."""
+        writer, capture = self._writer, self._capture
+        assert writer is not None, "`begin` looked"
+        assert capture is not None, "`attach` made it"
+        records = capture.records(connection)
+        first = next(records, None)
+        if first is None:
+            connection.execute("COMMIT")
+            return
+        is_stored = False
+        try:
+            last = writer.send(chain([first], records))
+            try:
+                capture.clear(connection)
+                put_position(connection, self._at(last + 1))
+            except BaseException:
+                writer.abort()
+                raise
+            writer.commit()
+            is_stored = True
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if is_stored or writer.is_failed:
+                self._step_down(str(error))
+            raise
+
+    def close(self) -> None:
+        """Gives everything back; nobody follows or writes any more. Idempotent."""
+        with self._turn():
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            self._reader.close()
+            self._connection.close()
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Makes the tables of a cache in a file that is one, or is new."""
+    prepare(connection, path)
+    if position(connection) is None and counter(connection, "version"):
+        raise InvalidInputError(
+            f"{path} holds objects of a server without Kafka",
+            hint="use another data directory, and apply the objects to the deployment on Kafka",
+        )
+
+
+def _headers(message: Message) -> dict[str, bytes | None]:
+    try:
+        return dict(message.headers() or ())  # type: ignore[arg-type] # a list of pairs, as documented
+    except UnicodeDecodeError as error:
+        raise ObjectRecordError(f"the name of a header is no UTF-8: {error.reason}") from error
+
+
+def _leader(connection: sqlite3.Connection) -> str:
+    found = connection.execute("SELECT name FROM topic_leader").fetchone()
+    return str(found[0]) if found else ""
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Everything in the block, or nothing."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:  # an error of the disk may have ended it
+            connection.execute("ROLLBACK")

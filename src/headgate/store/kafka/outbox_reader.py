@@ -1,0 +1,333 @@
+"""A member of the dispatchers' consumer group, which reads the partitions of the topic `outbox` that it is given.
+
+Kafka gives each partition to one member (classic protocol, cooperative-sticky: the others keep theirs while one moves).
+A commit is the offset to go on at, with the takeover's state as its metadata; who is given a partition restores both.
+Between a commit and the loss of a partition nothing is kept: what was handed out and not committed comes again, here or
+at another member.
+
+Bounds: the library fetches KAFKA_FETCH_BYTES_MAX ahead, `read` returns at most OUTBOX_READ_RECORDS records and
+OUTBOX_READ_BYTES_MAX bytes, and nothing is kept between two calls. An owner that has no room for a partition calls
+`pause`, and goes on calling `read`: Kafka takes a member that does not for dead.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from headgate.errors import HeadgateError, UnavailableError
+from headgate.limits import (
+    KAFKA_FETCH_BYTES_MAX,
+    KAFKA_READ_S_MAX,
+    KAFKA_RECORD_BYTES_MAX,
+    OUTBOX_READ_BYTES_MAX,
+    OUTBOX_READ_RECORDS,
+    OUTBOX_SESSION_S,
+)
+from headgate.outbox.takeover import RunActive, RunRejected
+from headgate.store.config import KafkaConfig
+from headgate.store.kafka.consumers import ELECTION_S, watermarks
+from headgate.store.kafka.library import Faults, library, options, refused_option, translated
+from headgate.store.kafka.outbox_decoder import EventRecord, decode, decode_event
+from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxListener, OutboxPage
+from headgate.store.kafka.outbox_state import decode_state, encode_state
+from headgate.store.kafka.outbox_takeover import Matched, OutboxTakeover
+from headgate.store.kafka.reader import headers_of, offset_of
+from headgate.store.kafka.records import RecordError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+_DOING: Final = "the outbox cannot be read"
+
+
+@dataclass(slots=True)
+class _Assigned:
+    """A partition that the member has now."""
+
+    takeover: OutboxTakeover
+    assignment: int
+    events: list[OutboxEvent] = field(default_factory=list)
+    runs: list[RunActive | RunRejected] = field(default_factory=list)
+    has_moved: bool = False
+
+
+class OutboxMember:
+    """A member of the group. Blocking; for one thread.
+
+    Args:
+        config: Of the deployment.
+        listener: Is told of partitions that come and go.
+
+    Raises:
+        InvalidInputError: The library is missing, or an option is none of its own.
+    """
+
+    def __init__(self, config: KafkaConfig, listener: OutboxListener) -> None:
+        kafka = library()
+        self._config = config
+        self._topic = config.topic("outbox")
+        self._events_topic = config.topic("events")
+        self._partition_count = config.topics.outbox.partitions
+        self._listener = listener
+        self._faults = Faults()
+        self._assigned: dict[int, _Assigned] = {}
+        self._assignments = 0
+        self._problem: BaseException | None = None  # of a callback: the library would print it
+        self._closed = False
+        own = {
+            "group.id": config.topic("dispatchers"),
+            "partition.assignment.strategy": "cooperative-sticky",
+            "session.timeout.ms": round(OUTBOX_SESSION_S * 1_000),
+            "heartbeat.interval.ms": round(OUTBOX_SESSION_S * 1_000 / 4),
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "fetch.message.max.bytes": KAFKA_RECORD_BYTES_MAX,
+            "queued.max.messages.kbytes": KAFKA_FETCH_BYTES_MAX >> 10,
+        }
+        try:
+            self._consumer: Consumer = kafka.Consumer(options(config, self._faults, own))
+        except kafka.KafkaException as error:
+            raise refused_option(error.args[0]) from None  # the cause's frames hold the options
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that the member has now."""
+        return sorted(self._assigned)
+
+    def read(self, timeout_s: float) -> list[OutboxPage]:
+        """Takes what has come.
+
+        Args:
+            timeout_s: How long to wait for the first record.
+
+        Returns:
+            A page for each partition of which records were read; empty when none came. A partition that is revoked
+            meanwhile has none.
+
+        Raises:
+            UnavailableError: Kafka does not answer, or the topic is not there.
+            KafkaDeniedError: We may not.
+            RecordError: The committed state of a partition cannot be read.
+        """
+        count = size_bytes = 0
+        message = self._poll(timeout_s)
+        while message is not None:
+            self._take(message)
+            count, size_bytes = count + 1, size_bytes + len(message)
+            if count == OUTBOX_READ_RECORDS or size_bytes > OUTBOX_READ_BYTES_MAX:
+                break
+            message = self._poll(0)
+        pages = []
+        for partition, assigned in sorted(self._assigned.items()):
+            if assigned.has_moved:
+                pages.append(OutboxPage(assigned.events, assigned.runs, _checkpoint(partition, assigned)))
+                assigned.events, assigned.runs, assigned.has_moved = [], [], False
+        return pages
+
+    def pause(self, partitions: Collection[int]) -> None:
+        """Stops reading these for now; those that the member does not have are passed over."""
+        self._consumer.pause(self._places(partitions))
+
+    def resume(self, partitions: Collection[int]) -> None:
+        """Goes on reading these."""
+        self._consumer.resume(self._places(partitions))
+
+    def commit(self, checkpoints: Collection[Checkpoint]) -> bool:
+        """Makes these the places at which the next owner of their partitions goes on.
+
+        Returns:
+            Whether they are committed. A place of a partition that has gone, or was given anew, is passed over. False
+            where the group is changing: the same call succeeds later, or the partitions go.
+
+        Raises:
+            UnavailableError: Kafka does not answer.
+            KafkaDeniedError: We may not.
+        """
+        kafka = library()
+        places = [
+            kafka.TopicPartition(self._topic, each.partition, each.offset, encode_state(each.state))
+            for each in checkpoints
+            if each.partition in self._assigned and self._assigned[each.partition].assignment == each.assignment
+        ]
+        if not places:
+            return True
+        try:
+            done = self._consumer.commit(offsets=places, asynchronous=False)
+        except kafka.KafkaException as error:
+            return self._is_later(error.args[0])
+        failed = [place.error for place in done if place.error is not None]
+        return self._is_later(failed[0]) if failed else True
+
+    def close(self) -> None:
+        """Leaves the group: the listener is told of every partition first, and the others have them at once."""
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
+            self._raise_problem()
+
+    # --- inside -------------------------------------------------------------------------------------
+
+    def _poll(self, timeout_s: float) -> Message | None:
+        """The next record that is there within this time."""
+        message = self._consumer.poll(timeout_s)
+        self._raise_problem()
+        error = None if message is None else message.error()
+        if message is None or error is None:
+            return message
+        kafka = library().KafkaError
+        if error.code() in (kafka.OFFSET_OUT_OF_RANGE, kafka._AUTO_OFFSET_RESET):
+            self._go_on_behind_removed(message)
+        elif error.code() != kafka._MAX_POLL_EXCEEDED and not error.retriable():  # the former: partitions are lost next
+            raise translated(self._faults.cause(error), _DOING, self._config)
+        return None
+
+    def _take(self, message: Message) -> None:
+        partition, offset = message.partition(), offset_of(message)
+        assert partition is not None, "a record that was read has a partition"
+        assigned = self._assigned.get(partition)
+        if assigned is None:
+            return  # came before the partition went
+        assigned.has_moved = True
+        try:
+            headers, count = headers_of(message), self._partition_count
+            outcomes = assigned.takeover.feed(offset, decode(headers, message.key(), message.value(), partition, count))
+        except RecordError as error:
+            assigned.takeover.pass_over(offset)
+            self._listener.passed_over(partition, offset, error)
+            return
+        for outcome in outcomes:
+            if not isinstance(outcome, Matched):
+                assigned.runs.append(outcome)
+                continue
+            try:
+                assigned.events.append(_event(outcome.record, outcome.targets))
+            except RecordError as error:
+                self._listener.passed_over(partition, offset, error)
+
+    def _on_assign(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        try:
+            self._consumer.incremental_assign([self._restored(place) for place in self._committed(places)])
+        except BaseException as error:  # noqa: BLE001 - `read` raises it
+            self._problem = error
+
+    def _on_revoke(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._forget(places, is_lost=False)
+
+    def _on_lost(self, _consumer: Consumer, places: list[TopicPartition]) -> None:
+        self._forget(places, is_lost=True)
+
+    def _forget(self, places: Sequence[TopicPartition], *, is_lost: bool) -> None:
+        partitions = sorted(place.partition for place in places if place.partition in self._assigned)
+        try:
+            if partitions:
+                self._listener.revoked(partitions, is_lost=is_lost)
+        except BaseException as error:  # noqa: BLE001 - `read` raises it
+            self._problem = error
+        finally:
+            for partition in partitions:
+                del self._assigned[partition]
+
+    def _restored(self, place: TopicPartition) -> TopicPartition:
+        """The partition is the member's: where it goes on."""
+        kafka = library()
+        first = self._first_offset(self._topic, place.partition)
+        position, state = 0, None
+        if place.offset >= 0:
+            position, state = place.offset, decode_state(place.metadata or "")
+        if position < first:
+            self._listener.removed(place.partition, position, first)
+            position = first
+        self._assignments += 1
+        takeover = OutboxTakeover(self._partition_count, self._floor, position, state)
+        self._assigned[place.partition] = _Assigned(takeover, self._assignments)
+        self._listener.assigned(place.partition, takeover.state)
+        there: TopicPartition = kafka.TopicPartition(self._topic, place.partition, position)
+        return there
+
+    def _committed(self, places: list[TopicPartition]) -> list[TopicPartition]:
+        kafka = library()
+        deadline = time.monotonic() + KAFKA_READ_S_MAX
+        while True:
+            try:
+                found = self._consumer.committed(places, timeout=KAFKA_READ_S_MAX)
+                failed = [place.error for place in found if place.error is not None]
+            except kafka.KafkaException as error:
+                failed = [error.args[0]]
+            if not failed:
+                return found
+            self._wait_or_raise(failed[0], deadline)
+
+    def _first_offset(self, topic: str, partition: int) -> int:
+        """The first offset that a partition still has."""
+        place = library().TopicPartition(topic, partition)
+        return watermarks(self._consumer, place, self._config, self._faults, _DOING)[0]
+
+    def _floor(self, source: int) -> int:
+        return self._first_offset(self._events_topic, source)
+
+    def _wait_or_raise(self, error: KafkaError, deadline: float) -> None:
+        problem = translated(self._faults.cause(error), _DOING, self._config)
+        if not isinstance(problem, UnavailableError) or time.monotonic() > deadline:
+            raise problem
+        time.sleep(ELECTION_S)
+
+    def _go_on_behind_removed(self, message: Message) -> None:
+        """Retention has removed what stood at the place that is read."""
+        kafka = library()
+        partition = message.partition()
+        assigned = None if partition is None else self._assigned.get(partition)
+        if partition is None or assigned is None:
+            return
+        first, position = self._first_offset(self._topic, partition), assigned.takeover.next_position
+        if position >= first:
+            raise UnavailableError(
+                f"{_DOING}: {self._topic}/{partition} ends before offset {position}",
+                hint="acknowledged records are gone: was the topic made anew?",
+            )
+        self._listener.removed(partition, position, first)
+        there = kafka.TopicPartition(self._topic, partition, first)
+        self._consumer.incremental_unassign([there])  # after this error there is nothing that could be sought in
+        self._consumer.incremental_assign([there])
+
+    def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
+        kafka = library()
+        return [kafka.TopicPartition(self._topic, each) for each in partitions if each in self._assigned]
+
+    def _is_later(self, error: KafkaError) -> bool:
+        """False where the group is changing or was left.
+
+        Raises:
+            HeadgateError: Anything else.
+        """
+        kafka = library().KafkaError
+        if error.code() in (
+            *(kafka.REBALANCE_IN_PROGRESS, kafka.ILLEGAL_GENERATION, kafka.UNKNOWN_MEMBER_ID),
+            *(kafka.FENCED_INSTANCE_ID, kafka._ASSIGNMENT_LOST, kafka._STATE),
+        ):
+            return False
+        problem: HeadgateError = translated(
+            self._faults.cause(error), "the outbox's place cannot be kept", self._config
+        )
+        raise problem
+
+    def _raise_problem(self) -> None:
+        if self._problem is not None:
+            problem, self._problem = self._problem, None
+            raise problem
+
+
+def _checkpoint(partition: int, assigned: _Assigned) -> Checkpoint:
+    takeover = assigned.takeover
+    return Checkpoint(partition, takeover.resume_at, takeover.state, assigned.assignment)
+
+
+def _event(record: EventRecord, targets: tuple[tuple[int, int], ...]) -> OutboxEvent:
+    stored = decode_event(record)
+    return OutboxEvent(record.source, record.offset, record.stored_us, record.generation, targets, stored)

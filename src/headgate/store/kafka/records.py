@@ -1,0 +1,159 @@
+"""Stored events as Kafka records: the CloudEvents binding in binary mode, and headers of ours for what it loses.
+
+The headers of ours are listed in `event/kafka_headers.py`. The key is the partition key. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import HeadgateError
+from headgate.event import json_text, rfc3339
+from headgate.event.arrow import StoredEvent
+from headgate.event.attributes import CONTEXT_ATTRIBUTES, make_event
+from headgate.event.errors import EventError
+from headgate.event.http import canonical
+from headgate.event.kafka import Header, encode_headers, read_headers, text_of
+from headgate.event.kafka_headers import BROKER, DATA_KIND, EXTENSIONS, PRODUCED, TIME_US
+from headgate.event.model import DataKind, Event
+from headgate.limits import KAFKA_RECORD_BYTES_MAX
+
+_OURS: Final = frozenset({BROKER, DATA_KIND, TIME_US, EXTENSIONS, PRODUCED})
+_CONTEXT: Final = frozenset(CONTEXT_ATTRIBUTES)
+_CONTEXT_OF_03: Final = _CONTEXT - {"dataschema"} | {"schemaurl"}
+_encode: Final = msgspec.json.Encoder().encode
+_decode_extensions: Final = msgspec.json.Decoder(dict[str, str | int | bool | dict[str, Any]]).decode
+_KINDS: Final = {str(int(kind)): kind for kind in DataKind}
+
+
+class RecordError(HeadgateError):
+    """A record of the topic `events` that Headgate has not written so."""
+
+    code = "record"
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRecord:
+    """What is sent to Kafka.
+
+    Attributes:
+        key: The partition key; None without one.
+        value: The data; None for no data.
+        headers: In order.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]]
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in a topic at most: Kafka's own numbers count as if each were as long as can be."""
+        headers = sum(len(name) + len(value) + 10 for name, value in self.headers)
+        return len(self.key or b"") + len(self.value or b"") + headers + 100
+
+
+def encode_record(broker: str, event: Event, produced: str | None = None) -> KafkaRecord:
+    """Writes a stored event.
+
+    Args:
+        broker: Identity of the broker that accepted it.
+        event: The event.
+        produced: See the log's column of that name.
+    """
+    headers = encode_headers(event)
+    headers.append((BROKER, broker.encode()))
+    headers.append((DATA_KIND, b"%d" % event.data_kind))
+    time_us = None if event.time is None else rfc3339.micros(event.time)
+    if time_us is not None:
+        headers.append((TIME_US, b"%d" % time_us))
+    if event.extensions:
+        headers.append((EXTENSIONS, _encode(event.extensions)))
+    if produced is not None:
+        headers.append((PRODUCED, produced.encode()))
+    key = event.extensions.get("partitionkey")
+    return KafkaRecord(None if key is None or key == "" else canonical(key).encode(), event.data, headers)
+
+
+def decode_stored(headers: Iterable[Header], value: bytes | None) -> tuple[StoredEvent, str | None]:
+    """Reads a stored event back, as strictly as what comes from outside: others may be able to write to the topic.
+
+    Returns:
+        The event with its broker's identity, and the column `produced`.
+
+    Raises:
+        RecordError: Says which header is wrong, and how.
+    """
+    headers = list(headers)
+    try:
+        ours = _read_ours(headers)
+        event = _event(headers, ours, value)
+    except EventError as error:
+        raise RecordError(f"no event that Headgate stored: {error.message}") from error
+    return StoredEvent(ours[BROKER], event), ours.get(PRODUCED)
+
+
+def _read_ours(headers: list[Header]) -> dict[str, str]:
+    ours: dict[str, str] = {}
+    for name, raw in headers:
+        if name in _OURS:
+            if name in ours:
+                raise EventError("a header must appear only once", attribute=name)
+            ours[name] = text_of(raw, name)
+    for name in (BROKER, DATA_KIND):
+        if not ours.get(name):
+            raise EventError("the header is missing", attribute=name)
+    return ours
+
+
+def _event(headers: list[Header], ours: dict[str, str], value: bytes | None) -> Event:
+    texts, content_type = read_headers([header for header in headers if header[0] not in _OURS], KAFKA_RECORD_BYTES_MAX)
+    kind = _KINDS.get(ours[DATA_KIND])
+    if kind is None:
+        raise EventError(f"must be one of {', '.join(_KINDS)}", attribute=DATA_KIND)
+    _check_data(kind, value)
+    context = _CONTEXT_OF_03 if texts.get("specversion") == "0.3" else _CONTEXT
+    attributes: dict[str, object] = {name: text for name, text in texts.items() if name in context}
+    typed = _typed(ours.get(EXTENSIONS))
+    if {name: canonical(each) for name, each in typed.items()} != {
+        name: text for name, text in texts.items() if name not in attributes
+    }:
+        raise EventError("must hold the extensions that the ce_ headers hold", attribute=EXTENSIONS)
+    event = make_event({**attributes, **typed, "datacontenttype": content_type}, kind, value)
+    if ours.get(TIME_US) != _time_us(event):
+        raise EventError("must be the instant of ce_time", attribute=TIME_US)
+    return event
+
+
+def _time_us(event: Event) -> str | None:
+    time_us = None if event.time is None else rfc3339.micros(event.time)
+    return None if time_us is None else str(time_us)
+
+
+def _typed(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        return _decode_extensions(text)
+    except msgspec.DecodeError as error:
+        raise EventError(f"must be a JSON object of extensions: {error}", attribute=EXTENSIONS) from error
+
+
+def _check_data(kind: DataKind, value: bytes | None) -> None:
+    """The value must be what its kind says: readers and the matcher rely on it."""
+    if (value is None) != (kind is DataKind.NONE):
+        raise EventError("is 0 exactly where the record has no value", attribute=DATA_KIND)
+    if value is None or kind is DataKind.BINARY:
+        return
+    try:
+        if kind is DataKind.JSON:
+            json_text.parse(value)
+            json_text.check_depth(value)
+        else:
+            value.decode()
+    except (json_text.MalformedJsonError, json_text.AmbiguousJsonError, UnicodeDecodeError) as error:
+        raise EventError(f"the value is not what the kind says: {error}", attribute=DATA_KIND) from error

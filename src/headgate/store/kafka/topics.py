@@ -1,0 +1,166 @@
+"""The topics of a deployment as they must be, and where those of a cluster differ. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from headgate.limits import KAFKA_RECORD_BYTES_MAX, OBJECT_COMPACTION_S_MIN, OBJECT_TOMBSTONE_S_MIN
+from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig
+
+_HOUR_MS: Final = 3_600_000
+_MIB: Final = 1 << 20
+_COMMON: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "unclean.leader.election.enable": "false",  # a copy that lacks acknowledged records must not lead
+        "max.message.bytes": str(KAFKA_RECORD_BYTES_MAX),
+    }
+)
+_NEEDED_OPERATIONS: Final = ("READ", "WRITE", "DESCRIBE")
+
+
+@dataclass(frozen=True)
+class WantedTopic:
+    """A topic as the configuration wants it.
+
+    Attributes:
+        name: In Kafka.
+        role: In the configuration: `events`, `outbox`, ...
+        partitions: How many.
+        replication: Copies of each.
+        min_insync: Copies that acknowledge.
+        settings: Every setting that must be as here, by Kafka's names.
+    """
+
+    name: str
+    role: str
+    partitions: int
+    replication: int
+    min_insync: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FoundPartition:
+    """One partition of a topic in the cluster: whether it has a leader, its copies and those in sync."""
+
+    has_leader: bool
+    replicas: int
+    in_sync: int
+
+
+@dataclass(frozen=True)
+class FoundTopic:
+    """A topic as it is in the cluster.
+
+    Attributes:
+        partitions: Each one, by number.
+        settings: Every setting in force, by name.
+        operations: What our user may do with it; None where the cluster does not tell.
+    """
+
+    partitions: tuple[FoundPartition, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    operations: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """One setting that is not as it must be.
+
+    Attributes:
+        topic: In Kafka; empty where it is the whole cluster.
+        setting: Its name, Kafka's where it has one.
+        found: As it is; empty for what is not there.
+        wanted: As it must be.
+        hint: What to do.
+    """
+
+    topic: str
+    setting: str
+    found: str
+    wanted: str
+    hint: str
+
+
+def wanted_topics(config: KafkaConfig) -> list[WantedTopic]:
+    """Every topic of a deployment."""
+    topics = config.topics
+    return [
+        _wanted(config.topic(role), role, topic)
+        for role, topic in ((role, getattr(topics, role)) for role in type(topics).model_fields)
+    ]
+
+
+def _wanted(name: str, role: str, topic: TopicConfig) -> WantedTopic:
+    settings = {**_COMMON, "min.insync.replicas": str(topic.min_insync)}
+    partitions = 1  # of state: its order is the order in which one writer wrote it
+    if isinstance(topic, RecordsConfig):
+        partitions = topic.partitions
+        size = -1 if topic.retention_mb is None else topic.retention_mb * _MIB
+        settings |= {
+            "cleanup.policy": "delete",
+            "retention.ms": str(round(topic.retention_hours * _HOUR_MS)),
+            "retention.bytes": str(size),
+            "message.timestamp.type": "LogAppendTime",  # "stored since" must not depend on producers' clocks
+        }
+    else:
+        settings["cleanup.policy"] = "compact"
+    if role == "objects":
+        # A process that reads on must meet every deletion; one that reads from the start, whole changes.
+        settings["delete.retention.ms"] = str(OBJECT_TOMBSTONE_S_MIN * 1_000)
+        settings["min.compaction.lag.ms"] = str(OBJECT_COMPACTION_S_MIN * 1_000)
+    given = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in topic.options.items()}
+    return WantedTopic(name, role, partitions, topic.replication, topic.min_insync, {**settings, **given})
+
+
+def misfits(wanted: WantedTopic, found: FoundTopic | None) -> Iterator[Misfit]:
+    """Where a topic differs from what the configuration wants; nothing when it fits."""
+    if found is None:
+        yield Misfit(wanted.name, "topic", "", "exists", "headgate cluster init makes it")
+        return
+    count = len(found.partitions)
+    if count != wanted.partitions:
+        yield _partition_misfit(wanted, count)
+    fewest = min((partition.replicas for partition in found.partitions), default=0)
+    if fewest < wanted.replication:
+        hint = f"add copies with kafka-reassign-partitions, or set topics.{wanted.role}.replication: {fewest}"
+        yield Misfit(wanted.name, "replication", str(fewest), str(wanted.replication), hint)
+    for name, value in wanted.settings.items():
+        is_now = found.settings.get(name, "")
+        if is_now != value:
+            yield Misfit(wanted.name, name, is_now, value, _alter(wanted.name, name, value))
+    yield from _lagging(wanted, found)
+    if found.operations is not None:
+        for operation in _NEEDED_OPERATIONS:
+            if operation not in found.operations:
+                hint = f"kafka-acls --add --allow-principal User:NAME --operation {operation} --topic {wanted.name}"
+                yield Misfit(wanted.name, f"right to {operation}", "denied", "allowed", hint)
+
+
+def _partition_misfit(wanted: WantedTopic, count: int) -> Misfit:
+    """Partitions are never added here: keys would change their partition, and with it lose their order."""
+    if wanted.partitions == 1 and wanted.settings["cleanup.policy"] == "compact":
+        hint = "it must have one: move what it holds, delete the topic, and run headgate cluster init"
+    else:
+        hint = f"set topics.{wanted.role}.partitions: {count}; another number needs a new topic (topic_prefix)"
+    return Misfit(wanted.name, "partitions", str(count), str(wanted.partitions), hint)
+
+
+def _lagging(wanted: WantedTopic, found: FoundTopic) -> Iterator[Misfit]:
+    """Partitions that take nothing now."""
+    for number, partition in enumerate(found.partitions):
+        setting = f"partition {number}"
+        if not partition.has_leader:
+            yield Misfit(wanted.name, setting, "no leader", "a leader", "start the brokers that have its copies")
+        elif partition.in_sync < wanted.min_insync:
+            is_now, must = f"{partition.in_sync} copies in sync", f"{wanted.min_insync} copies in sync"
+            yield Misfit(wanted.name, setting, is_now, must, "start the missing brokers, or wait until they caught up")
+
+
+def _alter(topic: str, name: str, value: str) -> str:
+    # A value with a comma is a list to kafka-configs, which wants brackets around it.
+    shown = f"[{value}]" if "," in value else value
+    return f"kafka-configs --alter --topic {topic} --add-config {name}={shown}"

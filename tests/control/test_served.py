@@ -1,0 +1,97 @@
+"""Is the copy of the brokers what the store says, whoever wrote it and however much has been written since?"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from headgate.control import history
+from headgate.control.admission import Admission
+from headgate.control.database import StoreUnavailableError
+from headgate.control.objects import Kind, ObjectKey
+from headgate.control.served import ServedBrokers
+from headgate.control.status import served_brokers
+from headgate.control.store import Store
+from tests.control.support import broker, trigger
+
+
+@pytest.fixture
+def other(admission: Admission, tmp_path: Path):  # type: ignore[no-untyped-def]
+    """The same file as another process has it."""
+    with contextlib.closing(Store.open(admission.store._database._path)) as store:
+        yield store
+
+
+def holds_the_stores(brokers: ServedBrokers, store: Store) -> bool:
+    return brokers._served == served_brokers(store.brokers())
+
+
+def test_what_another_process_writes_is_known_after_a_look(admission: Admission, other: Store) -> None:
+    brokers = ServedBrokers(other)
+    brokers.refresh()
+    assert len(brokers) == 1
+    key = ObjectKey(Kind.BROKER, "default", "b")
+    first = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
+    admission.create(Kind.TRIGGER, trigger(broker="b"))
+    assert brokers.get("default/b") is None
+    brokers.refresh()
+    assert brokers.get("default/b").identity == f"default/b/{first}"  # type: ignore[union-attr]
+    admission.store.delete(key)
+    second = admission.create(Kind.BROKER, broker("b")).obj.metadata.uid
+    brokers.refresh()
+    assert brokers.get("default/b").identity == f"default/b/{second}"  # type: ignore[union-attr]
+    other_class = broker("k")
+    other_class["metadata"]["annotations"] = {"eventing.knative.dev/broker.class": "Kafka"}
+    admission.create(Kind.BROKER, other_class)
+    admission.store.delete(key)
+    brokers.refresh()
+    assert [brokers.get("default/b"), brokers.get("default/k")] == [None, None]
+    assert holds_the_stores(brokers, other)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 500])
+def test_many_writes_are_read_in_pieces(
+    admission: Admission, other: Store, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(history, "CHANGES_PER_READ", rows)
+    brokers = ServedBrokers(other)
+    brokers.refresh()
+    for number in range(7):
+        admission.create(Kind.BROKER, broker(f"b{number}"))
+    admission.store.delete(ObjectKey(Kind.BROKER, "default", "b3"))
+    brokers.refresh()
+    assert len(brokers) == 7
+    assert holds_the_stores(brokers, other)
+
+
+def test_more_than_the_history_keeps_is_read_as_a_whole(
+    admission: Admission, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = ServedBrokers(other)
+    brokers.refresh()
+    monkeypatch.setattr(history, "WATCH_EVENTS_MAX", 1)
+    monkeypatch.setattr(history, "TRIM_SLACK", 1)
+    for number in range(20):
+        admission.create(Kind.BROKER, broker(f"b{number}"))
+        if number % 2:
+            admission.store.delete(ObjectKey(Kind.BROKER, "default", f"b{number}"))
+    brokers.refresh()
+    assert len(brokers) == 11
+    assert holds_the_stores(brokers, other)
+
+
+def test_what_was_known_stays_where_the_store_cannot_be_read(
+    admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers = ServedBrokers(admission.store)
+    brokers.refresh()
+
+    def fails(*_: object) -> None:
+        raise StoreUnavailableError("no")
+
+    monkeypatch.setattr(admission.store, "changes", fails)
+    with pytest.raises(StoreUnavailableError):
+        brokers.refresh()
+    assert brokers.get("default/default") is not None

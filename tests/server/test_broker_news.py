@@ -1,0 +1,61 @@
+"""Does whoever has written a broker wait until every front that is there knows it, and for no other?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.control.admission import Admission
+from headgate.control.objects import Kind
+from headgate.control.served import ServedBrokers
+from headgate.control.store import Store
+from headgate.server import broker_news
+from headgate.server.broker_news import BrokerNews, news_route
+from headgate.server.local_http import answering
+from tests.control.support import broker
+
+WAIT_S_MAX = 30.0
+
+
+def test_every_front_knows_a_broker_when_its_write_returns(tmp_path: Path) -> None:
+    async def work() -> None:
+        sockets = [tmp_path / f"front-{number}.sock" for number in range(3)]
+        async with contextlib.AsyncExitStack() as stack:
+            fronts = []
+            for socket in sockets[:2]:  # the third one is not there
+                store = stack.enter_context(contextlib.closing(Store.open(tmp_path / "control.db")))
+                fronts.append(brokers := ServedBrokers(store))
+                brokers.refresh()
+                await stack.enter_async_context(answering(Starlette(routes=[news_route(brokers)]), socket))
+            written = stack.enter_context(contextlib.closing(Store.open(tmp_path / "control.db")))
+            written.on_broker(BrokerNews(sockets, asyncio.get_running_loop()).tell)
+            for number in range(20):
+                await asyncio.to_thread(Admission(written).create, Kind.BROKER, broker(f"b{number}"))
+                assert all(brokers.get(f"default/b{number}") is not None for brokers in fronts)
+
+    asyncio.run(asyncio.wait_for(work(), WAIT_S_MAX))
+
+
+def test_a_front_that_hangs_delays_a_write_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_news, "BROKER_NEWS_S_MAX", 0.2)
+
+    async def hang(_: Request) -> Response:
+        await asyncio.sleep(WAIT_S_MAX)
+        return Response()
+
+    async def work() -> None:
+        async with answering(Starlette(routes=[Route("/brokers", hang, methods=["POST"])]), tmp_path / "front.sock"):
+            news = BrokerNews([tmp_path / "front.sock"], asyncio.get_running_loop())
+            started = time.monotonic()
+            await asyncio.to_thread(news.tell)
+            assert 0.2 <= time.monotonic() - started < WAIT_S_MAX / 2
+
+    asyncio.run(asyncio.wait_for(work(), WAIT_S_MAX))

@@ -1,0 +1,215 @@
+"""Dead letters of several dispatchers: one list in pages that stay correct, and selections that reach everybody."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import pytest
+from starlette.applications import Starlette
+
+from headgate.control.http import ERROR_HANDLERS
+from headgate.control.store import Store
+from headgate.deadletters.api import DeadLettersApi
+from headgate.deadletters.sender import DeadLetters
+from headgate.deadletters.store import DeadLetterState, DeadLetterStore
+from headgate.outbox.shards import Shard
+from headgate.server import local_http
+from headgate.server.dead_letters import DeadLettersFront
+from headgate.server.dispatcher_group import DispatcherGroup
+from headgate.settings import Settings
+from headgate.storage.dispatcher_directory import directories_of
+from tests.deadletters.test_api import BASE
+from tests.deadletters.test_sender import letter
+from tests.delivery.harness import attempt_service
+
+
+@dataclass
+class World:
+    """The front's handlers, and what the dispatchers behind them have."""
+
+    app: Starlette
+    stores: list[DeadLetterStore]
+    stack: contextlib.AsyncExitStack
+
+    async def ask(self, method: str, path: str, body: object = None, **query: object) -> tuple[int, Any]:
+        sent: list[Any] = []
+        data = b"" if body is None else json.dumps(body).encode()
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": data, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"content-type", b"application/json")]
+        text = urlencode(query).encode()
+        scope = {"type": "http", "method": method, "path": path, "query_string": text, "headers": headers}
+        await self.app(scope, receive, send)
+        return sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in sent))
+
+    async def listed(self, **query: object) -> list[list[int]]:
+        """The ids of all pages of a list."""
+        pages: list[list[int]] = []
+        more: dict[str, object] = {}
+        while True:
+            status, answer = await self.ask("GET", BASE, **query, **more)
+            assert status == 200, answer
+            pages.append([item["id"] for item in answer["items"]])
+            if "next" not in answer:
+                return pages
+            more = {"after": answer["next"], "ceiling": answer["ceiling"]}
+
+    async def changed(self, what: str, **selection: object) -> list[int]:
+        """The counts of all pages of a redrive or discard."""
+        counts: list[int] = []
+        while True:
+            status, answer = await self.ask("POST", f"{BASE}/{what}", selection)
+            assert status == 200, answer
+            counts.append(answer["count"])
+            if "next" not in answer:
+                return counts
+            selection |= {"after": answer["next"], "ceiling": answer["ceiling"]}
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(
+            one.id for store in self.stores for one in store.reader.summaries("TRUE", (), after=0, limit=10_000)
+        )
+
+
+@contextlib.asynccontextmanager
+async def world(data: Path, counts: tuple[int, ...]) -> AsyncIterator[World]:
+    """Dispatchers with so many dead letters each."""
+    settings = Settings(data=data, dispatchers=len(counts))
+    async with contextlib.AsyncExitStack() as stack:
+        stores: list[DeadLetterStore] = []
+        for number, own in enumerate(directories_of(data, len(counts))):
+            shard = Shard(number, len(counts))
+            store = stack.enter_context(contextlib.closing(DeadLetterStore(own.dead_letters, shard)))
+            store.apply([letter(n, state=DeadLetterState.KEPT) for n in range(counts[number])], [], [])
+            stores.append(store)
+            dead_letters = DeadLetters(own.dead_letters, attempt_service(None), lambda _: None, shard)
+            stack.push_async_callback(dead_letters.close)
+            routes = list(DeadLettersApi(own.dead_letters, dead_letters).routes())
+            app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
+            await stack.enter_async_context(local_http.answering(app, settings.dispatcher_socket(number)))
+        group = DispatcherGroup(settings, cast(Store, None))
+        front = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
+        yield World(front, stores, stack)
+
+
+def run(counts: tuple[int, ...], work: Callable[[World], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with tempfile.TemporaryDirectory() as folder:  # paths of Unix sockets are short
+            async with world(Path(folder), counts) as made:
+                await work(made)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("counts", [(0,), (7,), (5, 5), (0, 9), (12, 1, 3)])
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 1_000])
+def test_pages_show_every_dead_letter_once_in_order(counts: tuple[int, ...], limit: int) -> None:
+    async def work(made: World) -> None:
+        pages = await made.listed(limit=limit)
+        assert [id_ for page in pages for id_ in page] == made.ids
+        assert len(made.ids) == sum(counts)
+        assert all(len(page) == limit for page in pages[:-1])
+        assert len(pages[-1]) <= limit
+
+    run(counts, work)
+
+
+def test_pages_with_a_filter_go_through_all(tmp_path: Path) -> None:
+    async def work(made: World) -> None:
+        pages = await made.listed(limit=2, filter="ce.id == 'e3'")
+        assert sorted(id_ for page in pages for id_ in page) == [7, 8]  # the fourth of each
+
+    run((6, 5), work)
+
+
+@pytest.mark.parametrize("counts", [(7,), (5, 5), (0, 9), (12, 1, 3)])
+@pytest.mark.parametrize("limit", [1, 3, 1_000])
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_a_selection_reaches_everybody_once(counts: tuple[int, ...], limit: int, what: str) -> None:
+    async def work(made: World) -> None:
+        assert sum(await made.changed(what, limit=limit)) == sum(counts)
+        assert (await made.changed(what)) == [0]
+        left = {one.state for store in made.stores for one in store.reader.summaries("TRUE", (), after=0, limit=99)}
+        assert left == ({"redriving"} if what == "redrive" else set())
+
+    run(counts, work)
+
+
+def test_what_dies_meanwhile_is_not_of_the_selection() -> None:
+    async def work(made: World) -> None:
+        _, first = await made.ask("POST", f"{BASE}/discard", {"limit": 2})
+        assert (first["count"], first["next"]) == (2, "1.2")
+        for store in made.stores:
+            store.apply([letter(100, state=DeadLetterState.KEPT)], [], [])
+        rest = {"limit": 1_000, "after": first["next"], "ceiling": first["ceiling"]}
+        assert (await made.ask("POST", f"{BASE}/discard", rest))[1] == {"count": 18 - 2}
+        assert len(made.ids) == 2
+
+    run((15, 3), work)
+
+
+@pytest.mark.parametrize("what", ["redrive", "discard"])
+def test_an_id_that_nobody_has_is_an_error_and_nothing_is_done(what: str) -> None:
+    async def work(made: World) -> None:
+        ids = [1, 2, 4, 99, 4711]
+        status, answer = await made.ask("POST", f"{BASE}/{what}", {"ids": ids})
+        assert (status, "99, 4711" in answer["message"]) == (404, True)
+        assert (await made.ask("POST", f"{BASE}/{what}", {"ids": [3], "state": "redriving"}))[1]["count"] == 0
+        assert await made.changed(what, ids=ids[:3]) == [3]
+
+    run((3, 3), work)
+
+
+def test_one_is_shown_whoever_has_it() -> None:
+    async def work(made: World) -> None:
+        for id_ in made.ids:
+            status, answer = await made.ask("GET", f"{BASE}/{id_}")
+            assert (status, answer["id"]) == (200, id_)
+        status, answer = await made.ask("GET", f"{BASE}/99")
+        assert (status, "no dead letter 99" in answer["message"]) == (404, True)
+        assert (await made.ask("GET", f"{BASE}/x"))[0] == 400
+
+    run((2, 3), work)
+
+
+@pytest.mark.parametrize("after", ["1", "1.2.3", "1.x", "-1.2", "²." + "1", "9" * 30 + ".1"])
+def test_a_place_of_no_page_is_refused(after: str) -> None:
+    async def work(made: World) -> None:
+        status, answer = await made.ask("GET", BASE, after=after)
+        assert (status, "is no place" in answer["message"]) == (400, True)
+
+    run((2, 3), work)
+
+
+@pytest.mark.parametrize("query", [{"limit": 0}, {"limit": "x"}, {"nosuch": 1}, {"ids": 1}, {"state": "x"}])
+def test_a_query_that_cannot_be_meant_is_refused(query: dict[str, object]) -> None:
+    async def work(made: World) -> None:
+        assert (await made.ask("GET", BASE, **query))[0] == 400
+
+    run((2, 3), work)
+
+
+def test_a_dispatcher_that_is_away_is_no_empty_one(tmp_path: Path) -> None:
+    async def work() -> None:
+        group = DispatcherGroup(Settings(data=tmp_path, dispatchers=2), cast(Store, None))
+        app = Starlette(routes=list(DeadLettersFront(group).routes()), exception_handlers=ERROR_HANDLERS)
+        made = World(app, [], contextlib.AsyncExitStack())
+        for path in (BASE, f"{BASE}/1"):
+            assert (await made.ask("GET", path))[0] == 503
+        assert (await made.ask("POST", f"{BASE}/discard", {}))[0] == 503
+
+    asyncio.run(work())

@@ -1,0 +1,246 @@
+"""The matcher of a schedule: runs that send rows and progress over the match link to every dispatcher.
+
+A row goes to the dispatcher that owns its target, now and then to the others, too, who must leave it. As in Spark a
+run dies as a whole when one of its connections closes. Then the next one starts where the dispatcher that is furthest
+behind needs it. Now and then a newer run starts at the end of the log beside the old one, which stops when the newer
+one counts at every dispatcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from headgate.filter.compile.plan import Verdict
+from headgate.outbox.link import MatchLinkServer, _LinkConnection
+from headgate.outbox.protocol import DRIVER_PARTITION, HELLO_ACCEPTED, Hello, encode_hello, encode_passed, encode_row
+from headgate.outbox.shards import dispatcher_of
+from tests.delivery.harness import TOKEN
+from tests.simulation.ledger import PARTITIONS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Process, World
+
+STRAY_SHARE = 0.1
+"""How many rows go to a dispatcher, too, that does not own their target."""
+NEWER_SHARE = 0.05
+"""How often a newer run is started beside one that counts, each time that the matcher looks."""
+EVENTS_MAX = 8
+"""Events that a run sends at once."""
+
+
+class Link(MatchLinkServer):
+    """The dispatcher's side of the match link, without a socket."""
+
+    async def start(self, run_directory: Path) -> int:
+        """Nobody can come by a port: see `Connection`."""
+        return 0
+
+
+class _Transport(asyncio.Transport):
+    """The bytes between two sides that live on one loop."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self.closed = False
+        self.paused = False
+        self.said = b""
+
+    def write(self, data: Any) -> None:
+        self.said += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def abort(self) -> None:
+        if not self.closed:
+            self.closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+
+class Connection:
+    """The matcher's end of one connection to a dispatcher.
+
+    Args:
+        process: Of the dispatcher; it listens.
+        hello: What the connection says first; it is accepted.
+    """
+
+    def __init__(self, process: Process, hello: Hello) -> None:
+        self._process = process
+        self._protocol = _LinkConnection(process.running.dispatcher._link)
+        self._transport = _Transport(self._protocol)
+        process.context.run(self._protocol.connection_made, self._transport)
+        self.send(encode_hello(hello, TOKEN))
+
+    @property
+    def alive(self) -> bool:
+        """Whether both sides are there."""
+        return not (self._transport.closed or self._process.disk.dead)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the dispatcher does not read now."""
+        return self._transport.paused
+
+    def send(self, data: bytes) -> None:
+        """The dispatcher's side gets these bytes now, if it is there."""
+        if self.alive:
+            self._process.context.run(self._protocol.data_received, data)
+
+    def close(self) -> None:
+        """As the system does when the process ends."""
+        if self.alive:
+            self._process.context.run(self._transport.abort)
+
+    def lines(self) -> list[dict[str, Any]]:
+        """The JSON lines since the last call."""
+        said, self._transport.said = self._transport.said.removeprefix(HELLO_ACCEPTED), b""
+        return [json.loads(line) for line in said.splitlines()]
+
+
+class Run:
+    """One query of the matcher: a connection for each partition to each dispatcher.
+
+    Args:
+        world: Its schedule.
+        number: Above those of all runs before.
+        start: The first offset, by partition.
+    """
+
+    def __init__(self, world: World, number: int, start: dict[int, int]) -> None:
+        self.number = number
+        self.counts_at: set[int] = set()
+        self._world = world
+        self._at: dict[tuple[int, int], int] = {}
+        self._connections: dict[tuple[int, int], Connection] = {}
+        for dispatcher, process in world.processes.items():
+            for partition in range(PARTITIONS):
+                first = self._at[dispatcher, partition] = start.get(partition, 0)
+                hello = Hello(number, 1, partition, PARTITIONS, first, dispatcher, world.dispatchers)
+                self._connections[dispatcher, partition] = Connection(process, hello)
+
+    @property
+    def alive(self) -> bool:
+        """Whether every connection is."""
+        return all(connection.alive for connection in self._connections.values())
+
+    def step(self) -> None:
+        """Sends some events more to each dispatcher, which need not be equally far."""
+        for (dispatcher, partition), connection in self._connections.items():
+            at = self._at[dispatcher, partition]
+            end = min(self._world.logs[partition].next_offset, at + self._world.rng.randint(0, EVENTS_MAX))
+            if end > at and not connection.paused:
+                rows = [row for offset in range(at, end) for row in self._rows(dispatcher, partition, offset)]
+                connection.send(b"".join([*rows, encode_passed(end)]))
+                self._at[dispatcher, partition] = end
+
+    def stop(self) -> None:
+        """The query ends, and with it every connection."""
+        for connection in self._connections.values():
+            connection.close()
+
+    def _rows(self, dispatcher: int, partition: int, offset: int) -> list[bytes]:
+        world, verdict = self._world, Verdict.CANDIDATE if offset % 5 == 0 else Verdict.MATCH
+        return [
+            encode_row(verdict, target, offset)
+            for target in sorted(world.targets)
+            if world.wants(target, (partition, offset))
+            and (dispatcher_of(target, world.dispatchers) == dispatcher or world.rng.random() < STRAY_SHARE)
+        ]
+
+
+class Matcher:
+    """Keeps a run alive for as long as it is not cancelled, as `match/matcher.py` does.
+
+    Args:
+        world: Its schedule.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._drivers: dict[int, Connection] = {}
+        self._runs: list[Run] = []
+        self._number = 0
+
+    async def run(self) -> None:
+        """Looks at everything again and again."""
+        world = self._world
+        while True:
+            await asyncio.sleep(world.rng.uniform(0.001, 0.1))
+            if self._connected():
+                self._receive()
+                self._start_if_due()
+            for run in self._runs:
+                run.step()
+
+    def _connected(self) -> bool:
+        """Whether there is a driver's connection to every dispatcher; without one no run lives."""
+        world = self._world
+        if self._drivers and all(driver.alive for driver in self._drivers.values()):
+            return True
+        for run in self._runs:
+            run.stop()
+        for driver in self._drivers.values():
+            driver.close()
+        self._runs, self._drivers = [], {}
+        processes = [world.processes[number] for number in range(world.dispatchers) if number in world.processes]
+        if len(processes) < world.dispatchers or not all(process.listens for process in processes):
+            return False
+        for process in processes:
+            hello = Hello(0, 0, DRIVER_PARTITION, PARTITIONS, 0, process.number, world.dispatchers)
+            self._drivers[process.number] = Connection(process, hello)
+        return True
+
+    def _receive(self) -> None:
+        """What the dispatchers say of the runs."""
+        for dispatcher, driver in self._drivers.items():
+            for line in driver.lines():
+                run = next((run for run in self._runs if run.number == line.get("run")), None)
+                if run is not None and line["op"] == "active":
+                    run.counts_at.add(dispatcher)
+                elif run is not None:
+                    self._end(run)
+        for run in [run for run in self._runs if not run.alive]:
+            self._end(run)
+        if len(self._runs) == 2 and len(self._runs[1].counts_at) == self._world.dispatchers:
+            self._end(self._runs[0])
+            self._world.takeovers += 1
+
+    def _start_if_due(self) -> None:
+        if not self._runs:
+            self._start(self._resume())
+        elif len(self._runs) == 1 and self._runs[0].counts_at and self._world.rng.random() < NEWER_SHARE:
+            self._start({partition: log.next_offset for partition, log in enumerate(self._world.logs)})
+
+    def _start(self, start: dict[int, int]) -> None:
+        self._number += 1
+        self._runs.append(Run(self._world, self._number, start))
+        for driver in self._drivers.values():
+            driver.send(json.dumps({"op": "started", "run": self._number, "generation": 1}).encode() + b"\n")
+
+    def _resume(self) -> dict[int, int]:
+        """The lowest offset that any dispatcher needs, by partition."""
+        lowest: dict[int, int] = {}
+        for driver in self._drivers.values():
+            driver.send(b'{"op":"resume"}\n')
+            (answer,) = (line for line in driver.lines() if line["op"] == "resume")
+            for partition, offset in cast(dict[str, int], answer["offsets"]).items():
+                lowest[int(partition)] = min(offset, lowest.get(int(partition), offset))
+        return lowest
+
+    def _end(self, run: Run) -> None:
+        run.stop()
+        self._runs.remove(run)

@@ -1,0 +1,398 @@
+"""`headgate.spark.match` says of every pair what cel-cpp says, in batches and in streams."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headgate.event.model import DataKind, Event
+from headgate.filter.cel.errors import FilterError
+from headgate.filter.cel.evaluate import EventView
+from headgate.filter.compile.compiler import compile_cel, compile_filter
+from headgate.spark import EventColumnsError, FiltersRefusedError, match
+from headgate.spark.connector import BATCH_BYTES_SETTING
+from headgate.spark.settlement import Settle, SettledFilter, settlement
+from tests.filter.hostile_events import random_event, random_stored_us
+from tests.filter.strategies import random_filter, random_hard_filter
+from tests.spark.tables import frame_of, log_table, plain_table, said, truth
+
+pytestmark = pytest.mark.spark
+
+ORDERS = [
+    Event("1.0", f"o{n}", "/shop", "order.created" if n % 2 else "order.paid", None, None, None, None,
+          {"tenant": f"t{n % 3}"}, DataKind.JSON, b'{"n":%d,"items":["a","b%d"]}' % (n, n))
+    for n in range(60)
+]  # fmt: skip
+FILTERS = {
+    "created": 'ce.type == "order.created"',
+    "large": "data.n > 50",
+    "either": 'ce.tenant == "t1" || data.n < 3',
+    "hard": 'data.items.filter(x, x.startsWith("b")).size() == 1 && data.n % 7 == 0',
+    "missing": 'ce.type == "order.paid" && data.absent > 1',
+}
+
+
+def written(write: Callable[[random.Random], str], rng: random.Random, count: int) -> dict[str, str]:
+    """Filters that an admission takes, by what each is called."""
+    found: dict[str, str] = {}
+    while len(found) < count:
+        text = write(rng)
+        try:
+            compile_filter({"cel": text})
+        except FilterError:
+            continue
+        found[f"{write.__name__} {len(found)}"] = text
+    return found
+
+
+def views(events: list[Event]) -> list[EventView]:
+    return [EventView(event) for event in events]
+
+
+def compared(answer: DataFrame, events: list[EventView], filters: dict[str, str]) -> tuple[int, int]:
+    """Matches exactly as cel-cpp says, errors at most; how many of each."""
+    matches, errors = said(answer)
+    true, wrong = truth(events, filters)
+    assert matches == true
+    assert errors <= wrong
+    return len(matches), len(errors)
+
+
+def test_a_thousand_filters_match_exactly(spark: SparkSession) -> None:
+    rng = random.Random(11)
+    filters = written(random_filter, rng, 1_000) | written(random_hard_filter, rng, 200)
+    stored = [random_stored_us(rng) for _ in range(300)]
+    events = [random_event(rng) for _ in stored]
+    frame = frame_of(spark, log_table(events, stored))
+    whole = [EventView(event, at) for event, at in zip(events, stored, strict=True)]
+    matches, errors = compared(match(frame, filters), whole, filters)
+    assert matches > 10_000
+    assert errors > 1_000
+    frame.unpersist()
+
+
+def test_tables_of_cloudevents_match_exactly(spark: SparkSession) -> None:
+    """Without the log's columns every row is admitted by the rules of the ingress; the data is JSON or nothing."""
+    rng = random.Random(12)
+    filters = {name: text for name, text in written(random_filter, rng, 300).items() if "publish_time" not in text}
+    drawn = (random_event(rng) for _ in range(600))
+    events = [event for event in drawn if all(_is_small(value) for value in event.extensions.values())][:300]
+    events = [msgspec.structs.replace(event, datacontenttype=None) for event in events]
+    frame = frame_of(spark, plain_table(events))
+    admitted = [
+        event if event.data_kind in {DataKind.NONE, DataKind.JSON} else
+        msgspec.structs.replace(event, data_kind=_kind(event))
+        for event in events
+    ]  # fmt: skip
+    matches, _ = compared(match(frame, filters), views(admitted), filters)
+    assert matches > 3_000
+    frame.unpersist()
+
+
+def _is_small(value: object) -> bool:
+    return isinstance(value, str | bool) or (isinstance(value, int) and -(2**31) <= value < 2**31)
+
+
+def _kind(event: Event) -> DataKind:
+    from headgate.event.data import kind_of
+
+    assert event.data is not None
+    return kind_of("application/json", event.data)
+
+
+def test_every_way_to_write_filters(spark: SparkSession) -> None:
+    filters = {
+        "cel": 'ce.type == "order.paid"',
+        "object": {"attributes": {"type": "order.paid"}},
+        "text": '{"cesql": "type = \'order.paid\'"}',
+        "pattern": {"eventPattern": {"type": ["order.paid"]}},
+    }
+    frame = frame_of(spark, plain_table(ORDERS))
+    expected = {(n, name) for n in range(0, 60, 2) for name in filters}
+    assert said(match(frame, filters))[0] == expected
+    texts = {
+        name: given if isinstance(given, str) else msgspec.json.encode(given).decode()
+        for name, given in filters.items()
+    }
+    table = spark.createDataFrame(list(texts.items()), "filter_id string, filter string")
+    assert said(match(frame, table))[0] == expected
+
+
+def test_given_columns_come_back_whatever_they_are_called(spark: SparkSession) -> None:
+    frame = frame_of(spark, plain_table(ORDERS))
+    frame = frame.withColumns({
+        "target": F.lit("mine"), "targets": F.array(F.lit(1)), "row": F.col("number"), "row_key": F.lit(1.5),
+        "settled": F.lit(None).cast("string"), "broker": F.lit("b"), "a.b c`d": F.struct(F.lit(1).alias("x")),
+        "partition": F.lit(date := "2026-01-01").cast("date"),
+    })  # fmt: skip
+    answer = match(frame, {"one": 'ce.id == "o7"'})
+    assert answer.columns == [*frame.columns, "filter_id", "verdict"]
+    row = answer.collect()[0].asDict()
+    assert row["target"] == "mine"
+    assert row["targets"] == [1]
+    assert row["row"] == 7
+    assert str(row["partition"]) == date
+    assert row["a.b c`d"]["x"] == 1
+    assert answer.schema["number"].dataType == frame.schema["number"].dataType
+
+
+def test_equal_rows_are_each_matched(spark: SparkSession) -> None:
+    one = plain_table([ORDERS[1]])
+    frame = frame_of(spark, pa.concat_tables([one] * 5))
+    filters = {"either": 'ce.type == "order.created" || ce.tenant == "t1"', "no": "data.n > 5"}
+    rows = match(frame, filters).collect()
+    assert [(row["filter_id"], row["verdict"]) for row in rows] == [("either", "match")] * 5
+
+
+def test_no_filter_matches_nothing(spark: SparkSession) -> None:
+    assert match(frame_of(spark, plain_table(ORDERS)), {}).count() == 0
+
+
+HOSTILE: list[dict[str, object]] = [
+    {"id": None},
+    {"id": ""},
+    {"source": None},
+    {"type": None},
+    {"source": "no reference"},
+    {"specversion": "9"},
+    {"time": "yesterday"},
+    {"datacontenttype": "nonsense"},
+    {"extensions": "[1]"},
+    {"extensions": "{"},
+    {"extensions": '{"id": "other"}'},
+    {"extensions": '{"UPPER": "x"}'},
+    {"extensions": '{"a": "x", "a": "y"}'},
+    {"data": b'{"n": 1, "n": 2}'},
+    {"data": b'{"n": "\\u0000"}'},
+    {"id": "a\x00b"},
+]
+"""Rows that are no CloudEvent."""
+ODD: list[tuple[dict[str, object], set[str]]] = [
+    ({}, {"any", "n"}),
+    ({"data": None}, {"any"}),
+    ({"data": b""}, {"any"}),
+    ({"data": b"{"}, {"any"}),
+    ({"data": b'{"n": 1} and more'}, {"any"}),
+    ({"data": b"\xff\xfe"}, {"any"}),
+    ({"data": b'{"n": 1}', "datacontenttype": "text/plain"}, {"any"}),
+    ({"data": b'{"n": 1}', "datacontenttype": "application/x+json"}, {"any", "n"}),
+    ({"data": b"[" * 900 + b"]" * 900}, {"any"}),
+    ({"extensions": "{}"}, {"any", "n"}),
+    ({"extensions": '{"tenant": null}'}, {"any", "n"}),
+    ({"extensions": '{"tenant": "gold"}'}, {"any", "n", "tenant"}),
+    ({"specversion": None}, {"any", "n"}),
+    ({"time": "2026-01-01T00:00:00Z"}, {"any", "n", "time"}),
+    ({"time": "2026-01-01T01:59:60.5+02:00"}, {"any", "n", "time"}),
+]  # fmt: skip
+"""Rows that are, and what they match."""
+
+
+def test_hostile_rows_match_what_they_are(spark: SparkSession) -> None:
+    usual = {"specversion": "1.0", "id": "i", "source": "/s", "type": "t", "time": None, "datacontenttype": None,
+             "extensions": None, "data": b'{"n": 1}'}  # fmt: skip
+    rows = [usual | one for one in (*HOSTILE, *(odd for odd, _ in ODD))]
+    kinds = {name: pa.binary() if name == "data" else pa.utf8() for name in usual}
+    columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()}
+    frame = frame_of(spark, pa.table({"number": pa.array(range(len(rows)), pa.int64()), **columns}))
+    filters = {
+        "any": "true",
+        "n": "data.n == 1",
+        "tenant": 'ce.tenant == "gold"',
+        "time": 'ce.time < timestamp("2026-01-02T00:00:00Z") && ce.time > timestamp("2025-01-01T00:00:00Z")',
+    }
+    expected = {(len(HOSTILE) + number, name) for number, (_, names) in enumerate(ODD) for name in names}
+    assert said(match(frame, filters))[0] == expected
+
+
+def test_text_that_is_no_utf_8_is_no_event(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(0, b"ok"), (1, b"\xff\xfe")], "number bigint, raw binary")
+    frame = frame.selectExpr("number", "cast(raw as string) as id", "'/s' as source", "'t' as type")
+    assert said(match(frame, {"any": "true"}))[0] == {(0, "any")}
+
+
+def test_rows_that_claim_to_be_a_logs_do_no_harm(spark: SparkSession) -> None:
+    """With `data_kind` nothing is checked: what lies is an error or nothing, and the query goes on."""
+    table = log_table(ORDERS[:6]).select(
+        ["number", "specversion", "id", "source", "type", "time", "time_us", "extensions", "data_kind", "data"]
+    )
+    rows = table.to_pylist()
+    rows[0]["extensions"] = "{ broken"
+    rows[1]["data_kind"] = 77
+    rows[2]["data"] = b'{"n": '
+    rows[3]["data_kind"] = None
+    rows[4]["data"] = None
+    frame = spark.createDataFrame(
+        pa.Table.from_pylist(rows, table.schema.remove_metadata().set(8, pa.field("data_kind", pa.int8())))
+    )
+    filters = {"hard": "data.items.map(x, x).size() == 2", "n": "data.n == 5"}
+    matches, errors = said(match(frame, filters))
+    assert matches == {(5, "hard"), (5, "n")}
+    assert (0, "hard") in errors
+
+
+def test_times_and_maps_of_tables(spark: SparkSession) -> None:
+    frame = spark.createDataFrame(
+        [(0, "2026-01-01 00:00:00.000001", {"tenant": "gold"}), (1, None, None)],
+        "number bigint, at string, extensions map<string, string>",
+    ).selectExpr("number", "'i' as id", "'/s' as source", "'t' as type", "to_timestamp(at) as time", "extensions",
+                 "'{\"n\": 1}' as data")  # fmt: skip
+    filters = {
+        "time": 'ce.time == timestamp("2026-01-01T00:00:00.000001Z")',
+        "tenant": 'ce.tenant == "gold"',
+        "n": "data.n == 1",
+    }
+    answer = match(frame, filters)
+    assert said(answer)[0] == {(0, "time"), (0, "tenant"), (0, "n"), (1, "n")}
+    assert answer.schema["time"].dataType.simpleString() == "timestamp"
+
+
+def test_when_events_were_stored(spark: SparkSession) -> None:
+    filters = {
+        "late": 'publish_time > timestamp("2026-01-01T00:00:00Z")',
+        "early": 'publish_time < timestamp("2026-01-01T00:00:00Z")',
+    }
+    table = plain_table(ORDERS[:3])
+    with pytest.raises(
+        EventColumnsError, match="filter 'late' reads publish_time, but the events have no column append_time_us"
+    ):
+        match(frame_of(spark, table), filters)
+    stored = pa.array([1_767_225_600_000_000 + 1_000, 0, None], pa.int64())
+    matches, errors = said(match(frame_of(spark, table.append_column("append_time_us", stored)), filters))
+    assert matches == {(0, "late"), (1, "early")}
+    assert errors <= {(2, "late"), (2, "early")}
+
+
+def test_events_too_large_for_their_filter_are_settled_by_cel(spark: SparkSession) -> None:
+    """cel-cpp refuses them, and so does a delivery: what the matcher says alone does not count."""
+    text = "data.items.exists(x, data.items.exists(y, x == y))"
+    assert compile_cel(text).sure_bytes < 1 << 20
+    big = Event(
+        "1.0", "big", "/s", "t", data_kind=DataKind.JSON, data=msgspec.json.encode({"items": list(range(40_000))})
+    )
+    small = Event("1.0", "small", "/s", "t", data_kind=DataKind.JSON, data=b'{"items": [1]}')
+    simple = {"nested": text, "simple": 'ce.id in ["big", "small"] && data.items.exists(x, x == 1)'}
+    compared(match(frame_of(spark, log_table([big, small])), simple), views([big, small]), simple)
+
+
+@contextmanager
+def settings(spark: SparkSession, **values: str) -> Iterator[None]:
+    names = {name: f"spark.sql.{name.replace('__', '.')}" for name in values}
+    before = {name: spark.conf.get(key) for name, key in names.items()}
+    try:
+        for name, key in names.items():
+            spark.conf.set(key, values[name])
+        yield
+    finally:
+        for name, key in names.items():
+            spark.conf.set(key, before[name])
+
+
+def test_a_session_may_be_set_up_otherwise(spark: SparkSession) -> None:
+    """As somebody else's session is; and batches of Arrow as small as they get, so that events lie across them."""
+    with settings(spark, ansi__enabled="false", caseSensitive="false", adaptive__enabled="true",
+                  session__timeZone="America/New_York", execution__arrow__maxRecordsPerBatch="2"):  # fmt: skip
+        matches, errors = compared(match(frame_of(spark, plain_table(ORDERS)), FILTERS), views(ORDERS), FILTERS)
+    assert matches > 50
+    assert errors == 30
+
+
+def test_rows_go_to_python_in_batches_of_bounded_bytes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events of 200 kB, of which every one is left open for four filters: 80 MB of rows."""
+    each, limit = 200_000, 3_000_000
+    sizes = tmp_path / "sizes"
+    monkeypatch.setattr("headgate.spark.connector.SPARK_ARROW_BATCH_BYTES_MAX", limit)
+
+    def watched(filters: Sequence[SettledFilter]) -> Settle:
+        real = settlement(filters)
+
+        def settle(batches: Iterator[tuple[pa.Array, ...]]) -> Iterator[pa.Array]:
+            def noted() -> Iterator[tuple[pa.Array, ...]]:
+                for batch in batches:
+                    with sizes.open("a") as out:
+                        out.write(f"{sum(column.nbytes for column in batch)}\n")
+                    yield batch
+
+            return real(noted())
+
+        return settle
+
+    monkeypatch.setattr("headgate.spark.matching.settlement", watched)
+    text = "x" * (each - 100)
+    events = [
+        Event("1.0", f"e{n}", "/s", "t", data_kind=DataKind.JSON, data=b'{"n":%d,"text":"%s"}' % (n, text.encode()))
+        for n in range(100)
+    ]
+    filters = {f"f{k}": f"data.text.size() > 10 && data.n % {k} == 0" for k in range(2, 6)}
+    spark.conf.set(BATCH_BYTES_SETTING, "1g")  # as somebody may have set it
+    answer = match(frame_of(spark, log_table(events)), filters)
+    assert said(answer)[0] == {(n, f"f{k}") for n in range(100) for k in range(2, 6) if n % k == 0}
+    found = [int(line) for line in sizes.read_text().splitlines()]
+    assert sum(found) > 400 * (each - 200)
+    assert max(found) < limit + 2 * each
+    assert len(found) > 20
+    spark.conf.set(BATCH_BYTES_SETTING, "1000")
+    match(frame_of(spark, log_table(ORDERS[:1])), FILTERS)
+    assert spark.conf.get(BATCH_BYTES_SETTING) == "1000", "who wants less has less"
+    spark.conf.unset(BATCH_BYTES_SETTING)
+
+
+def test_a_stream_says_what_a_batch_says(spark: SparkSession, tmp_path: Path) -> None:
+    """Several micro-batches from Parquet files, into memory and into Parquet."""
+    table = plain_table(ORDERS)
+    (tmp_path / "in").mkdir()
+    for part in range(3):
+        pq.write_table(table.slice(20 * part, 20), tmp_path / "in" / f"{part}.parquet", compression="zstd")
+    schema = spark.read.parquet(str(tmp_path / "in")).schema
+    stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", "1").parquet(str(tmp_path / "in"))
+    answer = match(stream, FILTERS)
+    assert answer.isStreaming
+    memory = answer.writeStream.format("memory").queryName("matched").trigger(availableNow=True)
+    memory.option("checkpointLocation", str(tmp_path / "c1")).start().awaitTermination()
+    assert len(list((tmp_path / "c1" / "commits").glob("[0-9]*"))) == 3
+    files = answer.writeStream.format("parquet").option("path", str(tmp_path / "out")).trigger(availableNow=True)
+    files.option("checkpointLocation", str(tmp_path / "c2")).start().awaitTermination()
+    for found in (spark.table("matched"), spark.read.parquet(str(tmp_path / "out"))):
+        compared(found, views(ORDERS), FILTERS)
+
+
+def test_filters_that_do_not_compile_are_named(spark: SparkSession) -> None:
+    frame = frame_of(spark, plain_table(ORDERS[:1]))
+    with pytest.raises(
+        FiltersRefusedError, match=r"filter 'two' does not compile: filter\.cel.*; nor do 2 others: 'three', 'four'"
+    ) as failure:
+        match(frame, {"one": "true", "two": "ce.type ==", "three": {"nosuch": 1}, "four": "{"})
+    assert "\n" in failure.value.message
+    with pytest.raises(FiltersRefusedError, match="two filters have the id 'a'"):
+        match(frame, spark.createDataFrame([("a", "true"), ("a", "false")], "filter_id string, filter string"))
+    with pytest.raises(FiltersRefusedError, match="a filter has no filter: filter_id 'a'"):
+        match(frame, spark.createDataFrame([("a", None)], "filter_id string, filter string"))
+    with pytest.raises(FiltersRefusedError, match="no column filter of type STRING"):
+        match(frame, spark.createDataFrame([("a", 1)], "filter_id string, filter int"))
+    with pytest.raises(FiltersRefusedError, match="filter 'a' is a list"):
+        match(frame, {"a": ["true"]})  # type: ignore[dict-item]
+
+
+def test_columns_that_do_not_fit_are_named(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(1, "a")], "id int, kind string")
+    with pytest.raises(EventColumnsError, match=r"id is INT, expected is STRING; source is missing.*; type is missing"):
+        match(frame, {})
+    whole = frame_of(spark, plain_table(ORDERS[:1]))
+    with pytest.raises(EventColumnsError, match="a column 'verdict'"):
+        match(whole.withColumn("verdict", F.lit(1)), {})
+    with pytest.raises(EventColumnsError, match="two columns 'id'"):
+        match(whole.select("*", F.col("id")), {})
+    with pytest.raises(EventColumnsError, match="time_us is missing, expected beside data_kind is BIGINT"):
+        match(whole.withColumn("data_kind", F.lit(1).cast("tinyint")), {})
+    with pytest.raises(EventColumnsError, match="extensions is MAP<STRING,INT>"):
+        match(whole.withColumn("extensions", F.create_map(F.lit("a"), F.lit(1))), {})

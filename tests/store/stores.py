@@ -1,0 +1,103 @@
+"""The stores that the contract is tried on, by their address."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headgate.event.arrow import EVENT_SCHEMA
+from headgate.ingress.encode import event_commit
+from headgate.log.directory import LogDirectory
+from headgate.log.writer import PartitionWriter
+from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, TopicsConfig
+from headgate.store.embedded import EmbeddedAppender, EmbeddedReader
+from headgate.store.events import EventAppender, EventReader
+from headgate.store.kafka.appender import KafkaAppender
+from headgate.store.kafka.reader import KafkaReader
+from tests.store.contract import PARTITIONS, OpenStore
+
+SETTLE_S_MAX = 30.0
+"""Kafka writes the end of a transaction into its partitions after it has answered for it."""
+
+
+class EmbeddedStore:
+    """A log in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._log = LogDirectory(directory, "stop")
+        self._writers: list[PartitionWriter] = []
+        self._readers: list[EventReader] = []
+
+    @property
+    def address(self) -> Sequence[str]:
+        return "embedded", str(self._log.directory)
+
+    async def appender(self) -> EventAppender:
+        self._close_writers()  # a partition has one
+        numbers = range(PARTITIONS)
+        self._writers = [PartitionWriter(self._log.partition(number), EVENT_SCHEMA) for number in numbers]
+        return EmbeddedAppender([event_commit(writer) for writer in self._writers])
+
+    def reader(self, partition: int, start: int = 0) -> EventReader:
+        self._readers.append(reader := EmbeddedReader(self._log.partition(partition), start))
+        return reader
+
+    def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
+        """What was answered can be read."""
+
+    def close(self) -> None:
+        self._close_writers()
+        for reader in self._readers:
+            reader.close()
+
+    def _close_writers(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        self._writers.clear()
+
+
+def kafka_config(bootstrap: str, prefix: str, copies: int = 1) -> KafkaConfig:
+    """A deployment with as many copies of everything."""
+    insync = max(1, copies - 1)
+    records = RecordsConfig(partitions=PARTITIONS, replication=copies, min_insync=insync)
+    state = TopicConfig(replication=copies, min_insync=insync)
+    topics = TopicsConfig(events=records, outbox=records, refused=records, progress=state, runs=state, objects=state)
+    return KafkaConfig(bootstrap=bootstrap, topic_prefix=prefix, topics=topics)
+
+
+class KafkaStore:
+    """Topics of a prefix, which are there."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self.config = config
+        self._readers: list[EventReader] = []
+
+    @property
+    def address(self) -> Sequence[str]:
+        return "kafka", self.config.bootstrap, self.config.topic_prefix
+
+    async def appender(self) -> EventAppender:
+        return KafkaAppender(self.config, "test")
+
+    def reader(self, partition: int, start: int = 0) -> EventReader:
+        self._readers.append(reader := KafkaReader(self.config, partition, start))
+        return reader
+
+    def settle(self, offsets: Mapping[int, Sequence[int]]) -> None:
+        for partition, numbers in offsets.items():
+            reader = KafkaReader(self.config, partition)
+            deadline = time.monotonic() + SETTLE_S_MAX
+            while reader.end_offset() <= max(numbers):
+                assert time.monotonic() < deadline, f"offset {max(numbers)} cannot be read"
+                time.sleep(0.01)
+            reader.close()
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+
+def opened(kind: str, *address: str) -> OpenStore:
+    """The store of an address."""
+    return EmbeddedStore(Path(*address)) if kind == "embedded" else KafkaStore(kafka_config(*address))
