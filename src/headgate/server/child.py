@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -81,6 +82,20 @@ def raise_file_limit(wanted: int) -> None:
         resource.setrlimit(
             resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
         )
+
+
+def setter(event: asyncio.Event) -> Callable[[], None]:
+    """Sets an event of the running loop, from a signal or another thread.
+
+    It does nothing once that loop is closed: the process is ending, and a signal must not break off what it says last.
+    """
+    loop = asyncio.get_running_loop()
+
+    def set_event() -> None:
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(event.set)
+
+    return set_event
 
 
 def on_drain(callback: Callable[[], object]) -> None:

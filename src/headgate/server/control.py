@@ -51,7 +51,7 @@ async def _serve(context: child.Context) -> None:
     settings = context.settings
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
-    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    child.on_stop(child.setter(stop))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
         fronts = [settings.front_socket(part.index) for part in parts.of_role(settings, Role.FRONT)]
         store.on_broker(BrokerNews(fronts, loop).tell)

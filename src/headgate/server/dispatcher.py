@@ -35,8 +35,8 @@ async def _dispatch(context: child.Context) -> None:
     child.raise_file_limit(2 * ATTEMPTS_MAX + LINK_CONNECTIONS_MAX)
     settings = context.settings
     shard = Shard(context.part.index, settings.dispatchers)
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    stop = asyncio.Event()
+    child.on_stop(child.setter(stop))
     mark = ready.Mark(settings.run_directory, context.part.name)
     tracer = tracing.configure(context.part.name)
     mark.note("reads what is unfinished")

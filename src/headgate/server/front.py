@@ -51,10 +51,10 @@ def run(context: child.Context) -> None:
 
 async def _serve(context: child.Context) -> None:
     settings, number = context.settings, context.part.index
-    loop, drain, stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-    child.on_drain(lambda: loop.call_soon_threadsafe(drain.set))
+    drain, stop = asyncio.Event(), asyncio.Event()
+    child.on_drain(child.setter(drain))
     child.raise_file_limit(2 * CONNECTIONS_MAX + _OTHER_FILES)  # a request that is passed on has two
-    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    child.on_stop(child.setter(stop))
     async with contextlib.AsyncExitStack() as stack:
         # Before anything works: uvicorn would leave the loop by SystemExit where an address is taken.
         http = HttpListeners(settings)

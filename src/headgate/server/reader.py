@@ -31,9 +31,9 @@ def run(context: child.Context) -> None:
 
 async def _serve(context: child.Context) -> None:
     settings = context.settings
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    stop = asyncio.Event()
     child.raise_file_limit(READERS_MAX * (1 + _FILES_A_PARTITION * settings.partitions) + _OTHER_FILES)
-    child.on_stop(lambda: loop.call_soon_threadsafe(stop.set))
+    child.on_stop(child.setter(stop))
     with contextlib.closing(Store.open(settings.data / "control.db")) as store:
         readers = Readers(LogDirectory(settings.log_directory, settings.on_corrupt), store.served)
         routes = [*ReadApi(readers).routes(), scan_route(readers.scanner), count_route(readers.counter)]
