@@ -101,7 +101,7 @@ def decode_run_record(key: bytes | None, value: bytes | None) -> RunRecord:
     if value is None or len(value) > RUN_RECORD_BYTES_MAX:
         raise _wrong(f"it has {'no value' if value is None else f'{len(value)} bytes'}")
     try:
-        record = _decode(value)
+        record: RunRecord = _decode(value)
     except (msgspec.DecodeError, RecursionError) as error:
         raise _wrong(str(error)) from error
     if encode_run_record(record)[0] != key:
