@@ -1,7 +1,8 @@
-"""What a matcher on Kafka needs around it, without a server: filters by generation, events, and a dispatcher's reader."""
+"""What a matcher on Kafka needs around it, without a server: filters by generation, events, a dispatcher's reader."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import random
 import threading
@@ -21,7 +22,7 @@ from headgate.store.config import KafkaConfig, RecordsConfig, TopicConfig, Topic
 from headgate.store.kafka.outbox_page import Checkpoint, OutboxEvent, OutboxPage
 from headgate.store.kafka.outbox_reader import OutboxMember
 from headgate.store.kafka.outbox_state import OutboxState
-from headgate.store.kafka.records import RecordError, encode_record
+from headgate.store.kafka.records import RecordError, decode_stored, encode_record
 from headgate.store.kafka.run_reports import RunReports
 from tests.filter.hostile_events import random_event
 from tests.filter.strategies import random_atom, random_filter
@@ -67,8 +68,14 @@ def filters_of(generation: int) -> tuple[tuple[int, CompiledFilter], ...]:
 
 @functools.cache
 def pool() -> tuple[Event, ...]:
-    rng = random.Random(11)
-    return tuple(random_event(rng) for _ in range(POOL))
+    """Events that a store of ours would have."""
+    rng, events = random.Random(11), []
+    while len(events) < POOL:
+        record = encode_record(BROKER, event := random_event(rng))
+        with contextlib.suppress(RecordError):
+            decode_stored(record.headers, record.value)
+            events.append(event)
+    return tuple(events)
 
 
 class Filters:
@@ -111,7 +118,7 @@ class Worker:
         self.stop = threading.Event()
         self.error: BaseException | None = None
         self._run = run
-        self._thread = threading.Thread(target=self._work)
+        self._thread = threading.Thread(target=self._work, daemon=True)
         self._thread.start()
 
     def _work(self) -> None:

@@ -9,7 +9,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,10 @@ class World:
         self.wait(lambda: self.reader.has_all(self.load.stored), "every event is read")
 
     def end(self) -> None:
-        for worker in (*reversed(self._others), self._load):
+        workers = (*reversed(self._others), self._load)
+        for worker in workers:
+            worker.stop.set()  # all of them, though one of them failed
+        for worker in workers:
             worker.end()
 
 
