@@ -679,6 +679,10 @@ OUTBOX_READ_BYTES_MAX: Final = 8 << 20
 """The same in bytes; one record more may be there."""
 OUTBOX_SESSION_S: Final = 6.0
 """A dispatcher that Kafka has not heard of for so long is dead: the others take its partitions over."""
+ELECTION_SESSION_S: Final = 6.0
+"""A process that leads and is silent for so long leads no more: the shortest session that brokers admit by default."""
+ELECTION_POLL_S_MAX: Final = 30.0
+"""A process that leads and does not look at its election for so long leads no more, although its library lives."""
 KAFKA_ADMIN_S_MAX: Final = 10.0
 """One question to the cluster: longer than the election of a new controller."""
 OBJECT_RECORDS_BYTES_MAX: Final = 64 << 20
