@@ -17,6 +17,7 @@ from headgate import limits
 from headgate.observe import metrics
 from headgate.observe.exposition import Publisher
 from headgate.server import child, datadir, parts, preflight, ready
+from headgate.server.kafka import instance
 from headgate.server.parts import Role, ServerPart
 from headgate.settings import Settings
 from headgate.store.config import ClusterConfig
@@ -69,6 +70,8 @@ class Supervisor:
             if self._cluster is None:
                 self._settings = preflight.arrange_dispatchers(self._settings)
                 preflight.check_files(self._settings)
+            else:
+                instance.make_name(self._settings.data)
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, self._stopping.set)
             publisher = Publisher(self._settings.metrics_directory, "supervisor")
