@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -29,7 +29,7 @@ from headgate.store.config import ClusterConfig, KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.reader import KafkaReader
 from headgate.testing.kafka import Kafka
-from headgate.testing.server import ApiError, Server, object_of, parts_of
+from headgate.testing.server import ApiError, Server, parts_of
 from tests.store.contract import PARTITIONS
 from tests.store.stores import kafka_config
 
@@ -40,6 +40,7 @@ LEAD_S_MAX = 10.0
 TRIGGER = {"broker": "default", "subscriber": {"uri": "http://127.0.0.1:9/"}}
 DOWN = (OSError, http.client.HTTPException)
 _numbers = itertools.count()
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Deployment:
         return found[0], self.two if found[0] is self.one else self.one
 
 
-def until[T](look: Callable[[], T]) -> T:
+def until(look: Callable[[], T]) -> T:
     """What `look` finds, as soon as that is something."""
     deadline = time.monotonic() + WAIT_S_MAX
     while not (found := look()):
@@ -135,6 +136,11 @@ def stored(config: KafkaConfig) -> dict[int, list[str]]:
     return found
 
 
+def ids(found: dict[int, list[str]]) -> list[str]:
+    """The ids of all partitions."""
+    return [name for names in found.values() for name in names]
+
+
 def written(server: Server, work: Callable[[], Any]) -> Any:
     """What a write answers, once somebody leads."""
     deadline = time.monotonic() + WAIT_S_MAX
@@ -142,8 +148,8 @@ def written(server: Server, work: Callable[[], Any]) -> Any:
         try:
             return work()
         except ApiError as error:
-            assert error.status == 503, error
-            assert error.body["kind"] == "Status"
+            if error.status != 503:
+                raise
         except DOWN:
             pass
         assert time.monotonic() < deadline, verbose(server)
@@ -171,13 +177,13 @@ def test_events_are_in_the_topic_when_they_are_accepted(deployment: Deployment) 
     torn = json.dumps([{**event, "id": "torn-0"}, {"id": "torn-1"}]).encode()
     assert post(deployment.fronts, "", torn, "application/cloudevents-batch+json") == 400
     assert post(deployment.one, "malformed", specversion="9") == 400
-    found = until(lambda: (now := stored(config)) and sum(now.values(), []).count("batch-19") and now)
+    found = until(lambda: (now := stored(config)) and ids(now).count("batch-19") and now)
     for key, names in keyed.items():
         place = found[partition_of_key(key, PARTITIONS)]
         assert [name for name in place if name.startswith(f"{key}-")] == names
     whole = [[name for name in names if name.startswith("batch-")] for names in found.values()]
     assert sorted(map(len, whole)) == [0, 20]
-    assert not {"torn-0", "torn-1", "malformed"} & set(sum(found.values(), []))
+    assert not {"torn-0", "torn-1", "malformed"} & set(ids(found))
 
 
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
@@ -195,7 +201,7 @@ def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
 
     with pytest.raises(HeadgateError, match="no numbers of producers"):
         asyncio.run(numbered())
-    assert "over-grpc" in sum(stored(deployment.config).values(), [])
+    assert "over-grpc" in ids(stored(deployment.config))
 
 
 def test_every_control_process_tells_the_same(deployment: Deployment) -> None:
@@ -303,7 +309,7 @@ def test_a_killed_front_loses_nothing_that_it_has_accepted(deployment: Deploymen
             one.result(WAIT_S_MAX)
     server.wait_ready()
     found: set[str] = set()
-    until(lambda: found.update(sum(stored(deployment.config).values(), [])) or found >= set(accepted))
+    until(lambda: found.update(ids(stored(deployment.config))) or found >= set(accepted))
 
 
 def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> None:
@@ -329,6 +335,6 @@ def test_without_kafka_events_and_writes_are_refused(deployment: Deployment) -> 
         until(server.is_ready)
         assert post(server, "again") == 202
     create(deployment.one)
-    found = sum(stored(deployment.config).values(), [])
+    found = ids(stored(deployment.config))
     assert found.count("again") == 2
     assert "refused" not in found

@@ -63,7 +63,7 @@ class FrontStore:
         checks: What /readyz looks at in this process.
         work: What is done beside the requests; each lasts until it is cancelled.
         writers: The partitions that this front writes itself.
-        elsewhere: What answers the API of objects; None for the process `control` of this server.
+        api: Answers the API of objects; None for the process `control` of this server.
     """
 
     objects: Store
@@ -72,7 +72,7 @@ class FrontStore:
     checks: Mapping[str, Callable[[], str]]
     work: Sequence[Coroutine[Any, Any, None]]
     writers: Sequence[PartitionWriter] = ()
-    elsewhere: ASGIApp | None = None
+    api: ASGIApp | None = None
 
 
 OpenStore = Callable[[child.Context, asyncio.Event], AbstractAsyncContextManager[FrontStore]]
@@ -175,7 +175,7 @@ def other_paths(settings: Settings, store: FrontStore) -> Starlette:
             *health.routes(settings, store.checks),
             *(reading if Role.READER in roles else RoleAbsent(Role.READER).routes(reading)),
             *(delivering if Role.DISPATCHER in roles else RoleAbsent(Role.DISPATCHER).routes(delivering)),
-            Mount("/", store.elsewhere or ProcessProxy(settings.control_socket)),
+            Mount("/", store.api or ProcessProxy(settings.control_socket)),
         ],
         exception_handlers=ERROR_HANDLERS,
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +33,6 @@ from headgate.server.absent import RoleAbsent
 from headgate.server.broker_news import BrokerNews
 from headgate.server.control import ControlState, recompile_stored
 from headgate.server.kafka import instance
-from headgate.server.kafka.leader import LeaderOnly, LeaderProxy
 from headgate.server.parts import Role
 from headgate.server.policy import url_policy
 from headgate.settings import Settings
@@ -69,10 +67,10 @@ async def _serve(context: child.Context) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     child.raise_file_limit(CONNECTIONS_MAX + _OTHER_FILES)
     child.on_stop(child.setter(stop))
-    url, path = instance.advertised_url(settings), settings.data / "control.db"
+    path, changed = settings.data / "control.db", asyncio.Event()
+    told = child.setter(changed)
     async with contextlib.AsyncExitStack() as stack:
-        changed = asyncio.Event()
-        told = child.setter(changed)
+        url = instance.advertised_url(settings)
         objects = await asyncio.to_thread(KafkaObjects.open, path, config, url, on_lost=lambda _reason: told())
         stack.callback(objects.close)
         store = Store.open(path, committer=objects)
@@ -81,49 +79,52 @@ async def _serve(context: child.Context) -> None:
         store.on_broker(BrokerNews(fronts, loop).tell)
         policy = url_policy(settings)
         api = ControlApi(store, policy)
-        mark = ready.Mark(settings.run_directory, context.part.name)
-        state = ControlState(mark, store, lambda: f"follows {leader_of(path)}" if not objects.is_leading else "leads")
+
+        def note() -> str:
+            return "leads" if objects.is_leading else f"follows {leader_of(path) or 'nobody yet'}"
+
+        state = ControlState(ready.Mark(settings.run_directory, context.part.name), store, note)
         leadership = Leadership(objects, config, changed, told)
-        duties = leader_duties(settings, config, store, policy, state)
-        following = threading.Event()
-        app = paths(settings, url, store, api, objects)
-        async with local_http.answering(app, settings.control_socket):
-            with ThreadPoolExecutor(2, "objects") as threads:
-                in_thread = functools.partial(loop.run_in_executor, threads)
-                apart: list[asyncio.Future[None]] = [in_thread(objects.follow, following), in_thread(leadership.take_part, following)]
-                tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
-                stopped = asyncio.create_task(stop.wait())
-                try:
-                    ends: list[asyncio.Future[Any]] = [*tasks, *apart, stopped]
-                    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    state.stopping()
-                    api.close()
-                    following.set()
-                    failure = await tending.ended(*tasks)
-                    await asyncio.wait(apart)
-        for one in apart:
-            one.result()
-        if failure is not None:
-            raise failure
+        duties = leader_duties(settings, store, policy, state)
+        await stack.enter_async_context(local_http.answering(paths(api), settings.control_socket))
+        tasks = [asyncio.create_task(one) for one in (leadership.run(duties), state.show())]
+        await _until_stopped(stop, tasks, (objects.follow, leadership.take_part), state, api)
 
 
-def paths(settings: Settings, url: str, store: Store, api: ControlApi, objects: KafkaObjects) -> Starlette:
-    """What the fronts pass on: the API of objects. Writes go to the leader."""
-    proxy = LeaderProxy(settings, url, store)
+async def _until_stopped(
+    stop: asyncio.Event,
+    tasks: Sequence[asyncio.Task[None]],
+    loops: Sequence[Callable[[threading.Event], None]],
+    state: ControlState,
+    api: ControlApi,
+) -> None:
+    """Works until told to stop, or until a task or a loop, each of which has a thread, fails; raises its error."""
+    enough = threading.Event()
+    with ThreadPoolExecutor(len(loops), "objects") as threads:
+        apart = [asyncio.get_running_loop().run_in_executor(threads, one, enough) for one in loops]
+        ends: list[asyncio.Future[Any]] = [*tasks, *apart, asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            state.stopping()
+            api.close()
+            enough.set()
+            failure = await tending.ended(*tasks)
+            await asyncio.wait(apart)
+    for one in apart:
+        one.result()
+    if failure is not None:
+        raise failure
+
+
+def paths(api: ControlApi) -> Starlette:
+    """What the fronts pass on: the API of objects. They ask the leader for writes; who does not lead refuses them."""
     asked = [Route(path, lambda _: None, methods=methods) for path, methods in _NOT_YET]
-    return Starlette(
-        routes=[
-            *RoleAbsent(Role.READER).routes(asked),
-            Mount("/", LeaderOnly(api.app, lambda: objects.is_leading, proxy, store)),
-        ],
-        exception_handlers=ERROR_HANDLERS,
-    )
+    routes = [*RoleAbsent(Role.READER).routes(asked), Mount("/", api.app)]
+    return Starlette(routes=routes, exception_handlers=ERROR_HANDLERS)
 
 
-def leader_duties(
-    settings: Settings, config: KafkaConfig, store: Store, policy: UrlPolicy, state: ControlState
-) -> Sequence[Duty]:
+def leader_duties(settings: Settings, store: Store, policy: UrlPolicy, state: ControlState) -> Sequence[Duty]:
     """What the leader does: each begins when it takes the lead, is cancelled when it loses it, and never ends."""
 
     async def reconcile() -> None:

@@ -15,8 +15,9 @@ from headgate.server import child, front, parts
 from headgate.server.broker_news import BrokerNews
 from headgate.server.front import FrontStore
 from headgate.server.kafka import instance
-from headgate.server.kafka.leader import LeaderProxy
+from headgate.server.kafka.leader import ObjectRequests
 from headgate.server.parts import Role
+from headgate.server.proxy import ProcessProxy
 from headgate.store.kafka.appender import KafkaAppender
 from headgate.store.kafka.cache import open_cache
 
@@ -34,18 +35,17 @@ async def _topic(context: child.Context, stop: asyncio.Event) -> AsyncIterator[F
         stack.callback(objects.close)
         appender = KafkaAppender(config, f"{instance.name_of(settings.data)}-{context.part.name}")
         stack.push_async_callback(appender.close)
-        elsewhere = None
-        if Role.CONTROL not in parts.roles_of(settings):
-            fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
-            objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
-            elsewhere = LeaderProxy(settings, instance.advertised_url(settings), objects)
+        fronts = [settings.front_socket(one.index) for one in parts.of_role(settings, Role.FRONT)]
+        objects.on_broker(BrokerNews(fronts, asyncio.get_running_loop()).tell)
+        has_control = Role.CONTROL in parts.roles_of(settings)
+        control = ProcessProxy(settings.control_socket) if has_control else None
         yield FrontStore(
             objects=objects,
             partitions=EventPartitions(appender, config.topics.events.partitions),
             producers=None,
             checks={"kafka": lambda: appender.problem},
             work=[_probing(appender)],
-            elsewhere=elsewhere,
+            api=ObjectRequests(settings, objects, control),
         )
 
 
