@@ -24,9 +24,7 @@ def main(bootstrap: str, prefix: str, scratch: str, generation: str) -> None:
         heap_mib=512,
         more_jars=spark_jars(),
     )
-    hooks = MatcherHooks(
-        on_ready=lambda is_ready: print(f"ready {is_ready}", flush=True), on_note=lambda text: print(text, flush=True)
-    )
+    hooks = MatcherHooks(on_note=lambda text: print(text, flush=True))
     matcher = KafkaMatcher(spark, world_config(bootstrap, prefix), Filters(int(generation)), Path(scratch), hooks)
     matcher.run(threading.Event())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headgate.errors import InvalidInputError
+from headgate.match.errors import SparkSlotsError
 from headgate.store.config import KafkaConfig
 from headgate.store.kafka.admin import Admin
 from headgate.store.kafka.generations import follow_generations
@@ -127,19 +127,21 @@ def test_a_killed_driver_is_followed_by_the_one_that_stands_by(
     with subprocess.Popen([*command, str(tmp_path / "other"), "1"], stdout=subprocess.PIPE, text=True) as other:
         try:
             assert other.stdout is not None
-            while (line := other.stdout.readline()) != "ready True\n":
-                assert line, "the other matcher ended"
+            assert any(line.startswith("generation 1 in force") for line in other.stdout), "the other matcher ended"
             notes: list[str] = []
-            ready = threading.Event()
-            hooks = MatcherHooks(on_ready=lambda is_ready: is_ready and ready.set(), on_note=notes.append)
+            hooks = MatcherHooks(on_note=notes.append)
+
+            def in_force() -> bool:
+                return any("in force by" in note for note in notes)
+
             world.add(KafkaMatcher(spark, world.config, world.filters, tmp_path / "own", hooks).run)
             world.wait(lambda: any(note.startswith("stands by") for note in notes), "it stands by")
             world.wait(lambda: len(world.reader.rows) > 100, "the first one matches")
-            assert not ready.is_set()
+            assert not in_force()
         finally:
             other.kill()
         killed = time.monotonic()
-        world.wait(ready.is_set, "the stand-by has taken over")
+        world.wait(in_force, "the stand-by has taken over")
         took_s = time.monotonic() - killed
     world.settle()
     true, _ = check_rows(world.reader, world.load.stored)
@@ -151,6 +153,6 @@ def test_too_few_slots_end_the_matcher_with_what_to_do(
     spark: SparkSession, config: KafkaConfig, tmp_path: Path
 ) -> None:
     wait_slots(spark, 2, threading.Event())
-    with pytest.raises(InvalidInputError, match="Spark has 5 task slots") as caught:
+    with pytest.raises(SparkSlotsError, match="Spark has 5 task slots") as caught:
         wait_slots(spark, 3, threading.Event())
     assert "local[6]" in caught.value.hint

@@ -7,6 +7,7 @@ that pipe closes, which the kernel does for a killed process as well.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -14,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+import structlog
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -24,6 +27,9 @@ from headgate.match.requirements import INSTALL_JAVA, check_java
 FUNCTIONS_SETTING: Final = "spark.sql.catalog.headgate"
 FUNCTIONS_VALUE: Final = "dev.headgate.connector.keys.Functions"
 """Where `headgate.extract` is found."""
+
+
+_log = structlog.get_logger(__name__)
 
 
 def task_slots(partitions: int) -> int:
@@ -68,6 +74,15 @@ def start_session(
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise SparkGoneError(f"the JVM did not start: {error}", hint=INSTALL_JAVA) from error
+
+
+def stop_session(spark: SparkSession, scratch: Path) -> None:
+    """End Spark and its JVM, which may have ended already, and remove its temporary files."""
+    try:
+        spark.stop()
+    except (Py4JError, OSError) as error:
+        _log.debug("the JVM had ended already", reason=str(error))
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _settings(jars: Sequence[Path], scratch: Path, heap_mib: int) -> dict[str, str]:
