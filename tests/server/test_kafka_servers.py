@@ -188,7 +188,8 @@ def test_events_are_in_the_topic_when_they_are_accepted(deployment: Deployment) 
 
 def test_what_is_not_on_kafka_says_so(deployment: Deployment) -> None:
     server = deployment.fronts
-    for path in ("/default/default/events", "/apis/headgate.dev/v1/namespaces/default/triggers/x/deadletters"):
+    own = "/apis/headgate.dev/v1/namespaces/default"
+    for path in ("/default/default/events", f"{own}/deadletters", f"{own}/replays"):
         with pytest.raises(ApiError) as caught:
             server.call("GET", f"{server.url}{path}")
         assert caught.value.status == 501, path
