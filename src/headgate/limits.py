@@ -217,6 +217,20 @@ TRIGGERS_MAX: Final = 200_000
 """Objects in the store. Twice the number of filters for which matching has been measured."""
 SUBSCRIPTIONS_MAX: Final = 1_000
 """Objects in the store: each keeps a cursor and up to SUBSCRIPTION_UNACKED_MAX positions in the dispatcher."""
+RBAC_OBJECTS_MAX: Final = 4_096
+"""Roles in the store, and as many of each other kind of rights: one decision may look at all that somebody has."""
+RBAC_RULES_MAX: Final = 64
+"""Rules of a role."""
+RBAC_RULE_ITEMS_MAX: Final = 64
+"""Verbs, groups, resources, names or paths of a rule, each."""
+RBAC_SUBJECTS_MAX: Final = 64
+"""Users, groups and service accounts of a binding."""
+RBAC_TEXT_CHARS_MAX: Final = 512
+"""A verb, a resource, a path or a subject's name."""
+RBAC_GRANT_STEPS_MAX: Final = 2_000
+"""Single combinations of verb, group, resource and name that are looked at when a role is given: some 20 ms."""
+RBAC_DECISIONS_MAX: Final = 65_536
+"""Decisions that a process remembers, some 30 MiB; over it all are forgotten."""
 CONSUMER_METADATA_MAX: Final = 64
 """Names in one spec.consumerMetadata."""
 ACK_TIMEOUT_S_DEFAULT: Final = 30.0
