@@ -22,6 +22,7 @@ from headgate.errors import HeadgateError
 
 _REASONS: Final = {
     400: "BadRequest",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
