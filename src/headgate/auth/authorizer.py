@@ -123,10 +123,8 @@ class Binding:
 
     def reason(self, subject: BindingSubject) -> str:
         """By what somebody may do something, as Kubernetes words it."""
-        if self.namespace:
-            named = f'RoleBinding "{self.name}/{self.namespace}"'
-        else:
-            named = f'ClusterRoleBinding "{self.name}"'
+        kind, place = ("RoleBinding", f"/{self.namespace}") if self.namespace else ("ClusterRoleBinding", "")
+        named = f'{kind} "{self.name}{place}"'
         return f'RBAC: allowed by {named} of {self.role.kind} "{self.role.name}" to {subject}'
 
 

@@ -1,5 +1,7 @@
 """Broker, Trigger and Subscription as typed structs: Knative's objects (eventing.knative.dev/v1) and Headgate's own.
 
+Those of RBAC are in `control/rbac_objects.py`.
+
 JSON names are camelCase. What Knative has and Headgate does not do yet is no field here: `decode` refuses it by name.
 """
 
@@ -16,7 +18,11 @@ from headgate.control.metadata import ApiObject, ApiStruct, field_doc
 from headgate.control.metadata import JsonObject as JsonObject
 from headgate.control.metadata import ManagedFields as ManagedFields
 from headgate.control.metadata import Metadata as Metadata
-from headgate.control.rbac_objects import RBAC_GROUP, ClusterRole, ClusterRoleBinding, RbacRole, RoleBinding
+from headgate.control.rbac_objects import RBAC_GROUP as RBAC_GROUP
+from headgate.control.rbac_objects import ClusterRole as ClusterRole
+from headgate.control.rbac_objects import ClusterRoleBinding as ClusterRoleBinding
+from headgate.control.rbac_objects import RbacRole as RbacRole
+from headgate.control.rbac_objects import RoleBinding as RoleBinding
 
 GROUP: Final = "eventing.knative.dev"
 VERSION: Final = "v1"
@@ -34,6 +40,9 @@ ORDER_ANNOTATION: Final = "headgate.dev/delivery.order"
 """`ordered` or `unordered` (default): whether a trigger's events go out one after the other."""
 ORDER_ANNOTATION_KAFKA: Final = "kafka.eventing.knative.dev/delivery.order"
 """The same, as Knative's Kafka broker names it."""
+CREATOR_ANNOTATION: Final = "eventing.knative.dev/creator"
+MODIFIER_ANNOTATION: Final = "eventing.knative.dev/lastModifier"
+"""Who made an object, and who last changed its spec, as in Knative: written by a server that knows its users."""
 FILTER_ANNOTATION: Final = "headgate.dev/filter"
 FILTERS_ANNOTATION: Final = "headgate.dev/filters"
 """Copies of `spec.filter` and `spec.filters` that some of Knative's own clients cannot say, so that their updates do
@@ -112,7 +121,9 @@ class DeliverySpec(ApiStruct, frozen=True):
     """
 
     retry: Annotated[int | None, field_doc("Attempts after the first one; 10 when it is left out.")] = None
-    backoff_policy: Annotated[str, field_doc("How waits grow; exponential by default.", enum=["linear", "exponential"])] = ""
+    backoff_policy: Annotated[
+        str, field_doc("How waits grow; exponential by default.", enum=["linear", "exponential"])
+    ] = ""
     backoff_delay: Annotated[str, field_doc("ISO 8601 duration before the first retry; PT0.2S by default.")] = ""
     timeout: Annotated[str, field_doc("ISO 8601 duration of one attempt; PT30S by default.")] = ""
     dead_letter_sink: Annotated[
@@ -128,7 +139,9 @@ class DeliverySpec(ApiStruct, frozen=True):
     batch_size: Annotated[
         int | None, field_doc("Events of one batch at most, with format batch; 100 when it is left out.")
     ] = None
-    batch_wait: Annotated[str, field_doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")] = ""
+    batch_wait: Annotated[
+        str, field_doc("ISO 8601 duration: how long a batch waits for events; PT0.1S by default.")
+    ] = ""
     on_filter_error: Annotated[
         str,
         field_doc(
@@ -136,7 +149,9 @@ class DeliverySpec(ApiStruct, frozen=True):
             enum=["drop", "deadLetter"],
         ),
     ] = ""
-    rate_limit: Annotated[int | float | None, field_doc("Attempts a second at most; no bound when it is left out.")] = None
+    rate_limit: Annotated[int | float | None, field_doc("Attempts a second at most; no bound when it is left out.")] = (
+        None
+    )
 
 
 class Condition(ApiStruct, frozen=True):
@@ -144,7 +159,9 @@ class Condition(ApiStruct, frozen=True):
 
     type: Annotated[str, field_doc("What the statement is about.", required=True)]
     status: Annotated[str, field_doc("True, False or Unknown.", required=True)]
-    severity: Annotated[str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")] = ""
+    severity: Annotated[
+        str, field_doc("Empty for an error; Warning or Info do not keep the object from being Ready.")
+    ] = ""
     last_transition_time: Annotated[str, field_doc("When the status last changed.", format="date-time")] = ""
     reason: Annotated[str, field_doc("Why, in one word.")] = ""
     message: Annotated[str, field_doc("Why, in a sentence.")] = ""
@@ -261,11 +278,11 @@ class SubscriptionSpec(_RoutedSpec, frozen=True):
 
     consumer_metadata: Annotated[
         dict[str, str], field_doc("Names anytag... and alltag... ask for tags, beside the filters.")
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
     """Other names are the consumer's own."""
-    consumer_filter: Annotated[str, field_doc("What makes a filter of consumerMetadata: tags (default) or a package's.")] = (
-        ""
-    )
+    consumer_filter: Annotated[
+        str, field_doc("What makes a filter of consumerMetadata: tags (default) or a package's.")
+    ] = ""
     type: Annotated[
         str,
         field_doc(
@@ -311,7 +328,7 @@ class Subscription(_RoutedObject, frozen=True):
 class Namespace(ApiObject, frozen=True):
     """A name that others lie in; only its metadata is kept."""
 
-    status: dict[str, str] = {}
+    status: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 Routed = Trigger | Subscription

@@ -10,9 +10,10 @@ from headgate.control.metadata import ApiObject, ApiStruct, field_doc
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 RBAC_API_VERSION: Final = f"{RBAC_GROUP}/v1"
+"""A misspelt field of a rule would allow more than was meant, so unknown ones are refused whatever the request says."""
 
 
-class PolicyRule(ApiStruct, frozen=True):
+class PolicyRule(ApiStruct, frozen=True, forbid_unknown_fields=True):
     """What may be done: with resources, or with paths that are none."""
 
     verbs: Annotated[
@@ -29,7 +30,7 @@ class PolicyRule(ApiStruct, frozen=True):
     ] = msgspec.field(default=(), name="nonResourceURLs")
 
 
-class RbacSubject(ApiStruct, frozen=True):
+class RbacSubject(ApiStruct, frozen=True, forbid_unknown_fields=True):
     """Who gets the rights."""
 
     kind: Annotated[str, field_doc("User, Group or ServiceAccount.", required=True)] = ""
@@ -38,7 +39,7 @@ class RbacSubject(ApiStruct, frozen=True):
     namespace: Annotated[str, field_doc("Namespace of a service account.")] = ""
 
 
-class RoleRef(ApiStruct, frozen=True):
+class RoleRef(ApiStruct, frozen=True, forbid_unknown_fields=True):
     """Whose rights they are."""
 
     api_group: Annotated[str, field_doc("Always rbac.authorization.k8s.io.", required=True)] = ""
