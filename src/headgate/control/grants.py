@@ -95,8 +95,7 @@ class Grants:
             case _:
                 before = set(self._foreign(old)) if isinstance(old, Eventing) else set()
                 for broker in sorted(set(self._foreign(new)) - before):
-                    namespace, _, name = broker.partition("/")
-                    check(self.authorizer, author, Attributes("create", EVENTING, "brokers", "events", namespace, name))
+                    self._judge_publish(author, broker)
 
     def judge_create(self, author: User | None, key: ObjectKey) -> None:
         """Lets an apply make what is not there: who may patch may not therefore create, as in Kubernetes.
@@ -107,6 +106,16 @@ class Grants:
         if author is not None and self.knows_users:
             wanted = Attributes("create", key.kind.group, key.kind.plural, "", key.namespace, key.name)
             check(self.authorizer, author, wanted)
+
+    def judge_url(self, author: User, namespace: str, url: str) -> None:
+        """Lets somebody send a namespace's events to a URL.
+
+        Raises:
+            ForbiddenError: It is a broker of another namespace, to which he may not publish.
+        """
+        broker = self.broker_of(url)
+        if broker and broker.partition("/")[0] != namespace:
+            self._judge_publish(author, broker)
 
     def signed(self, author: User | None, old: Object | None, new: Object) -> Object:
         """The object with its author in Knative's annotations; what a client writes there does not count."""
@@ -173,6 +182,10 @@ class Grants:
         if isinstance(obj, Trigger):
             yield referenced_broker(obj.metadata, obj.spec.subscriber)
             yield self.broker_of(destination_uri(obj.metadata, obj.spec.subscriber, url))
+
+    def _judge_publish(self, author: User, broker: str) -> None:
+        namespace, _, name = broker.partition("/")
+        check(self.authorizer, author, Attributes("create", EVENTING, "brokers", "events", namespace, name))
 
     def broker_of(self, url: str | None) -> str:
         """`namespace/name` of the broker of this server that a URL means; empty when it means none."""
